@@ -321,6 +321,15 @@ class _Outbound(WorkflowOutboundInterceptor):
         return super().start_activity(input)
 
 
+def memo_of_run() -> Mapping[str, Any]:
+    """Return the memo of the run; empty if a field cannot be decoded."""
+    try:
+        return workflow.memo()
+    # The process edge: the caller of a workflow may set any memo, and an exception here would block it.
+    except Exception:
+        return {}
+
+
 def owner_of_run() -> str | None:
     """Return the owner of the API key that started the run; empty if the memo has an invalid value.
 

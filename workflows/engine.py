@@ -27,7 +27,6 @@ from dagwright.core.scheduler.scheduler import NO_ATTEMPT
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import PARENT_LOST, BudgetMessage, apply_budget_message
-from dagwright.protocol.command_messages import awaited_assignees
 from dagwright.protocol.commands import CommandResult
 from dagwright.protocol.history_limits import HistoryLimits, HistoryUse
 from dagwright.protocol.messages import SubPlanEnd
@@ -307,8 +306,8 @@ class Engine:
         self._note_refusals()
         self._notifier.send(wake=lambda: self.push(_nothing))
         self._update_sub_plans()
-        status, names = self.scheduler.status().value, awaited_assignees(self.scheduler)
-        self._attributes.tell(status, names, at=at, wake=lambda: self.push(_nothing))
+        status, title = self.scheduler.status().value, self.scheduler.plan.title
+        self._attributes.publish(status, self.scheduler, title=title, at=at, wake=lambda: self.push(_nothing))
 
     def _update_sub_plans(self) -> None:
         """Send changes of the shared state to the running sub-plans."""

@@ -70,7 +70,7 @@ from dagwright.protocol.run_start import (
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from dagwright.protocol.turns import end_of_turn
 from dagwright.workflows.blobs import TextRefused
-from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload
+from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload, memo_of_run
 from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
 from dagwright.workflows.engine import Engine
@@ -318,11 +318,14 @@ class PlanWorkflow(Steerable):
             )
         except ActivityError as error:
             details = error.__cause__.details if isinstance(error.__cause__, ApplicationError) else ()
-            self._attributes.are_there |= _has_state(details[1] if len(details) > 1 else None)
+            self._find_attributes(details[1] if len(details) > 1 else None)
             raise PlanRefused(_refusal(error, "the plan cannot be loaded")) from None
-        if _has_state(answer):
-            self._attributes.found()
+        self._find_attributes(answer)
         return answer
+
+    def _find_attributes(self, answer: Any) -> None:
+        if isinstance(answer, Mapping) and answer.get(wire.ANSWER_HAS_STATE) is True:
+            self._attributes.found(memo_of_run())
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
         self._people.end()
@@ -331,7 +334,7 @@ class PlanWorkflow(Steerable):
         if self._engine is not None:
             await undisturbed(self._engine.tell_rest())
         document = self._document()
-        self._attributes.tell_end(document["status"])
+        self._attributes.publish_end(document, self._engine.scheduler if self._engine is not None else None)
         compact = self._compact(document)
         must_return = False
         if run_input is not None and run_input.parent is not None:
@@ -463,10 +466,6 @@ class RunPlanWorkflow(PlanWorkflow):
 def _error_of(error: MessageInvalid) -> dict[str, Any]:
     found = error_json(error.code, str(error))
     return {**found, "errors": [problem.to_json() for problem in error.problems]} if error.problems else found
-
-
-def _has_state(answer: Any) -> bool:
-    return isinstance(answer, Mapping) and answer.get(wire.ANSWER_HAS_STATE) is True
 
 
 def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:

@@ -1,59 +1,116 @@
-"""Search attributes of a run: its state, and the assignees that it waits for.
+"""Search attributes and memo of a run by which it is listed: its state, progress, assignees, requests and error.
 
 Each write is an event and work for the server, so they are written when they change, at most once in five seconds, and
-at the end. The first assignee is written at once, so that it is found without delay.
+at the end. The first assignee is written at once, so that it is found without delay. A change of the progress alone is
+written together with other commands, at most once in 30 seconds: it starts no timer.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import SEARCH_UPDATE_PAUSE_S
+from dagwright.core.boundary.limits import PROGRESS_UPDATE_PAUSE_S, SEARCH_UPDATE_PAUSE_S
 from dagwright.core.model.states import RunStatus
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.command_messages import awaited_assignees
+from dagwright.protocol.listings import RequestsVersion, error_to_json, progress_of, requests_to_json, requests_version
+from dagwright.protocol.run_attributes import identifying_pairs
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
+_PROGRESS = SearchAttributeKey.for_keyword(wire.SEARCH_PROGRESS)
+
+_NO_REQUESTS: RequestsVersion = (0, ())
 
 
 class SearchAttributes:
     """Search attributes of one run, if its namespace has them: a run that sets an undefined attribute is stuck."""
 
     def __init__(self) -> None:
-        given = workflow.info().typed_search_attributes
+        info = workflow.info()
+        given = info.typed_search_attributes
         self._state = given.get(_STATE)
         self._awaiting = list(given.get(_AWAITING) or ())
-        self.are_there = self._state is not None
-        """Whether the namespace has them, as far as known."""
+        self._progress = given.get(_PROGRESS)
+        # The memo may have the requests of the previous execution; they are written again.
+        self._requests: RequestsVersion | None = None if self._awaiting else _NO_REQUESTS
+        self._is_sub_plan = wire.MEMO_ROOT in info.raw_memo
+        self._identity: Mapping[str, Any] = {}
+        """Memo by which the run is listed, if the client that started it has set no search attributes."""
+        self._are_there = self._state is not None
         self._written_at: float | None = None
         self._timer: asyncio.Task[None] | None = None
 
-    def found(self) -> None:
-        """Record that the namespace has them, although the client that started the run did not set them."""
-        if not self.are_there:
-            self.are_there = True
-            self._write(RunStatus.RUNNING.value, [])
+    def found(self, memo: Mapping[str, Any]) -> None:
+        """Record that the namespace has them, although the client that started the run did not set them.
 
-    def tell(self, state: str, awaiting: list[str], *, at: float, wake: Callable[[], None]) -> None:
-        """Write state and assignees now or as soon as possible; the first assignee is written at once.
+        Args:
+            memo: of the run.
+        """
+        if not self._are_there:
+            self._are_there, self._identity = True, memo
+
+    def publish(
+        self, status: str, scheduler: RunScheduler, *, title: str | None, at: float, wake: Callable[[], None]
+    ) -> None:
+        """Write what has changed now or as soon as possible; the first assignee is written at once.
 
         Args:
             wake: called when the method has to be called again.
         """
-        asks = bool(awaiting) and not self._awaiting
-        if not self.are_there or (state, awaiting) == (self._state, self._awaiting):
+        if not self._are_there:
             return
+        if self._written_at is None and self._state is not None:
+            # The client has written the start of the run.
+            self._written_at = at - SEARCH_UPDATE_PAUSE_S
+        awaiting, requests = awaited_assignees(scheduler), requests_version(scheduler)
+        if (status, awaiting, requests) == (self._state, self._awaiting, self._requests):
+            if self._written_at is None or at - self._written_at >= PROGRESS_UPDATE_PAUSE_S:
+                self._written_at = at
+                self._write(status, awaiting, progress=str(progress_of(scheduler)))
+            return
+        asks = bool(awaiting) and not self._awaiting
         if self._timer is not None and not asks:
             return
         left_s = 0.0 if self._written_at is None or asks else self._written_at + SEARCH_UPDATE_PAUSE_S - at
-        if left_s <= 0:
-            self._written_at = at
-            self._write(state, awaiting)
+        if left_s > 0:
+            self._write_later(left_s, wake)
             return
+        self._written_at = at
+        self._write(status, awaiting, progress=str(progress_of(scheduler)))
+        if requests != self._requests:
+            self._requests = requests
+            # Without an assignee nobody reads them.
+            if awaiting:
+                workflow.upsert_memo({wire.MEMO_REQUESTS: requests_to_json(scheduler, title=title)})
 
+    def publish_end(self, document: Mapping[str, Any], scheduler: RunScheduler | None) -> None:
+        """Write the final state, without assignees, and the error of a failed run.
+
+        Args:
+            document: result document of the run.
+            scheduler: `None` if the run ended before it had a plan.
+        """
+        self.rest()
+        if not self._are_there:
+            return
+        progress = None if scheduler is None else str(progress_of(scheduler))
+        self._write(document["status"], [], progress=progress)
+        is_failed = document["status"] == RunStatus.FAILED.value
+        # Sub-plans are not listed.
+        if is_failed and not self._is_sub_plan and (error := error_to_json(document)) is not None:
+            workflow.upsert_memo({wire.MEMO_ERROR: error})
+
+    def rest(self) -> None:
+        """Cancel a pending write: the run ends, or continues as new."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _write_later(self, left_s: float, wake: Callable[[], None]) -> None:
         def passed(timer: "asyncio.Task[None]") -> None:
             self._timer = None
             if not timer.cancelled():
@@ -62,22 +119,16 @@ class SearchAttributes:
         self._timer = asyncio.create_task(workflow.sleep(left_s, summary=wire.TIMER_SEARCH_UPDATE))
         self._timer.add_done_callback(passed)
 
-    def tell_end(self, state: str) -> None:
-        """Write the final state, without assignees."""
-        self.rest()
-        if self.are_there:
-            self._write(state, [])
-
-    def rest(self) -> None:
-        """Cancel a pending write: the run ends, or continues as new."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _write(self, state: str, awaiting: list[str]) -> None:
-        updates: list[SearchAttributeUpdate[Any]] = [_STATE.value_set(state)]
-        if awaiting:
-            updates.append(_AWAITING.value_set(awaiting))
-        elif self._awaiting:
-            updates.append(_AWAITING.value_unset())
-        self._state, self._awaiting = state, awaiting
-        workflow.upsert_search_attributes(updates)
+    def _write(self, state: str, awaiting: list[str], *, progress: str | None) -> None:
+        updates: list[SearchAttributeUpdate[Any]] = []
+        if state != self._state:
+            updates.append(_STATE.value_set(state))
+        if progress not in (None, self._progress) and not self._is_sub_plan:
+            updates.append(_PROGRESS.value_set(progress))
+        if awaiting != self._awaiting:
+            updates.append(_AWAITING.value_set(awaiting) if awaiting else _AWAITING.value_unset())
+        pairs: list[SearchAttributePair[Any]] = [*identifying_pairs(self._identity)]
+        updates += [pair.key.value_set(pair.value) for pair in pairs]
+        self._state, self._awaiting, self._progress, self._identity = state, awaiting, progress or self._progress, {}
+        if updates:
+            workflow.upsert_search_attributes(updates)

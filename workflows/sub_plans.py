@@ -47,17 +47,18 @@ from dagwright.protocol.messages import (
     run_input_to_json,
 )
 from dagwright.protocol.outcomes import ResultInvalid, found_sub_plan_ends, read_sub_plan_end, sub_plan_failure
-from dagwright.protocol.run_attributes import identifying_pairs
+from dagwright.protocol.run_attributes import STATE, attributes_at_start
 from dagwright.protocol.run_labels import keyword, task_summary
 from dagwright.protocol.run_snapshot import snapshot_from_json
 from dagwright.protocol.run_start import inherited_input
 from dagwright.protocol.turns import TurnEnd
-from dagwright.workflows.calls import RunScope, json_payload, owner_of_run
+from dagwright.workflows.calls import RunScope, json_payload, memo_of_run, owner_of_run
 from dagwright.workflows.retries import FIND_ENDED
 from dagwright.workflows.timers import now_s
 
-_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
+_ROOT = SearchAttributeKey.for_keyword(wire.SEARCH_ROOT)
+_INHERITED = frozenset({wire.SEARCH_SESSION, wire.SEARCH_OWNER, wire.SEARCH_TAGS})
 
 _COMMAND_BYTES = 2_000
 """Approximate size of the start of a sub-plan besides its input."""
@@ -296,17 +297,23 @@ class SubPlans:
             task_timeout=info.task_timeout,
             static_summary=task_summary(task),
             priority=Priority(priority_key=task.node.priority),
-            search_attributes=given_on(info.typed_search_attributes, title=_title_of_child(task)),
-            memo=_memo_of_child() or None,
+            search_attributes=_attributes_of_child(task),
+            memo=_memo_of_child(task),
         )
 
 
-def _memo_of_child() -> dict[str, Any]:
-    owner, own = owner_of_run(), workflow.info().raw_memo
-    is_called = wire.MEMO_CALLER in own or wire.MEMO_CALLED in own
+def _root_of_run() -> str:
+    """Return the workflow id of the top-level run of this run."""
+    root = memo_of_run().get(wire.MEMO_ROOT)
+    return root if isinstance(root, str) else workflow.info().workflow_id
+
+
+def _memo_of_child(task: Task) -> dict[str, Any]:
+    owner, path = owner_of_run(), memo_of_run().get(wire.MEMO_PATH)
     return {
+        wire.MEMO_ROOT: _root_of_run(),
+        wire.MEMO_PATH: [*(path if isinstance(path, list) else ()), task.id],
         **({wire.MEMO_OWNER: owner} if owner is not None else {}),
-        **({wire.MEMO_CALLED: True} if is_called else {}),
     }
 
 
@@ -339,31 +346,30 @@ def attributes_of_turn(own: TypedSearchAttributes, memo: Mapping[str, Any]) -> T
     """Return the search attributes of the run of a turn.
 
     Args:
-        own: search attributes of the session; it has a title only if the namespace has all attributes of
-            `identifying_pairs`.
+        own: search attributes of the session.
         memo: memo of the run.
     """
-    pairs = identifying_pairs(memo) if own.get(_TITLE) is not None else []
-    given = given_on(own)
-    found = [*(given.search_attributes if given is not None else ()), *pairs]
-    return TypedSearchAttributes(found) if found else None
+    if own.get(STATE) is None:
+        return None
+    session = [pair for pair in own.search_attributes if pair.key.name == wire.SEARCH_SESSION]
+    return TypedSearchAttributes([*session, *attributes_at_start(memo, missing=()).search_attributes])
 
 
-def given_on(own: TypedSearchAttributes, *, title: str | None = None) -> TypedSearchAttributes | None:
-    """Return the search attributes with which a child run starts: those of its parent, without those that each run sets
-    itself.
-
-    Args:
-        own: search attributes of the parent.
-        title: title of the child, if it has one.
-    """
-    own_names = (wire.SEARCH_STATE, wire.SEARCH_AWAITING, wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE)
-    pairs = [pair for pair in own.search_attributes if pair.key.name not in own_names]
-    if own.get(_STATE) is not None:
-        pairs.append(SearchAttributePair(_STATE, RunStatus.RUNNING.value))
-    if title and own.get(_TITLE) is not None:
-        pairs.append(SearchAttributePair(_TITLE, keyword(title)))
-    return TypedSearchAttributes(pairs) if pairs else None
+def _attributes_of_child(task: Task) -> TypedSearchAttributes | None:
+    """Return the search attributes with which a sub-plan starts: those of its parent that all sub-plans share."""
+    own = workflow.info().typed_search_attributes
+    if own.get(STATE) is None:
+        return None
+    inherited = [pair for pair in own.search_attributes if pair.key.name in _INHERITED]
+    title = _title_of_child(task)
+    return TypedSearchAttributes(
+        [
+            *inherited,
+            SearchAttributePair(STATE, RunStatus.RUNNING.value),
+            SearchAttributePair(_ROOT, keyword(_root_of_run())),
+            *([SearchAttributePair(_TITLE, keyword(title))] if title else []),
+        ]
+    )
 
 
 def end_of(document: dict[str, Any]) -> dict[str, Any]:

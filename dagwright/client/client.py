@@ -15,7 +15,8 @@ from temporalio.client import Client as TemporalClient
 from dagwright.client.ask_starts import AskStart, prepare_ask
 from dagwright.client.client_tools import ClientTools
 from dagwright.client.events import CursorInvalid
-from dagwright.client.feedback_request import FeedbackRequest, request_of_inbox
+from dagwright.client.feedback_request import FeedbackRequest, found_request
+from dagwright.client.inbox import InboxFilter
 from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s, without_none
 from dagwright.client.plan_starts import (
     PlanSource,
@@ -38,7 +39,7 @@ from dagwright.core.boundary.arguments import checks_arguments, checks_methods, 
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
-from dagwright.core.model.times import Duration, seconds_of
+from dagwright.core.model.times import Duration
 from dagwright.plans.human_requests import RequestType
 from dagwright.protocol.sessions import Session as StoredSession
 from dagwright.protocol.sessions import Turn, session_name
@@ -261,6 +262,7 @@ class Client:
         since: date | timedelta | str | None = None,
         tags: Mapping[str, str] | None = None,
         session: str | None = None,
+        template: str | None = None,
     ) -> list[RunSummary]:
         """List the newest runs, without the sub-plans of others.
 
@@ -268,11 +270,12 @@ class Client:
             limit: runs at most; `after` continues the list.
             after: `cursor` of the last run that was received; `None` is the start of the list.
             status: of `RunStatus`, such as `running` or `failed`; a paused run that runs no node is `waiting`.
-            title: text in the title or the ID, in upper or lower case.
+            title: beginning of the title or the ID; case matters.
             since: earliest start: a date or time, also as a string; a timedelta or a string such as `2h` is counted
                 back from now. A date starts at midnight, local time.
             tags: tags that a run must have.
             session: name of the session.
+            template: name of the published plan that the runs were started from.
 
         Raises:
             OptionInvalid: there is no such status, or `limit` or `since` is invalid.
@@ -282,34 +285,55 @@ class Client:
             raise OptionInvalid(f"status: there is no {status!r:.60}; it is one of {', '.join(RunStatus)}")
         if limit < 1:
             raise OptionInvalid(f"limit must be at least 1, not {limit}")
-        try:
-            place = None if after is None else RunPlace.parse(after)
-        except ValueError:
-            raise CursorInvalid(f"after: {after!r:.80} is not the cursor of a run in a list") from None
-        wanted = RunFilter(status=status, text=title, since=_start_time(since), tags=tags or {}, session=session)
+        wanted = RunFilter(
+            status=status,
+            title=title,
+            since=_start_time(since),
+            tags=tags or {},
+            session=session,
+            template=template,
+        )
+        place = _place(after)
         found, _ = await self._services.runs.page_of_runs(limit=limit, wanted=wanted, after=place)
         return found
 
     async def inbox(
-        self, *, assignee: str | None = None, type: RequestType | None = None, older_than: Duration | None = None
+        self,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        assignee: str | None = None,
+        type: RequestType | None = None,
+        older_than: Duration | None = None,
     ) -> list[FeedbackRequest]:
-        """List the open feedback requests of all runs, the oldest first.
+        """List the open feedback requests of all runs, the oldest of a page first.
+
+        A page has the requests of the runs that started last. It has the first requests of each run; `Run.status` has
+        all, and `FeedbackRequest.is_shortened` tells which are not complete here.
 
         Args:
+            limit: requests with which a page ends; those of one run are not separated. `after` continues the inbox.
+            after: `cursor` of a request of the previous page; `None` is the start.
             assignee: only requests to this person; `anyone` for requests without an assignee.
             type: only requests of this type, such as `APPROVAL`.
             older_than: only requests that are open for longer.
 
         Raises:
-            OptionInvalid: `older_than` is invalid.
+            OptionInvalid: `limit` or `older_than` is invalid.
+            CursorInvalid: `after` is not the cursor of a request.
         """
+        if limit < 1:
+            raise OptionInvalid(f"limit must be at least 1, not {limit}")
         until = None if older_than is None else time.time() - duration_s("older_than", older_than)
+        wanted = InboxFilter(assignee=assignee, type=type, opened_before=until)
+        page, place = None, _place(after)
+        while page is None or not (page.requests or page.following is None):
+            page = await self._services.runs.inbox(limit=limit, wanted=wanted, after=place)
+            place = page.following
+        cursor = None if place is None else str(place)
         return [
-            request_of_inbox(request, self.get_run(str(request.document["run_id"])))
-            for request in await self._services.runs.people.inbox()
-            if assignee in (None, request.assignee or "anyone")
-            and type in (None, request.document["type"])
-            and (until is None or seconds_of(request.document["opened_at"]) <= until)
+            found_request(request, self.get_run(str(request.document["run_id"])), cursor=cursor)
+            for request in page.requests
         ]
 
     async def pause_tool(self, name: str, *, reason: str | None = None, by: str | None = None) -> PausedTool:
@@ -348,15 +372,29 @@ class Client:
         """
         return Session(self, session_name(name))
 
-    async def list_sessions(self, *, limit: int = 100, prefix: str = "") -> list[SessionState]:
+    async def list_sessions(
+        self, *, limit: int = 100, after: str | None = None, prefix: str = ""
+    ) -> list[SessionState]:
         """List the newest sessions.
 
         Long answers are cut; `Session.state` has them whole.
 
         Args:
+            limit: sessions at most; `after` continues the list.
+            after: `cursor` of the last session of the previous page; `None` is the start of the list.
             prefix: of their names.
+
+        Raises:
+            OptionInvalid: `limit` is invalid.
+            CursorInvalid: `after` is not the cursor of a session.
         """
-        return [state_of(view) for view in await self._services.sessions.list(limit=limit, prefix=prefix)]
+        if limit < 1:
+            raise OptionInvalid(f"limit must be at least 1, not {limit}")
+        found, place = await self._services.sessions.page_of_sessions(limit=limit, prefix=prefix, after=_place(after))
+        states = [state_of(view) for view in found]
+        if states and place is not None:
+            states[-1] = replace(states[-1], cursor=str(place))
+        return states
 
     @contextmanager
     def _serving(self, toolset: Toolset) -> Iterator[None]:
@@ -446,6 +484,13 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def _place(after: str | None) -> RunPlace | None:
+    try:
+        return None if after is None else RunPlace.parse(after)
+    except ValueError:
+        raise CursorInvalid(f"after: {after!r:.80} is not the cursor of an entry in a list") from None
 
 
 def _start_time(since: date | timedelta | str | None) -> float | None:

@@ -18,35 +18,32 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from temporalio.client import WorkflowExecution, WorkflowHandle, WorkflowUpdateFailedError
-from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.run_lists import owner_in
+from dagwright.client.run_lists import quoted
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import child_workflow_id, task_of_child
+from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.requests import ClientChannel, MayAnswer, Request
 from dagwright.core.scheduler.map_batches import is_batched
-from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
+from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.feedback.answer_reading import without_number
-from dagwright.history.executions import parent_run, root_run
+from dagwright.history.executions import path_in, root_in
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView
 from dagwright.protocol.command_handler import CommandHandler
-from dagwright.protocol.command_messages import may_await
 from dagwright.protocol.node_paths import sub_plan_of_path
 from dagwright.protocol.notes import Notes
+from dagwright.protocol.run_labels import keyword
 from dagwright.server import Connection
 
 PATIENCE_S = 3.0
 """Timeout of the answer's update, in seconds, before it is sent as a signal."""
-HISTORIES_AT_ONCE = 8
-"""Histories that a list of runs or the inbox reads concurrently: a thousand readers would slow the runs."""
+_HISTORIES_AT_ONCE = 8
+"""Histories of sub-plans that are read concurrently: a thousand readers would slow the runs."""
 _PAUSE_S = 0.2
 """Interval, in seconds, between two checks of how a call handles its answer."""
 _LISTED = 20
-
-_AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
 
 _CHUNK = re.compile(r"\[\d+-\d+\]$")
 """Suffix of the workflow ID of a map batch."""
@@ -137,16 +134,8 @@ class People:
 
     def __init__(self, connection: Connection, *, patience_s: float = PATIENCE_S) -> None:
         self._client = connection.client
-        self._has_awaiting = wire.SEARCH_AWAITING not in connection.missing_search_attributes
+        self._is_listed = not connection.missing_search_attributes
         self._patience_s = patience_s
-
-    async def inbox(self, *, owner: str | None = None) -> list[OpenRequest]:
-        """Return the open requests of all runs, oldest first.
-
-        Args:
-            owner: owner of the API key that started the runs, or assignee of the request; `None` for all requests.
-        """
-        return _by_age(await self._requests_of_runs("", top=None, owner=owner))
 
     async def requests_of(self, workflow_id: str) -> list[OpenRequest]:
         """Return the open requests of a run and of its sub-plans, oldest first.
@@ -162,10 +151,31 @@ class People:
 
     async def requests_below(self, workflow_id: str) -> list[OpenRequest]:
         """Return the open requests of the sub-plans of a run, at any depth, oldest first."""
-        # The run may be a sub-plan itself; its own sub-plans have the same root workflow.
         described = await self._client.get_workflow_handle(workflow_id).describe()
-        root = (described.root_id or workflow_id).replace("\\", "\\\\").replace("'", "\\'")
-        return _by_age(await self._requests_of_runs(f" AND RootWorkflowId = '{root}'", top=workflow_id))
+        memo = await described.memo()
+        # The run may be a sub-plan itself; its own sub-plans have the same root.
+        root, path = root_in(memo) or workflow_id, path_in(memo)
+        query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND "
+        if self._is_listed:
+            query += f"{wire.SEARCH_AWAITING} IS NOT NULL AND {wire.SEARCH_ROOT} = {quoted(keyword(root))}"
+        else:
+            query += f"RootWorkflowId = {quoted(described.root_id or root)}"
+        turns = asyncio.Semaphore(_HISTORIES_AT_ONCE)
+
+        async def asked_in(run: WorkflowExecution) -> list[OpenRequest]:
+            memo = await run.memo()
+            tasks = path_in(memo)
+            if root_in(memo) != root or tasks[: len(path)] != path or tasks == path:
+                return []
+            # The run may have ended since it was listed.
+            with suppress(RunNotFound):
+                async with turns:
+                    asked = _asked_in(await RunReader(self._client, run.id).read())
+                return [with_path(each, workflow_id, tasks[len(path) :]) for each in asked]
+            return []
+
+        runs = [run async for run in self._client.list_workflows(query)]
+        return _by_age([request for found in await asyncio.gather(*map(asked_in, runs)) for request in found])
 
     async def answer(self, place: Place, answer: Answer) -> str:
         """Send an answer to a run and return a sentence with the outcome.
@@ -267,91 +277,6 @@ class People:
             f"{node!r} has a sub-plan for each of its items: name one, as {node}[key]/{rest}{open_ones}"
         )
 
-    async def _requests_of_runs(
-        self, condition: str, *, top: str | None, owner: str | None = None
-    ) -> list[OpenRequest]:
-        """Return the open requests of the runs that wait for people and match a condition.
-
-        Args:
-            top: parent run that the user named; `None` for the root run.
-            owner: as in `inbox`.
-        """
-        waiting = f" AND {wire.SEARCH_AWAITING} IS NOT NULL" if self._has_awaiting else ""
-        query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'{waiting}{condition}"
-        runs = [run async for run in self._client.list_workflows(query)]
-        turns = asyncio.Semaphore(HISTORIES_AT_ONCE)
-
-        async def requests_of(run: WorkflowExecution) -> list[OpenRequest]:
-            async with turns:
-                # The run may have ended since it was listed.
-                with suppress(RunNotFound):
-                    if owner is None or await self._owner_of(run) == owner:
-                        return await self._told_from(run, top=top)
-                    if self._may_wait_for(run, owner):
-                        return [each for each in await self._told_from(run, top=top) if each.assignee == owner]
-                return []
-
-        return [request for found in await asyncio.gather(*map(requests_of, runs)) for request in found]
-
-    def _may_wait_for(self, run: WorkflowExecution, name: str) -> bool:
-        names = run.typed_search_attributes.get(_AWAITING)
-        return names is None or may_await(names, name)
-
-    async def _owner_of(self, run: WorkflowExecution) -> str | None:
-        """Return the owner of the API key that started a run or its root run."""
-        while (above := parent_run(run)) is not None:
-            run = await _make_sure_of(self._client.get_workflow_handle(above))
-        return owner_in(await run.memo())
-
-    async def _told_from(self, run: WorkflowExecution, *, top: str | None) -> list[OpenRequest]:
-        """Return the open requests of a run with paths relative to a parent run; empty if `top` is not its parent."""
-        if run.id == top:
-            return []
-        asked = _asked_in(await RunReader(self._client, run.id).read())
-        found = await self._tasks_from(top, run) if asked else None
-        if found is None:
-            return []
-        above, tasks = found
-        path = "".join(f"{task}/" for task in tasks)
-        return [
-            replace(
-                request,
-                document={**request.document, "request_id": f"{path}{request.id}", "run_id": above},
-                path=_nodes_of(tasks),
-            )
-            for request in asked
-        ]
-
-    async def _tasks_from(self, top: str | None, run: WorkflowExecution) -> tuple[str, list[str]] | None:
-        """Return a parent run, and the tasks on the path from there to the child run, topmost first.
-
-        Args:
-            top: the parent run; `None` for the root run.
-
-        Returns:
-            `None` if `top` is not a parent of the run.
-        """
-        tasks: list[str] = []
-        child, parent, above = run.id, parent_run(run), top or root_run(run)
-        while child != above and parent is not None:
-            tasks.insert(0, await self._task_of(parent, child))
-            child = parent
-            described = await self._client.get_workflow_handle(child).describe() if child != above else None
-            parent = parent_run(described) if described is not None else None
-        return (child, tasks) if top is None or child == top else None
-
-    async def _task_of(self, workflow_id: str, child_id: str) -> str:
-        """Return the task of a run whose sub-plan has the given workflow ID."""
-        call = task_of_child(workflow_id, child_id)
-        if call is not None and "#" not in call:
-            return call
-        view = await RunReader(self._client, workflow_id).read()
-        if call is not None:
-            # A later attempt has its own ID.
-            return (task_of_call(view.scheduler.state, call) if view.scheduler else None) or call
-        tasks = _sub_plans_in(view)
-        return next((task for task in tasks if child_workflow_id(workflow_id, task) == child_id), child_id)
-
 
 async def told_by_update(
     handle: WorkflowHandle[Any, Any],
@@ -419,6 +344,18 @@ def _asked_in(view: RunView) -> list[OpenRequest]:
         place = Place(view.workflow_id, str(document["request_id"]))
         found.append(OpenRequest(document, place, str(node), title=view.title))
     return found
+
+
+def with_path(request: OpenRequest, run: str, tasks: Sequence[str]) -> OpenRequest:
+    """Return a request of a sub-plan with the path from a parent run.
+
+    Args:
+        run: workflow ID of the parent run.
+        tasks: tasks on the path, topmost first; empty for a request of the run itself.
+    """
+    path = "".join(f"{task}/" for task in tasks)
+    document = {**request.document, "request_id": f"{path}{request.id}", "run_id": run}
+    return replace(request, document=document, path=_nodes_of(tasks))
 
 
 def _nodes_of(tasks: Sequence[str]) -> str:

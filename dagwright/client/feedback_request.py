@@ -1,7 +1,7 @@
 """Requests for feedback of a person, and the answers of Python programs."""
 
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol, TypedDict, Unpack
 
@@ -77,6 +77,10 @@ class FeedbackRequest:
         deadline: when the request expires.
         tool, arguments: for an APPROVAL, the call to approve.
         title: title of the plan with the request.
+        is_shortened: whether the request was too large for the inbox, which lists it without schema, options and
+            arguments and with the beginning of its prompt.
+        cursor: where the inbox continues after the page of the request: `inbox(after=request.cursor)`; `None` on the
+            last page.
     """
 
     id: str
@@ -92,6 +96,8 @@ class FeedbackRequest:
     tool: str | None = None
     arguments: Any = None
     title: str | None = None
+    is_shortened: bool = False
+    cursor: str | None = None
     run: Answerable | None = field(default=None, repr=False, compare=False)
 
     @checks_arguments
@@ -124,13 +130,14 @@ def request_of(document: Mapping[str, Any], run: Answerable | None, *, title: st
         tool=document.get("tool") or None,
         arguments=document.get("arguments"),
         title=title,
+        is_shortened=document.get("shortened") is True,
         run=run,
     )
 
 
-def request_of_inbox(request: OpenRequest, run: Answerable) -> FeedbackRequest:
-    """Return a request found by `People`."""
-    return request_of(request.document, run, title=request.title)
+def found_request(request: OpenRequest, run: Answerable, *, cursor: str | None = None) -> FeedbackRequest:
+    """Return a request of the inbox or of a run."""
+    return replace(request_of(request.document, run, title=request.title), cursor=cursor)
 
 
 def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:

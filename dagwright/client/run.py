@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 from dagwright.client.event_stream import EventStream
 from dagwright.client.events import AnyRunEvent, EventCursor
-from dagwright.client.feedback_request import Feedback, FeedbackAnswer, FeedbackRequest, request_of_inbox
+from dagwright.client.feedback_request import Feedback, FeedbackAnswer, FeedbackRequest, found_request
 from dagwright.client.following import wait_for_end
 from dagwright.client.fork_runs import ForkOptions, ForkWish, draft_of, start_fork
 from dagwright.client.forks import Draft, Forks
@@ -186,7 +186,7 @@ class Run:
 
     async def feedback_requests(self) -> list[FeedbackRequest]:
         """Return the open requests for feedback of the run and its sub-plans, the oldest first."""
-        return [request_of_inbox(each, self) for each in await self._services.runs.people.requests_of(self._id)]
+        return [found_request(each, self) for each in await self._services.runs.people.requests_of(self._id)]
 
     async def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> str:
         """Answer a request for feedback; return the message of the run.

@@ -1,70 +1,58 @@
 """Start, find, list and read runs: the client of runs that the command line, HTTP API and MCP server share."""
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from unicodedata import normalize
 
 from temporalio.client import (
-    WorkflowExecution,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
-    WorkflowHistoryEventFilterType,
 )
-from temporalio.common import SearchAttributeKey, WorkflowIDReusePolicy
+from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.feedback import HISTORIES_AT_ONCE, People, has_sub_plans
+from dagwright.client.feedback import People, has_sub_plans
 from dagwright.client.graph import GraphListing
-from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
+from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
+from dagwright.client.run_lists import (
+    IS_TOP_RUN,
+    MOST_AT_ONCE,
+    RunFilter,
+    RunPlace,
+    RunSummary,
+    executions_from,
+    owner_in,
+    quoted,
+    readable_memo,
+    run_summary,
+    started_at,
+)
 from dagwright.client.starts import EncodedStart, StartRequest, checked_id, digest_of, encode_start, made_id
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
+from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.core.errors import DagwrightError
-from dagwright.core.model.errors import Problem, problem_from_error
-from dagwright.core.model.states import RunStatus
-from dagwright.core.model.times import time_of
-from dagwright.history.closing_event import closing_document, read_recorded_document
-from dagwright.history.executions import is_top_run
 from dagwright.history.explaining import Explanation, RunExplainer
-from dagwright.history.hydration import error_with_inner_nodes, full_document, hydrated_document, stored_text
+from dagwright.history.hydration import full_document, hydrated_document, stored_text
 from dagwright.history.map_items import view_of_item
 from dagwright.history.run_reader import RunNotFound, RunReader, RunView, tools_of
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.token_streams import TokenStreams
-from dagwright.protocol.conversion import decode_payloads
-from dagwright.protocol.documents import nodes_ended
-from dagwright.protocol.failures import NODE_FAILED, run_error_of
-from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.run_attributes import attributes_at_start
-from dagwright.protocol.run_labels import tags_in
+from dagwright.protocol.run_labels import keyword, tags_in
 from dagwright.server import Connection
 from dagwright.server.tool_pauses import ToolPause, list_paused_tools
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 
-LISTED_AT_ONCE = 500
-"""Page size of the server request if the filter may exclude most runs."""
 REACH_S = 3.0
 """Timeout of the connection check, in seconds."""
 
 _NAMES_TOLD = 5
 _LOG = logging.getLogger(__name__)
-
-_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
-
-_STATUS_OF_EXECUTION = {
-    WorkflowExecutionStatus.COMPLETED: RunStatus.COMPLETED,
-    WorkflowExecutionStatus.CANCELED: RunStatus.CANCELLED,
-    WorkflowExecutionStatus.FAILED: RunStatus.FAILED,
-    WorkflowExecutionStatus.TERMINATED: RunStatus.FAILED,
-    WorkflowExecutionStatus.TIMED_OUT: RunStatus.FAILED,
-}
-"""Statuses of closed executions; every other execution is running."""
 
 
 class RunIdInUse(DagwrightError):
@@ -94,7 +82,7 @@ class Runs:
         self._notifies = notifies
         self._client = connection.client
         self._store = store
-        self._missing_attributes = connection.missing_search_attributes
+        self._connection = connection
         self._task_queue = task_queue
         self.people = People(connection)
         """Requests of the runs to people."""
@@ -123,7 +111,7 @@ class Runs:
                 task_queue=encoded.task_queue or self._task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 memo=encoded.memo,
-                search_attributes=attributes_at_start(encoded.memo, missing=self._missing_attributes),
+                search_attributes=attributes_at_start(encoded.memo, missing=self._connection.missing_search_attributes),
                 static_summary=encoded.title,
                 task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
             )
@@ -189,6 +177,9 @@ class Runs:
 
         Args:
             wanted: filter; `None` for all runs.
+
+        Raises:
+            SearchAttributesMissing: the namespace lacks search attributes.
         """
         found, _ = await self.page_of_runs(limit=limit, wanted=wanted)
         return found
@@ -201,58 +192,38 @@ class Runs:
         Args:
             after: where the page starts; `None` for the newest run.
         """
+        self._connection.require_search_attributes()
         wanted = wanted or RunFilter()
-        place = after or RunPlace(page=limit if wanted.is_by_state else max(limit, LISTED_AT_ONCE))
+        place = after or RunPlace(page=min(limit, MOST_AT_ONCE))
         found: list[RunSummary] = []
-        runs: list[tuple[WorkflowExecution, RunPlace | None]] = []
-        query = wanted.query(missing=self._missing_attributes)
-        async for next_place, run in self._executions_from(place, query):
-            if is_top_run(run) and (wanted.is_by_state or await _is_wanted(run, wanted)):
-                runs.append((run, next_place))
-            if len(found) + len(runs) == limit:
-                found += await self._summaries(runs, wanted)
-                runs = []
+        async for next_place, run in executions_from(self._client, wanted.query(), place):
+            memo = await readable_memo(run)
+            if wanted.matches(memo, started_at=started_at(run, memo)):
+                cursor = None if next_place is None else str(next_place)
+                found.append(replace(run_summary(run, memo), cursor=cursor))
             if len(found) == limit:
                 return found, next_place
-        return [*found, *await self._summaries(runs, wanted)], None
+        return found, None
 
-    async def _executions_from(
-        self, place: "RunPlace", query: str
-    ) -> AsyncIterator[tuple[RunPlace | None, WorkflowExecution]]:
-        """Yield the listed executions from a cursor on, each with the cursor after it; `None` after the last one."""
-        token, index = place.token, place.index
-        while True:
-            listing = self._client.list_workflows(query, page_size=place.page, next_page_token=token)
-            await listing.fetch_next_page()
-            there, following = listing.current_page or (), listing.next_page_token
-            for number, run in enumerate(there[index:], index + 1):
-                is_last = number == len(there)
-                if is_last and not following:
-                    yield None, run
-                else:
-                    yield RunPlace(place.page, following, 0) if is_last else RunPlace(place.page, token, number), run
-            if not following:
-                return
-            token, index = following, 0
+    async def inbox(
+        self, *, limit: int, wanted: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
+    ) -> InboxPage:
+        """Return a page of the open requests of all runs; see `read_inbox`."""
+        return await read_inbox(self._connection, limit=limit, wanted=wanted, after=after)
 
-    async def _summaries(
-        self, runs: Sequence[tuple[WorkflowExecution, RunPlace | None]], wanted: RunFilter
-    ) -> list[RunSummary]:
-        turns = asyncio.Semaphore(HISTORIES_AT_ONCE)
+    async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
+        """Return the number of open runs of an owner, without sub-plans; the count lags by about a second.
 
-        async def summary(run: WorkflowExecution, next_place: RunPlace | None) -> RunSummary | None:
-            async with turns:
-                found = await self._summary_if_kept(run)
-            cursor = None if next_place is None else str(next_place)
-            return None if found is None else replace(found, cursor=cursor)
-
-        found = await asyncio.gather(*(summary(run, place) for run, place in runs))
-        return [each for each in found if each is not None and wanted.status in (None, each.status)]
-
-    async def open_runs_of(self, owner: str) -> set[str]:
-        """Return the IDs of the open runs of an owner, without sub-plans; the list lags by about a second."""
-        query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
-        return {run.id async for run in self._client.list_workflows(query) if owner_in(await run.memo()) == owner}
+        Args:
+            without: IDs of runs that are not counted.
+        """
+        self._connection.require_search_attributes()
+        query = f"{IS_TOP_RUN} AND ExecutionStatus = 'Running' AND {wire.SEARCH_OWNER} = {quoted(keyword(owner))}"
+        if without:
+            # A query cannot contain each ID that a user may choose; such a run is counted.
+            ids = ", ".join(quoted(each) for each in sorted(without) if each == keyword(each))
+            query += f" AND WorkflowId NOT IN ({ids})" if ids else ""
+        return (await self._client.count_workflows(query)).count
 
     async def is_open(self, workflow_id: str) -> bool:
         """Return whether there is an open run with this ID."""
@@ -367,96 +338,9 @@ class Runs:
                 return None
             raise
 
-    async def _summary_if_kept(self, run: WorkflowExecution) -> RunSummary | None:
-        """Return the summary of a listed run; `None` if the server has deleted the run since it was listed.
-
-        If the history or values of a run cannot be read, or not in time, the summary has the status of its execution:
-        one damaged run must not hide all others.
-        """
-        try:
-            return await self._summary(run)
-        except RunNotFound:
-            return None
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            if error.status is RPCStatusCode.UNAVAILABLE:
-                raise
-            return _unreadable(run, error)
-        except (DagwrightError, MessageInvalid, LookupError, ValueError, TypeError, AttributeError) as error:
-            return _unreadable(run, error)
-
-    async def _summary(self, run: WorkflowExecution) -> RunSummary:
-        memo = await run.memo()
-        total, title, session = (memo.get(name) for name in (wire.MEMO_NODES, wire.MEMO_TITLE, wire.MEMO_SESSION))
-        document = await self._closing_document(run) if run.close_time is not None else None
-        done = None if document is None else nodes_ended(document, total=total)
-        status, error = run.typed_search_attributes.get(_STATE), None if document is None else run_error_of(document)
-        if run.status is WorkflowExecutionStatus.CANCELED and document is not None:
-            status = RunStatus.CANCELLED.value
-        if done is None or status in (None, "running"):
-            view = await RunReader(self._client, run.id, run_id=run.run_id).read()
-            total = total if view.nodes_total is None else view.nodes_total
-            title, done, status = title or summary_of(view.title or "") or None, view.nodes_done, view.status
-            error = view.document_with_refs()["error"]
-        if error is not None and error["code"] == NODE_FAILED and error["node_id"] is None:
-            # Only nodes in regions failed; the payload store has their errors.
-            view = await RunReader(self._client, run.id, run_id=run.run_id).read()
-            error = await error_with_inner_nodes(view.document_with_refs(), view, self._store)
-        return RunSummary(
-            run_id=run.id,
-            status=RunStatus(status),
-            title=title if isinstance(title, str) else None,
-            started_at=time_of(_began_at(memo) or run.start_time.timestamp()),
-            ended_at=run.close_time,
-            nodes_done=done,
-            nodes_total=total if isinstance(total, int) else 0,
-            session=session if isinstance(session, str) else None,
-            error=problem_from_error(error) if status == "failed" else None,
-            tags=tags_in(memo, key=wire.MEMO_TAGS),
-        )
-
-    async def _closing_document(self, run: WorkflowExecution) -> Mapping[str, Any] | None:
-        """Return the result document at the end of the history of a closed run; `None` if it has none."""
-        if run.status is WorkflowExecutionStatus.CANCELED:
-            return await read_recorded_document(self._client, run.id, run.run_id)
-        handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
-        async for event in handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT):
-            await decode_payloads(event, self._client.data_converter)
-            return closing_document(event)
-        return None
-
 
 def _differ(name: str, some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     return name not in some or name not in others or some[name] != others[name]
-
-
-async def _is_wanted(run: WorkflowExecution, wanted: RunFilter) -> bool:
-    memo = await run.memo()
-    started_at = None if wanted.since is None else _began_at(memo) or run.start_time.timestamp()
-    return wanted.takes(run.id, memo, started_at=started_at)
-
-
-def _unreadable(run: WorkflowExecution, error: Exception) -> RunSummary:
-    message = f"the history of the run cannot be read: {error!r:.500}"
-    _LOG.warning("%s: %s", run.id, message)
-    status = _STATUS_OF_EXECUTION.get(run.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)
-    return RunSummary(
-        run_id=run.id,
-        status=status,
-        title=None,
-        started_at=run.start_time,
-        ended_at=run.close_time,
-        nodes_done=0,
-        nodes_total=0,
-        error=Problem("unreadable", message) if status is RunStatus.FAILED else None,
-    )
-
-
-def _began_at(memo: Mapping[str, Any]) -> float | None:
-    """Return the start of the first execution of a run that continued as new, in seconds since the epoch."""
-    started_at = memo.get(wire.MEMO_STARTED_AT)
-    return datetime.fromisoformat(started_at).timestamp() if isinstance(started_at, str) else None
 
 
 def open_runs(connection: Connection, settings: Settings) -> Runs:

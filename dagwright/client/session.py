@@ -67,6 +67,7 @@ class SessionState:
         turns: the newest turns, oldest first.
         omitted_turns: how many older turns the session no longer knows.
         names: name without `@` -> entity.
+        cursor: for the last session of a page, where the list continues: `list_sessions(after=state.cursor)`.
     """
 
     id: str
@@ -74,6 +75,7 @@ class SessionState:
     turns: Sequence[SessionTurn] = ()
     omitted_turns: int = 0
     names: Mapping[str, Any] = field(default_factory=dict)
+    cursor: str | None = None
 
 
 @checks_methods

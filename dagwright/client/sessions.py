@@ -6,7 +6,8 @@ version of the session and rejected if the session has changed since; the client
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -24,6 +25,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.client.run_lists import MOST_AT_ONCE, RunPlace, executions_from, quoted, readable_memo
 from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.starts import EncodedStart, checked_id, made_id
 from dagwright.core.boundary import wire
@@ -33,6 +35,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunNotFound
+from dagwright.protocol.run_attributes import STATE
 from dagwright.protocol.run_labels import keyword
 from dagwright.protocol.sessions import Session, Turn, name_of_session, session_from_json, session_id
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn
@@ -55,7 +58,6 @@ _LOST = (RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode
 the SDK has then retried for ten seconds already, with growing intervals.
 """
 
-_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)
 _TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
 
@@ -159,10 +161,7 @@ class Sessions:
         self._runs = runs
         self._task_queue = task_queue
         self._serve = serve
-        missing = connection.missing_search_attributes
-        self._has_session = wire.SEARCH_SESSION not in missing
-        self._has_identifying = missing.isdisjoint({wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE, wire.SEARCH_TAGS})
-        self._has_state = wire.RUN_SEARCH_ATTRIBUTES.isdisjoint(missing)
+        self._is_listed = not connection.missing_search_attributes
 
     async def read(self, name: str) -> SessionView:
         """Return a session; a new, empty one if there is no session with this name or it has ended.
@@ -207,24 +206,30 @@ class Sessions:
         texts = {run: text.strip() for (run, _), text in zip(stored, found, strict=True) if text is not None}
         return session.with_answers(texts)
 
-    async def list(self, *, limit: int = 100, prefix: str = "") -> list[SessionView]:
-        """Return the newest sessions; unreadable sessions are omitted.
+    async def page_of_sessions(
+        self, *, limit: int = 100, prefix: str = "", after: RunPlace | None = None
+    ) -> tuple[Sequence[SessionView], RunPlace | None]:
+        """Return the newest sessions, and the cursor of the next page; `None` on the last page.
+
+        Unreadable sessions are omitted.
 
         Args:
             prefix: prefix of their names.
+            after: where the page starts; `None` for the newest session.
         """
         query = f"WorkflowType = '{wire.WORKFLOW_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
+        if prefix:
+            query += f" AND WorkflowId STARTS_WITH {quoted(keyword(session_id(prefix)))}"
+        place = after or RunPlace(page=min(limit, MOST_AT_ONCE))
         found: list[SessionView] = []
-        async for execution in self._client.list_workflows(query, page_size=limit):
-            if not name_of_session(execution.id).startswith(prefix):
-                continue
-            try:
-                found.append(await _view_of(execution))
-            except ValueError:
-                continue
+        async for next_place, execution in executions_from(self._client, query, place):
+            # A database may ignore the case, and owners are told apart by the prefix.
+            if name_of_session(execution.id).startswith(prefix):
+                with suppress(ValueError):
+                    found.append(await _view_of(execution))
             if len(found) == limit:
-                break
-        return found
+                return found, next_place
+        return found, None
 
     async def take_turn(
         self, name: str, prepare: Prepare, *, run: str | None = None, busy: Busy | None = None
@@ -395,11 +400,9 @@ class Sessions:
             raise SessionNotFound(f"the session {name!r} cannot be read: {error}") from None
 
     def _attributes(self, name: str) -> TypedSearchAttributes:
-        state = [SearchAttributePair(_STATE, "running")] if self._has_state else []
-        session = [SearchAttributePair(_SESSION, name)] if self._has_session else []
-        # A session with a title knows that the runs of its turns may have title, template and tags.
-        title = [SearchAttributePair(_TITLE, keyword(f"session {name}"))] if self._has_identifying else []
-        return TypedSearchAttributes([*state, *session, *title])
+        pairs = [SearchAttributePair(STATE, "running"), SearchAttributePair(_SESSION, keyword(name))]
+        title = SearchAttributePair(_TITLE, keyword(f"session {name}"))
+        return TypedSearchAttributes([*pairs, title] if self._is_listed else [])
 
 
 async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) -> SessionView:
@@ -409,7 +412,7 @@ async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) 
         ValueError: the memo has no session.
     """
     name = name_of_session(execution.id)
-    state = (await execution.memo()).get(wire.MEMO_SESSION_STATE)
+    state = (await readable_memo(execution)).get(wire.MEMO_SESSION_STATE)
     session = Session(name) if state is None else session_from_json(state, name=name)
     is_open = execution.status is WorkflowExecutionStatus.RUNNING
     return SessionView(session, is_open, execution.run_id, execution.start_time.timestamp())

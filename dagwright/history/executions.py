@@ -1,7 +1,8 @@
 """Executions of a run that continues as new, and positions in their histories."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from temporalio.client import Client, WorkflowExecution, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError, RPCStatusCode
@@ -70,25 +71,17 @@ async def _next_run_id(client: Client, workflow_id: str, run_id: str) -> str | N
 
 
 def is_top_run(execution: WorkflowExecution) -> bool:
-    """Return whether a run is not a sub-plan: it has no parent, or its parent is a session or a workflow of a user."""
-    if execution.parent_id is None:
-        return True
-    memo = execution.raw_info.memo.fields
-    return wire.MEMO_SESSION in memo or wire.MEMO_CALLER in memo
+    """Return whether a run is not a sub-plan; it may be the turn of a session, or the child of a user's workflow."""
+    return wire.MEMO_ROOT not in execution.raw_info.memo.fields
 
 
-def parent_run(execution: WorkflowExecution) -> str | None:
-    """Return the workflow id of the parent run of a sub-plan; `None` for a run that is not a sub-plan."""
-    return None if is_top_run(execution) else execution.parent_id
+def root_in(memo: Mapping[str, Any]) -> str | None:
+    """Return the workflow id of the top-level run of a sub-plan, from its memo; `None` for a top-level run."""
+    root = memo.get(wire.MEMO_ROOT)
+    return root if isinstance(root, str) else None
 
 
-def root_run(execution: WorkflowExecution) -> str | None:
-    """Return the workflow id of the top run of an execution, as far as the server knows it.
-
-    In a session, and in a child of a workflow that is not a run, the root that the server knows is not a run.
-    """
-    memo = execution.raw_info.memo.fields
-    if wire.MEMO_CALLER in memo:
-        return execution.id
-    root_id = execution.root_id or execution.id
-    return None if root_id.startswith(wire.ID_SESSION) or wire.MEMO_CALLED in memo else root_id
+def path_in(memo: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the tasks on the path from the top-level run to the run with this memo, topmost first."""
+    path = memo.get(wire.MEMO_PATH)
+    return tuple(map(str, path)) if isinstance(path, list) else ()

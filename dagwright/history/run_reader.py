@@ -21,12 +21,10 @@ from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.expressions.value_refs import with_shown
 from dagwright.core.model.requests import Request
 from dagwright.core.model.states import NodeStatus, RunStatus
-from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.commands.steering import standing_notes
-from dagwright.features.compensation.compensation import compensation_counts
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import is_reference
-from dagwright.history.executions import START, Cursor, executions_of, parent_run, root_run
+from dagwright.history.executions import START, Cursor, executions_of, root_in
 from dagwright.history.pending_activities import (
     PendingCall,
     decode_pending,
@@ -57,6 +55,7 @@ from dagwright.protocol.documents import (
     result_document,
 )
 from dagwright.protocol.failures import run_error_of
+from dagwright.protocol.listings import progress_of
 from dagwright.protocol.messages import RunInput
 
 DESCRIBE_PAUSE_S = 1.0
@@ -175,17 +174,12 @@ class RunView:
     @property
     def nodes_done(self) -> int:
         """Number of nodes that have ended by themselves, without compensation nodes."""
-        if self.scheduler is None:
-            return 0
-        counts = counts_of(self.scheduler.plan, self.scheduler.records) - compensation_counts(self.scheduler.state)
-        return sum(count for status, count in counts.items() if status.has_ended)
+        return 0 if self.scheduler is None else progress_of(self.scheduler).done
 
     @property
     def nodes_total(self) -> int | None:
         """Number of nodes of the plan, without compensation nodes; `None` if there is no plan yet."""
-        if self.scheduler is None:
-            return None
-        return self.scheduler.plan.written_count - compensation_counts(self.scheduler.state).total()
+        return None if self.scheduler is None else progress_of(self.scheduler).total
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,10 +398,10 @@ class RunReader:
         self, waiting: Sequence[OpenCall], description: WorkflowExecutionDescription
     ) -> list[dict[str, Any]]:
         """Return advice about calls that wait for a worker; the top run knows the tools of its child runs."""
-        # A parent run may have been removed after its retention period.
+        # The top-level run may have been removed after its retention period.
         with suppress(RunNotFound):
-            while (parent := root_run(description) or parent_run(description)) not in (None, description.id):
-                description = await RunReader(self._client, str(parent))._describe()
+            if (root := root_in(await description.memo())) is not None:
+                description = await RunReader(self._client, root)._describe()
         tools = tools_of(await description.memo())
         return no_worker_notes(waiting, workflow_id=description.id, tools=tools, own_queue=description.task_queue)
 

@@ -1,7 +1,7 @@
 """Decoding of the commands that people send to a run as signals and updates (docs/reference/messages.md)."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast, get_args
 
@@ -26,6 +26,7 @@ from dagwright.features.commands.steering import (
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
+from dagwright.protocol.run_labels import keyword
 
 NAME_CHARACTERS = 200
 WORDS_CHARACTERS = 4_000
@@ -82,11 +83,12 @@ _ID_BYTES = 2_000
 """Room for several ids of 200 bytes: the path to a request in a nested sub-plan."""
 
 _NAME_CHARACTERS = 100
-_LONGEST_NAME = 4 * _NAME_CHARACTERS
 _NAMES_BYTES = 1_500
 """The server accepts 2 KB for one search attribute."""
 ANYONE = "anyone"
 """Assignee of a request without an assignee."""
+OTHERS = "…"
+"""Element of `SEARCH_AWAITING` that stands for assignees for whom there was no room."""
 
 
 def feedback_from_json(message: Any, *, through: Through) -> Feedback:
@@ -167,25 +169,20 @@ def awaited_assignees(scheduler: RunScheduler) -> list[str]:
     """Return the assignees of the open requests in alphabetical order, as many as fit into a search attribute."""
     if not scheduler.features.feedback.requests.open:
         return []
-    names = sorted(
-        {
-            (request.assignee or ANYONE)[:_NAME_CHARACTERS]
-            for request in scheduler.features.feedback.requests.open.values()
-        }
-    )
+    names = sorted({keyword_of_assignee(each.assignee) for each in scheduler.features.feedback.requests.open.values()})
     fitting: list[str] = []
     left = _NAMES_BYTES
     for name in names:
         left -= len(name.encode(errors="replace"))
         if left < 0:
-            break
+            return [*fitting, OTHERS]
         fitting.append(name)
     return fitting
 
 
-def may_await(names: Sequence[str], name: str) -> bool:
-    """Return whether a run may wait for `name`, by the names in its search attribute; a long list is cut."""
-    return name[:_NAME_CHARACTERS] in names or sum(len(each.encode()) for each in names) > _NAMES_BYTES - _LONGEST_NAME
+def keyword_of_assignee(name: str | None) -> str:
+    """Return the element of `SEARCH_AWAITING` for an assignee; `None` is anyone."""
+    return keyword((name or ANYONE)[:_NAME_CHARACTERS])
 
 
 MESSAGE_BYTES = 256 * 1024

@@ -281,25 +281,6 @@ def graph_document(scheduler: RunScheduler) -> dict[str, Any]:
     }
 
 
-def nodes_ended(document: Mapping[str, Any], *, total: Any) -> int | None:
-    """Return how many nodes of a run have ended by themselves; `None` if the document does not show it.
-
-    Items and compensation nodes are not counted, so that the count matches the nodes of the plan.
-
-    Args:
-        document: document that the run wrote.
-        total: number of nodes in the plan.
-    """
-    states = Counter(document.get("nodes_ref", {}).get("counts", {}))
-    node_id = ""
-    for name, node in document["nodes"].items():
-        # The items of a node follow it.
-        if not (name.startswith(f"{node_id}[") and name.endswith("]")):
-            node_id = name
-            states[node["status"]] += "compensates" not in node
-    return sum(states[status] for status in NodeStatus if status.has_ended) if states.total() == total else None
-
-
 def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, Any]:
     """Return the document for the result of the run itself: large values by reference, many nodes as counts.
 

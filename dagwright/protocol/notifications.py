@@ -12,7 +12,7 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, NOTIFICATION_BYT
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.requests import Closing, Notification
 from dagwright.core.model.times import format_time
-from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.listings import shortened_request
 
 NOTE = "notify"
 """Code of the note that the webhook did not accept a notification."""
@@ -27,10 +27,7 @@ def notification_to_json(
         closing: how the request was closed, if it was.
         identity: scope and path of the run, the same in each of its executions.
     """
-    request = notification.request.to_json(workflow_id)
-    if encoded_size(request) > NOTIFICATION_BYTES:
-        prompt = cut_bytes(notification.request.prompt, max_bytes=NOTIFICATION_BYTES // 4)
-        request |= {"prompt": prompt, "schema": None, "options": None, "arguments": None, "shortened": True}
+    request = shortened_request(notification.request.to_json(workflow_id), max_bytes=NOTIFICATION_BYTES)
     return {
         "id": _id_of(notification, identity),
         "kind": notification.kind,

@@ -92,10 +92,14 @@ def tags_in(memo: Mapping[str, Any], *, key: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
 
 
+_REPLACED = str.maketrans({'"': "\uff02", "\\": "\uff3c", **{chr(code): " " for code in range(32)}})
+"""Characters that a visibility query cannot contain -> characters that look alike."""
+
+
 def keyword(text: str) -> str:
-    """Return a text cut to the limit of a Keyword search attribute."""
+    """Return a text as a Keyword search attribute: cut to its limit, and with characters that a query can contain."""
     # A lone surrogate cannot be encoded, and would make the request fail.
-    return text.encode(errors="replace").decode()[:KEYWORD_CHARACTERS]
+    return text.translate(_REPLACED).encode(errors="replace").decode()[:KEYWORD_CHARACTERS]
 
 
 _KEY_BYTES = 120

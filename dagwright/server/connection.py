@@ -13,9 +13,9 @@ from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 from dagwright.logging import temporal_runtime
 from dagwright.process.tracing import traced
 from dagwright.protocol.conversion import compose_converter, data_converter
-from dagwright.server.errors import ServerUnreachable
+from dagwright.server.errors import SearchAttributesMissing, ServerUnreachable
 from dagwright.server.local import LocalServer, Server, dial
-from dagwright.server.namespace import register_search_attributes
+from dagwright.server.namespace import SEARCH_ATTRIBUTES, register_search_attributes
 from dagwright.settings import Settings
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -28,13 +28,29 @@ class Connection:
     Args:
         client: has the pydantic data converter and the only runtime of the process.
         server: the connected server.
-        missing_search_attributes: attributes that the namespace lacks and that could not be registered; runs must be
-            started without them.
+        missing_search_attributes: attributes that the namespace lacks and that could not be registered; without one
+            of them, runs are started without any and cannot be listed.
     """
 
     client: Client
     server: Server
     missing_search_attributes: frozenset[str]
+
+    def require_search_attributes(self) -> None:
+        """Check that runs can be listed.
+
+        Raises:
+            SearchAttributesMissing: the namespace lacks search attributes.
+        """
+        if self.missing_search_attributes:
+            options = " ".join(
+                f"--name {name} --type {SEARCH_ATTRIBUTES[name]}" for name in sorted(self.missing_search_attributes)
+            )
+            raise SearchAttributesMissing(
+                f"runs cannot be listed, because the namespace {self.server.namespace!r} lacks search attributes; "
+                f"register them with `temporal operator search-attribute create --namespace {self.server.namespace} "
+                f"{options}`, then restart the workers"
+            )
 
 
 @asynccontextmanager

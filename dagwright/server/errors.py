@@ -1,7 +1,8 @@
 """Errors of the Temporal server.
 
-ServerError              the server rejects a request; the message has its reason
-└── ServerUnreachable    start a server, or correct its address
+ServerError                   the server rejects a request; the message has its reason
+├── ServerUnreachable         start a server, or correct its address
+└── SearchAttributesMissing   register the search attributes in the namespace
 """
 
 from temporalio.service import RPCError, RPCStatusCode
@@ -18,6 +19,10 @@ class ServerError(DagwrightError):
 
 class ServerUnreachable(ServerError):
     """No Temporal server can be reached or started; the message has the address, the reason and what to do."""
+
+
+class SearchAttributesMissing(ServerError):
+    """The namespace lacks the search attributes by which runs are listed; the message has the commands that help."""
 
 
 def server_error(error: RPCError, *, address: str) -> ServerError:

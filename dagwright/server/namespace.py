@@ -28,8 +28,13 @@ SEARCH_ATTRIBUTES = {
     wire.SEARCH_TITLE: "Keyword",
     wire.SEARCH_TEMPLATE: "Keyword",
     wire.SEARCH_TAGS: "KeywordList",
+    wire.SEARCH_OWNER: "Keyword",
+    wire.SEARCH_ROOT: "Keyword",
+    wire.SEARCH_PROGRESS: "Keyword",
 }
-"""Search attribute -> its type, as the CLI names it."""
+"""Search attribute -> its type, as the CLI names it. An SQL database has room for 10 Keywords and 3 KeywordLists in a
+namespace.
+"""
 
 _WIRE_TYPES = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
@@ -76,8 +81,7 @@ async def keep_for_long(client: Client) -> None:
 async def register_search_attributes(client: Client) -> frozenset[str]:
     """Register the search attributes that the namespace lacks; return those that are still missing.
 
-    The server rejects a run with an unregistered attribute, and a workflow that sets one is stuck, so the client
-    omits the missing attributes. If the server does not list its attributes, all are treated as missing.
+    The server rejects a run with an unregistered attribute, and a workflow that sets one is stuck.
     """
     missing = await _missing(client)
     if not missing:
@@ -106,9 +110,9 @@ class StateAttribute:
         self._asked_at = -_ASK_AGAIN_S
 
     async def is_registered(self) -> bool:
-        """Return whether the attributes are registered; False if the namespace does not list its attributes."""
+        """Return whether all search attributes are registered."""
         if not self._is_registered and time.monotonic() - self._asked_at >= _ASK_AGAIN_S:
-            self._is_registered = wire.RUN_SEARCH_ATTRIBUTES.isdisjoint(await _missing(self._client))
+            self._is_registered = not await _missing(self._client)
             self._asked_at = time.monotonic()
         return self._is_registered
 
@@ -119,7 +123,17 @@ async def _missing(client: Client) -> frozenset[str]:
             ListSearchAttributesRequest(namespace=client.namespace), timeout=_RPC_TIMEOUT
         )
     except RPCError:
-        return frozenset(SEARCH_ATTRIBUTES)
+        # A key may not use the operator service. A query then shows whether the attributes exist.
+        return await _missing_in_queries(client)
     return frozenset(
         name for name, kind in SEARCH_ATTRIBUTES.items() if listed.custom_attributes.get(name) != _WIRE_TYPES[kind]
     )
+
+
+async def _missing_in_queries(client: Client) -> frozenset[str]:
+    """Return all search attributes if the server rejects a query with one of them, or does not respond."""
+    try:
+        await client.count_workflows(" AND ".join(f"{name} IS NULL" for name in SEARCH_ATTRIBUTES))
+    except RPCError:
+        return frozenset(SEARCH_ATTRIBUTES)
+    return frozenset()

@@ -93,7 +93,7 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
         chain_started_at = await _began_at(client, execution)
         if chain_started_at is None:
             first_run_id = await _first_run_id(client, execution)
-        root_id = _root_of(execution)
+        root_id = await _root_of(client, execution)
     # A workflow of another application can have a reference only if a person passed one manually, after its start.
     if first_run_id is None:
         return None
@@ -103,22 +103,18 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
         first_run_id=first_run_id,
         started_at=execution.start_time,
         chain_started_at=chain_started_at,
-        root_id=None if root_id == execution.id else root_id,
+        root_id=root_id,
     )
 
 
-def _root_of(execution: WorkflowExecution) -> str | None:
-    """Return the top-level run of a sub-plan's run.
+async def _root_of(client: Client, execution: WorkflowExecution) -> str | None:
+    """Return the top-level run of a sub-plan's run, which must be retained as well; `None` for a top-level run.
 
-    In a session, and for the child of a workflow that is not a run, the root that the server reports is not a run.
-    The parent run is returned then; it must be retained as well, and so must its own parent.
+    Raises:
+        RetentionUnknown: the memo has an invalid value.
     """
-    memo = execution.raw_info.memo.fields
-    if wire.MEMO_SESSION in memo or wire.MEMO_CALLER in memo:
-        return None
-    root_id = execution.root_id or execution.parent_id
-    is_run = root_id is None or not (root_id.startswith(wire.ID_SESSION) or wire.MEMO_CALLED in memo)
-    return root_id if is_run else execution.parent_id
+    root_id = await _text_in_memo(client, execution, wire.MEMO_ROOT, what="root")
+    return None if root_id == execution.id else root_id
 
 
 async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | None:
@@ -142,13 +138,28 @@ async def _began_at(client: Client, execution: WorkflowExecution) -> datetime | 
     Raises:
         RetentionUnknown: the memo has an invalid time.
     """
-    payload = execution.raw_info.memo.fields.get(wire.MEMO_STARTED_AT)
+    text = await _text_in_memo(client, execution, wire.MEMO_STARTED_AT, what="start time")
+    if text is None:
+        return None
+    try:
+        chain_started_at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise RetentionUnknown(f"the run {execution.id!r} has a start time that cannot be read") from error
+    return chain_started_at if chain_started_at.tzinfo is not None else chain_started_at.replace(tzinfo=UTC)
+
+
+async def _text_in_memo(client: Client, execution: WorkflowExecution, name: str, *, what: str) -> str | None:
+    """Return a text of the memo; `None` if there is no such field.
+
+    Raises:
+        RetentionUnknown: it is not a text.
+    """
+    payload = execution.raw_info.memo.fields.get(name)
     if payload is None:
         return None
     try:
         (text,) = await client.data_converter.decode([payload], [str])
-        chain_started_at = datetime.fromisoformat(text)
     # The memo may come from other applications: anything that cannot be decoded is unknown.
     except Exception as error:
-        raise RetentionUnknown(f"the run {execution.id!r} has a start time that cannot be read") from error
-    return chain_started_at if chain_started_at.tzinfo is not None else chain_started_at.replace(tzinfo=UTC)
+        raise RetentionUnknown(f"the run {execution.id!r} has a {what} that cannot be read") from error
+    return str(text)

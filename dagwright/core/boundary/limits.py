@@ -92,6 +92,14 @@ NO_DEADLINE_TIMER_S = 365 * 86_400.0
 """Length of the timer for requests without a deadline; after it another timer starts."""
 SEARCH_UPDATE_PAUSE_S = 5.0
 """Shortest time between two updates of search attributes (docs/contributing/guards.md F18)."""
+PROGRESS_UPDATE_PAUSE_S = 30.0
+"""Shortest time between two updates of the progress alone, which are written together with other commands."""
+LISTED_REQUEST_BYTES = 2 * 1024
+"""Encoded request in the memo of a run; of a larger request, only the beginning of its prompt is listed."""
+LISTED_REQUESTS_BYTES = 16 * 1024
+"""All encoded requests in the memo of a run: a page of 100 runs has at most 1.6 MB of them."""
+LISTED_ERROR_BYTES = 1_000
+"""Message of the error in the memo of a failed run."""
 NOTIFICATIONS_QUEUED = 1_000
 """Most notifications queued for an unavailable webhook; older ones are dropped, with a note."""
 NOTIFICATIONS_PER_ACTIVITY = 50

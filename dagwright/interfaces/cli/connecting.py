@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from dagwright.client.run_lists import RunPlace
+from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.output import Output
 from dagwright.logging import configure_logging
 from dagwright.server import Connection, LocalServer, Server, open_connection
@@ -43,3 +45,15 @@ async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator
             yield replace(connection, server=lasting_server(connection, settings))
         else:
             yield connection
+
+
+def read_place(after: str | None) -> RunPlace | None:
+    """Parse `--after`.
+
+    Raises:
+        CommandRefused: it is not a cursor.
+    """
+    try:
+        return None if after is None else RunPlace.parse(after)
+    except ValueError:
+        raise CommandRefused(f"--after: {after!r:.80} is not the cursor that a list has returned") from None

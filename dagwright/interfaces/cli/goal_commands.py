@@ -6,6 +6,7 @@ import typer
 
 from dagwright.interfaces.cli.calling import call
 from dagwright.interfaces.cli.options import (
+    After,
     Agents,
     ApprovePlan,
     Budget,
@@ -225,9 +226,10 @@ def session(
     end: Annotated[
         bool, typer.Option("--end", help="Accept no more requests, and end when its last run has ended.")
     ] = False,
+    after: After = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
     """List the sessions, or show or end a session."""
-    request = SessionRequest(name, is_ending=end)
+    request = SessionRequest(name, is_ending=end, after=after)
     return call("sessions", "session", request, Output(is_json=json, has_color=not no_color))

@@ -1,18 +1,17 @@
 """`inbox`: the open requests of all runs."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from dagwright.client.feedback import People
+from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
 from dagwright.core.boundary import wire
-from dagwright.core.model.times import parse_duration, seconds_of
+from dagwright.core.model.times import parse_duration
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
-from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, read_place
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.request_words import (
-    ANYONE,
     Request,
     age_words,
     answer_words,
@@ -31,29 +30,43 @@ def inbox(request: InboxRequest, output: Output) -> int:
     """List the open requests of all runs, oldest first; the exit code is 0.
 
     Raises:
-        CommandRefused: `--older-than` is not a duration.
+        CommandRefused: `--older-than` is not a duration, or `--after` not a cursor.
     """
     settings = command_settings()
-    older_than_s = _seconds(request.older_than)
+    wanted = InboxFilter(assignee=request.assignee, type=request.type, opened_before=_opened_before(request.older_than))
+    place = read_place(request.after)
 
     async def work(_: Farewell) -> int:
         async with connected_to_read(settings, output) as connection:
-            found = [one.document for one in await People(connection).inbox()]
+            page = await read_inbox(connection, limit=request.limit, wanted=wanted, after=place)
+            while page.following is not None and not page.requests:
+                page = await read_inbox(connection, limit=request.limit, wanted=wanted, after=page.following)
             note = await worker_note(connection, settings)
-        now = time.time()
-        wanted = [*chosen(found, request, older_than_s=older_than_s, now=now)]
+        found = [each.document for each in page.requests]
         if output.is_json:
-            output.document(wanted)
-        elif wanted:
-            for line in inbox_lines(wanted, now=now):
+            output.document(found)
+        elif found:
+            for line in inbox_lines(found, now=time.time()):
                 output.say(line)
         else:
-            output.say("no open request matches" if found else "there are no open requests")
+            output.say("there are no open requests" if wanted == EVERY_REQUEST else "no open request matches")
+        for line in _lines_beyond(page):
+            output.tell(line)
         if note is not None:
             output.tell(f"note: {note}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
+
+
+def _lines_beyond(page: InboxPage) -> list[str]:
+    """Return lines about the requests that the page does not have."""
+    lines = [
+        f"the run {one_line(run)} has {counted(count, 'more request')}; `dagwright status {one_line(run)}` lists all"
+        for run, count in page.omitted.items()
+    ]
+    more = f"there are more requests; continue with `--after {page.following}`"
+    return [*lines, more] if page.following is not None else lines
 
 
 async def worker_note(connection: Connection, settings: Settings) -> str | None:
@@ -70,15 +83,6 @@ async def worker_note(connection: Connection, settings: Settings) -> str | None:
         f"no worker serves {counted(running, 'running run')}: they open no requests and apply no answers until "
         "`dagwright up` or `dagwright watch ID` starts one"
     )
-
-
-def chosen(requests: Iterable[Request], wanted: InboxRequest, *, older_than_s: float, now: float) -> Iterable[Request]:
-    """Yield the requests that match the options."""
-    for request in requests:
-        is_theirs = wanted.assignee in (None, request["assignee"] or ANYONE)
-        is_old = now - seconds_of(request["opened_at"]) >= older_than_s
-        if is_theirs and is_old and wanted.type in (None, request["type"]):
-            yield request
 
 
 def inbox_lines(requests: Sequence[Request], *, now: float) -> list[str]:
@@ -98,10 +102,8 @@ def inbox_lines(requests: Sequence[Request], *, now: float) -> list[str]:
     return lines
 
 
-def _seconds(duration: str | None) -> float:
-    if duration is None:
-        return 0.0
+def _opened_before(older_than: str | None) -> float | None:
     try:
-        return parse_duration(duration).total_seconds()
+        return None if older_than is None else time.time() - parse_duration(older_than).total_seconds()
     except ValueError as error:
         raise CommandRefused(f"--older-than: {error}") from None

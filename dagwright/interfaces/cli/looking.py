@@ -20,7 +20,7 @@ from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
-from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, read_place
 from dagwright.interfaces.cli.drawing import mermaid, svg
 from dagwright.interfaces.cli.endings import bound_lines, summary_line, tell_result, tell_run_error
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
@@ -68,10 +68,11 @@ def list_runs(request: ListRequest, output: Output) -> int:
         CommandRefused: an option is invalid.
     """
     tags, since = read_tags(request.tags), _since(request.since)
-    wanted = RunFilter(status=request.state, text=request.title, since=since, tags=tags)
+    wanted = RunFilter(status=request.state, title=request.title, since=since, tags=tags, template=request.template)
+    place = read_place(request.after)
 
     async def look(runs: Runs, server: Server) -> int:
-        found = await runs.list_runs(limit=request.limit, wanted=wanted)
+        found, following = await runs.page_of_runs(limit=request.limit, wanted=wanted, after=place)
         if output.is_json:
             output.document([run.to_json() for run in found])
         elif found:
@@ -81,7 +82,9 @@ def list_runs(request: ListRequest, output: Output) -> int:
             if url := server.runs_url():
                 output.say(f"Temporal UI: {url}")
         else:
-            output.say("there are no runs" if wanted == RunFilter() else "no run matches")
+            output.say("there are no runs" if wanted == RunFilter() and place is None else "no run matches")
+        if following is not None:
+            output.tell(f"there are more runs; continue with `--after {following}`")
         return ExitCode.COMPLETED
 
     return _look(look, output)

@@ -98,6 +98,9 @@ KeepServer = Annotated[
 ]
 NoWorker = Annotated[bool, typer.Option("--no-worker", help="Start no worker; other workers run the plans.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the change.")]
+After = Annotated[
+    str | None, typer.Option("--after", metavar="CURSOR", help="Continue a list with the cursor that it has returned.")
+]
 By = Annotated[
     str | None, typer.Option("--by", metavar="NAME", help="Name of the person who does this; default: your account.")
 ]

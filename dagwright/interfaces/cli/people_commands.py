@@ -5,13 +5,17 @@ from typing import Annotated, Literal
 import typer
 
 from dagwright.interfaces.cli.calling import call
-from dagwright.interfaces.cli.options import By, Json, NoColor, RunId
+from dagwright.interfaces.cli.options import After, By, Json, NoColor, RunId
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import AnswerRequest, InboxRequest
 
 
 def inbox(
     *,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of requests, about.")
+    ] = 100,
+    after: After = None,
     assignee: Annotated[
         str | None,
         typer.Option("--assignee", metavar="NAME", help="Only requests to this person; `anyone` for unassigned ones."),
@@ -30,7 +34,7 @@ def inbox(
     no_color: NoColor = False,
 ) -> int:
     """List the open requests of all runs."""
-    request = InboxRequest(assignee, type, older_than)
+    request = InboxRequest(limit, assignee, type, older_than, after)
     return call("inbox", "inbox", request, Output(is_json=json, has_color=not no_color))
 
 

@@ -56,13 +56,15 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Arguments of `list`; `since` is a duration or a time as written."""
+    """Arguments of `list`; `since` is a duration or a time as written, `after` a cursor."""
 
     limit: int
     state: str | None = None
     title: str | None = None
     since: str | None = None
     tags: Sequence[str] = ()
+    template: str | None = None
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,19 +278,22 @@ class ForkRequest:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """Arguments of `session`; without a name, all sessions are listed."""
+    """Arguments of `session`; without a name, the sessions are listed, `after` a cursor."""
 
     name: str | None
     is_ending: bool = False
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InboxRequest:
-    """Arguments of `inbox`; `older_than` is a duration as written."""
+    """Arguments of `inbox`; `older_than` is a duration as written, `after` a cursor."""
 
+    limit: int
     assignee: str | None = None
     type: str | None = None
     older_than: str | None = None
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import typer
 from dagwright.interfaces.cli.calling import call
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.options import (
+    After,
     Agents,
     ApprovePlan,
     Budget,
@@ -152,7 +153,7 @@ def list_runs(
         typer.Option("--state", metavar="STATE", help="Only runs in this state, such as failed."),
     ] = None,
     title: Annotated[
-        str | None, typer.Option("--title", metavar="TEXT", help="Only runs with this text in the title or ID.")
+        str | None, typer.Option("--title", metavar="TEXT", help="Only runs whose title or ID starts with this.")
     ] = None,
     since: Annotated[
         str | None,
@@ -162,11 +163,15 @@ def list_runs(
         list[str] | None,
         typer.Option("--tag", metavar="KEY=VALUE", help="Only runs with this tag; repeatable."),
     ] = None,
+    template: Annotated[
+        str | None, typer.Option("--template", metavar="NAME", help="Only runs of this published plan.")
+    ] = None,
+    after: After = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
-    """List runs, newest first."""
-    request = ListRequest(limit, state, title, since, tag or [])
+    """List runs: open runs first, each group newest first."""
+    request = ListRequest(limit, state, title, since, tag or [], template, after)
     return call("looking", "list_runs", request, Output(is_json=json, has_color=not no_color))
 
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 from rich.table import Table
 from rich.text import Text
 
+from dagwright.client.run_lists import RunPlace
 from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions, SessionView
 from dagwright.core.model.times import seconds_of
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
-from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, read_place
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, acted, one_line, with_link
 from dagwright.interfaces.cli.requests import SessionRequest
@@ -25,20 +26,20 @@ def session(request: SessionRequest, output: Output) -> int:
     """Show a session, end it, or list the newest sessions.
 
     Raises:
-        CommandRefused: `--end` without a name.
+        CommandRefused: `--end` without a name, or `--after` is not a cursor.
         SessionNameInvalid: the name is invalid.
         SessionNotFound: the session does not exist.
     """
     if request.is_ending and request.name is None:
         raise CommandRefused("--end needs the name of a session")
     name = session_name(request.name) if request.name is not None else None
-    settings = command_settings()
+    settings, place = command_settings(), read_place(request.after)
 
     async def work(_: Farewell) -> int:
         async with connected_to_read(settings, output) as connection:
             sessions = Sessions(connection, open_runs(connection, settings), task_queue=settings.task_queue)
             if name is None:
-                _tell_all(await sessions.list(), output)
+                _tell_all(*await sessions.page_of_sessions(after=place), output)
             elif request.is_ending:
                 view = await sessions.look(name)
                 message = await sessions.end(name)
@@ -53,7 +54,9 @@ def session(request: SessionRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def _tell_all(views: Sequence[SessionView], output: Output) -> None:
+def _tell_all(views: Sequence[SessionView], following: RunPlace | None, output: Output) -> None:
+    if following is not None:
+        output.tell(f"there are more sessions; continue with `--after {following}`")
     if output.is_json:
         output.document([view.to_line() for view in views])
         return

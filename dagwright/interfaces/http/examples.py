@@ -135,6 +135,7 @@ SESSIONS: Example = {
         }
     ],
     "has_more": False,
+    "next": None,
 }
 REQUESTS: Example = {
     "object": "list",
@@ -160,7 +161,9 @@ REQUESTS: Example = {
         }
     ],
     "has_more": False,
+    "next": None,
 }
+INBOX: Example = {**REQUESTS, "omitted": [{"run_id": "run-2", "count": 950}]}
 ANSWERED: Example = {"run_id": "run-1", "ok": True, "message": "'check' is approved"}
 CANCELLED: Example = {"run_id": "run-1", "ok": True, "message": "the run is cancelled"}
 LIMITED: Example = {"run_id": "run-1", "ok": True, "message": "the run has max_parallel 8 and deadline 4h now"}

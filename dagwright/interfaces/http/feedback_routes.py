@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from dagwright.client.answering import AnswerTarget, AnswerUnclear, NothingAsked, find_target, next_request, send_answer
 from dagwright.client.feedback import Answer, OpenRequest, Place
+from dagwright.client.inbox import InboxFilter
 from dagwright.client.starts import checked_id
 from dagwright.core.model.requests import MayAnswer
 from dagwright.history.run_reader import RunNotFound
@@ -20,7 +21,14 @@ from dagwright.interfaces.http.feedback_calls import answer_schema, parse_answer
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.posted_plans import with_sub_plans
 from dagwright.interfaces.http.run_documents import json_response
-from dagwright.interfaces.http.run_models import AnswerBody, CommandResponse, FeedbackRequestList, response_docs
+from dagwright.interfaces.http.run_models import (
+    AnswerBody,
+    CommandResponse,
+    FeedbackRequestList,
+    InboxList,
+    response_docs,
+)
+from dagwright.interfaces.http.run_routes import Page, PageDep, next_page
 
 router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 
@@ -54,9 +62,12 @@ async def _answerable(context: GatewayContext, run: str) -> tuple[Sequence[OpenR
     return await context.runs.people.requests_of(run), context.caller.may_answer
 
 
-async def inbox(context: GatewayContext) -> dict[str, Any]:
-    """Return the open requests of all runs of the caller."""
-    return _listed([request_document(each) for each in await context.runs.people.inbox(owner=context.caller.owner)])
+async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
+    """Return a page of the open requests of all runs of the caller."""
+    found = await context.runs.inbox(limit=page.limit, wanted=InboxFilter(owner=context.caller.owner), after=page.after)
+    data = [request_document(each) for each in found.requests]
+    omitted = [{"run_id": run, "count": count} for run, count in found.omitted.items()]
+    return {"object": "list", "data": data, **next_page(found.following), "omitted": omitted}
 
 
 def request_document(request: OpenRequest) -> dict[str, Any]:
@@ -68,7 +79,7 @@ def request_document(request: OpenRequest) -> dict[str, Any]:
 
 
 def _listed(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"object": "list", "data": list(found), "has_more": False}
+    return {"object": "list", "data": list(found), **next_page(None)}
 
 
 async def answer_run_request(context: GatewayContext, run: str, body: AnswerBody) -> dict[str, Any]:
@@ -180,11 +191,14 @@ def _refusal(words: str, *, param: str) -> ApiError:
 @router.get(
     "/v1/inbox",
     summary="List open requests of all runs",
-    responses=response_docs(FeedbackRequestList, examples.REQUESTS),
+    responses=response_docs(InboxList, examples.INBOX),
 )
-async def read_inbox(context: ContextDep) -> Response:
-    """List the open requests of the caller's runs and requests assigned to the caller, oldest first."""
-    return json_response(await inbox(context))
+async def read_inbox(context: ContextDep, page: PageDep) -> Response:
+    """List the open requests of the caller's runs and requests assigned to the caller.
+
+    The runs that started last come first; the requests of a page are sorted by age, the oldest first.
+    """
+    return json_response(await inbox(context, page))
 
 
 @router.get(

@@ -132,7 +132,8 @@ class SessionList(BaseModel):
 
     object: str = "list"
     data: list[SessionListItem]
-    has_more: bool = Field(description="True if there are more sessions than `limit`.")
+    has_more: bool = Field(description="True if there is another page.")
+    next: str | None = Field(default=None, description="Value of `cursor` for the next page.")
 
 
 class SessionDocument(OpenModel):
@@ -166,6 +167,26 @@ class FeedbackRequestList(BaseModel):
     object: str = "list"
     data: list[FeedbackRequestDocument]
     has_more: bool = Field(description="Always false: the list is complete.")
+    next: str | None = Field(default=None, description="Always null.")
+
+
+class OmittedRequests(BaseModel):
+    """The requests of a run that a page of the inbox does not have."""
+
+    run_id: str
+    count: int
+
+
+class InboxList(BaseModel):
+    """A page of the inbox: the requests of the runs that started last, oldest request first."""
+
+    object: str = "list"
+    data: list[FeedbackRequestDocument]
+    has_more: bool = Field(description="True if there is another page.")
+    next: str | None = Field(default=None, description="Value of `cursor` for the next page.")
+    omitted: list[OmittedRequests] = Field(
+        description="Runs with more requests than the inbox lists; `GET /v1/runs/RUN/feedback` returns all of them."
+    )
 
 
 class AnswerBody(BaseModel):

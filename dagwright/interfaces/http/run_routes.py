@@ -71,29 +71,38 @@ def _page(
     return Page(limit, _place(cursor))
 
 
-ThePage = Annotated[Page, Depends(_page)]
+PageDep = Annotated[Page, Depends(_page)]
 
 
-@router.get("/v1/runs", summary="List runs", responses=response_docs(RunList, examples.RUNS))
-async def list_runs(
+def _run_filter(
     context: ContextDep,
     *,
     status: Annotated[RunStatus | None, Query(description="Filter by state.")] = None,
     session_id: Annotated[str | None, Query(description="Filter by session.")] = None,
-    title: Annotated[str | None, Query(description="Filter by text in the title or ID.")] = None,
+    title: Annotated[str | None, Query(description="Filter by the beginning of the title or ID.")] = None,
+    template: Annotated[str | None, Query(description="Filter by the published plan.")] = None,
     metadata: Annotated[
         list[str], Query(description="Filter by metadata, as `key=value`. Repeat it to filter by several.")
     ] = NO_METADATA,
-    page: ThePage,
-) -> Response:
-    """List the runs of the caller without sub-plans: open runs first, then closed ones."""
+) -> RunFilter:
     session = None if session_id is None else session_name(stored_session_name(context.caller, session_id))
-    wanted = RunFilter(context.caller.owner, status, session, title, tags=_metadata(metadata))
+    tags = _metadata(metadata)
+    return RunFilter(context.caller.owner, status, session, title, tags=tags, template=template)
+
+
+@router.get("/v1/runs", summary="List runs", responses=response_docs(RunList, examples.RUNS))
+async def list_runs(context: ContextDep, wanted: Annotated[RunFilter, Depends(_run_filter)], page: PageDep) -> Response:
+    """List the runs of the caller without sub-plans: open runs first, then closed ones."""
     found, following = await context.runs.page_of_runs(limit=page.limit, wanted=wanted, after=page.after)
     lines = [_line(context, run) for run in found]
-    beyond = None if following is None else str(following)
-    more = {"has_more": following is not None, "next": beyond}
-    return json_response({"object": "list", "data": lines, **more, "ui_url": context.visible_server.runs_url()})
+    return json_response(
+        {"object": "list", "data": lines, **next_page(following), "ui_url": context.visible_server.runs_url()}
+    )
+
+
+def next_page(following: RunPlace | None) -> dict[str, Any]:
+    """Return the fields of a list that lead to its next page."""
+    return {"has_more": following is not None, "next": None if following is None else str(following)}
 
 
 def _line(context: GatewayContext, run: RunSummary) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Starts are counted, so that simultaneous requests cannot exceed the quota.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ from dagwright.client.runs import Runs
 from dagwright.client.starts import StartRequest
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, limit_exceeded
 from dagwright.protocol.sessions import Session
+
+_COUNT_LAG_S = 10.0
+"""Seconds after its start until a run is certainly part of the server's count, which lags by about a second."""
 
 Prepare = Callable[[Session | None], StartRequest]
 """Prepares a run for a session; `None` for a run outside sessions."""
@@ -54,18 +58,19 @@ class ActiveStart:
 class RunQuota:
     """The quota of running plans of one owner at this gateway.
 
-    The server's list is about a second behind, so runs that were started here and are not listed yet count as well.
-    Other gateways see them in the list only.
+    The server counts runs about a second late, so runs that were started here some seconds ago count as well. Other
+    gateways see them in the count of the server only.
     """
 
-    def __init__(self, owner: str, *, most: int) -> None:
+    def __init__(self, owner: str, *, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._owner = owner
         self._most = most
+        self._clock = clock
         self._starting: set[str] = set()
-        self._started: set[str] = set()
-        self._listed: set[str] = set()
-        self._lists = 0
-        self._newest = 0
+        self._started: dict[str, float] = {}
+        """Run that was started here -> time of its start."""
+        self._asked_at: list[float] = []
+        """When the counts that the server has not returned yet were requested."""
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
@@ -76,14 +81,17 @@ class RunQuota:
             ApiError: the owner has too many runs.
         """
         # Before the lock: requests must not queue behind a server that does not respond.
-        self._lists += 1
-        number, listed = self._lists, await runs.open_runs_of(self._owner)
+        asked_at = self._clock()
+        self._asked_at.append(asked_at)
+        try:
+            counted = await runs.count_open_runs(self._owner)
+            # A count that arrives late may lack runs that a newer one has.
+            counted_since = min(self._asked_at) - _COUNT_LAG_S
+        finally:
+            self._asked_at.remove(asked_at)
         async with self._lock:
-            if number > self._newest:
-                # An older list may lack runs that were seen in a newer one and no longer count as started here.
-                self._newest, self._listed = number, listed
-                self._started -= listed
-            is_first = run not in self._starting and await self._has_room(runs)
+            self._started = {each: at for each, at in self._started.items() if at > counted_since}
+            is_first = run not in self._starting and await self._has_room(counted, runs)
             if is_first:
                 self._starting.add(run)
             elif run not in self._starting and not await runs.is_there(run):
@@ -96,15 +104,16 @@ class RunQuota:
             if is_first:
                 # The run may have started even if the start failed.
                 self._starting.discard(run)
-                self._started.add(run)
+                self._started[run] = self._clock()
 
-    async def _has_room(self, runs: Runs) -> bool:
-        if self._count() < self._most:
+    async def _has_room(self, counted: int, runs: Runs) -> bool:
+        # Runs that were started here may be counted twice.
+        if counted + len(self._starting) + len(self._started) < self._most:
             return True
         for run in sorted(self._started):
             if not await runs.is_open(run):
-                self._started.discard(run)
-        return self._count() < self._most
-
-    def _count(self) -> int:
-        return len(self._listed | self._starting | self._started)
+                del self._started[run]
+        own = [*self._starting, *self._started]
+        if not own or len(own) >= self._most:
+            return False
+        return len(own) + await runs.count_open_runs(self._owner, without=own) < self._most

@@ -6,10 +6,9 @@ Only the events of the alias have another format: `orchestration_events`.
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends
 from starlette.responses import Response, StreamingResponse
 
-from dagwright.client.run_lists import MOST_AT_ONCE
 from dagwright.client.sessions import SessionView
 from dagwright.history.executions import START
 from dagwright.history.run_subscriptions import SubscriptionCursor
@@ -43,7 +42,7 @@ from dagwright.interfaces.http.run_models import (
     response_docs,
     stream_docs,
 )
-from dagwright.interfaces.http.run_routes import EVENTS, After, LastEventId
+from dagwright.interfaces.http.run_routes import EVENTS, After, LastEventId, PageDep, next_page
 from dagwright.interfaces.http.steering_routes import cancel_run
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
@@ -68,12 +67,14 @@ TurnOfSession = Annotated[str, Depends(_turn_of)]
 
 
 @router.get("", summary="List sessions", responses=response_docs(SessionList, examples.SESSIONS))
-async def list_sessions(context: ContextDep, *, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Response:
+async def list_sessions(context: ContextDep, page: PageDep) -> Response:
     """List the sessions of the caller: open sessions first, then closed ones."""
     # The owner is part of the stored name, so the prefix selects the caller's sessions.
-    found = await context.sessions.list(limit=limit + 1, prefix=stored_session_name(context.caller, ""))
-    lines = [_named(context, view, view.to_line()) for view in found[:limit]]
-    return json_response({"object": "list", "data": lines, "has_more": len(found) > limit})
+    found, following = await context.sessions.page_of_sessions(
+        limit=page.limit, prefix=stored_session_name(context.caller, ""), after=page.after
+    )
+    lines = [_named(context, view, view.to_line()) for view in found]
+    return json_response({"object": "list", "data": lines, **next_page(following)})
 
 
 @router.get(

@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 
 from dagwright.client.answering import AnswerTarget, AnswerUnclear, NothingAsked, find_target, send_answer
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
-from dagwright.client.run_lists import RunFilter
+from dagwright.client.run_lists import RunFilter, RunPlace
 from dagwright.client.runs import Runs, Started
 from dagwright.client.sessions import SessionNotFound
 from dagwright.client.steering import Actor, Steering
@@ -231,9 +231,15 @@ class ToolHandlers:
     async def _list_runs(self, call: ToolCall) -> Result:
         limit = call.arguments.get("limit", tool_definitions.DEFAULT_LISTED)
         run_filter = RunFilter(status=call.arguments.get("status"))
-        found = await self._runs.list_runs(limit=int(limit), wanted=run_filter)
+        try:
+            cursor = call.arguments.get("cursor")
+            place = None if cursor is None else RunPlace.parse(cursor)
+        except ValueError as error:
+            raise CallRefused("bad_usage", "`cursor` must be a value of `next`") from error
+        found, following = await self._runs.page_of_runs(limit=int(limit), wanted=run_filter, after=place)
         words = f"{len(found)} runs; {tool_definitions.GET_RUN} returns the result of a run"
-        return result_of({"status": "listed", "message": words, "runs": [each.to_json() for each in found]})
+        document = {"status": "listed", "message": words, "runs": [each.to_json() for each in found]}
+        return result_of(document if following is None else {**document, "next": str(following)})
 
     async def _answer_feedback(self, call: ToolCall) -> Result:
         given = [name for name in _ANSWERS if name in call.arguments]

@@ -207,6 +207,7 @@ def _list_runs() -> types.Tool:
             {
                 "status": {"type": "string", "enum": [*RunStatus], "description": "Filter by state."},
                 "limit": {"type": "integer", "minimum": 1, "maximum": _MOST_LISTED, "default": DEFAULT_LISTED},
+                "cursor": {"type": "string", "description": "`next` of the previous page."},
             }
         ),
         output_schema={
@@ -215,6 +216,7 @@ def _list_runs() -> types.Tool:
                 "status": {"type": "string"},
                 "message": {"type": "string"},
                 "runs": {"type": "array", "items": {"type": "object"}, "description": "`run_id`, `status`, …"},
+                "next": {"type": "string", "description": "`cursor` of the next page, if there is one."},
             },
             "required": ["status", "message"],
         },

@@ -1,0 +1,145 @@
+"""The inbox: open requests of all runs, page by page, from search attributes and memos.
+
+No history is read. A run lists its first requests in its memo; the others are counted, and reading the run shows them.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from temporalio.client import WorkflowExecution
+
+from dagwright.client.feedback import OpenRequest, Place, with_path
+from dagwright.client.run_lists import MOST_AT_ONCE, RunPlace, executions_from, owner_in, quoted, readable_memo
+from dagwright.core.boundary import wire
+from dagwright.core.model.times import format_time, seconds_of
+from dagwright.history.executions import path_in, root_in
+from dagwright.protocol.command_messages import ANYONE, OTHERS, keyword_of_assignee
+from dagwright.protocol.listings import ListedRequests, requests_from_json
+from dagwright.protocol.run_labels import keyword
+from dagwright.server import Connection
+
+_LOG = logging.getLogger(__name__)
+_MOST_PAGES = 3
+"""Pages of the server that one page of the inbox may need, if the filter excludes the requests of most runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboxFilter:
+    """Filter for the inbox; `None` in a field matches all requests.
+
+    Args:
+        owner: owner of the API key that started the run, or assignee of the request.
+        assignee: person who should answer; `ANYONE` for requests without an assignee.
+        type: type of the request, such as `APPROVAL`.
+        opened_before: latest time at which the request was opened, in seconds since the epoch.
+    """
+
+    owner: str | None = None
+    assignee: str | None = None
+    type: str | None = None
+    opened_before: float | None = None
+
+    def query(self) -> str:
+        """Return the visibility query for the runs that may have such requests."""
+        parts = [wire.IS_RUN, "ExecutionStatus = 'Running'", f"{wire.SEARCH_AWAITING} IS NOT NULL"]
+        if self.assignee is not None:
+            parts.append(f"({_awaits(self.assignee)})")
+        if self.owner is not None:
+            parts.append(f"({wire.SEARCH_OWNER} = {quoted(keyword(self.owner))} OR {_awaits(self.owner)})")
+        if self.opened_before is not None:
+            parts.append(f"StartTime <= '{format_time(self.opened_before)}'")
+        return " AND ".join(parts)
+
+    def matches(self, request: OpenRequest, *, owner: str | None) -> bool:
+        """Return whether a request matches.
+
+        Args:
+            owner: owner of its run.
+        """
+        document = request.document
+        return (
+            self.owner in (None, owner, request.assignee)
+            and self.assignee in (None, request.assignee or ANYONE)
+            and self.type in (None, document["type"])
+            and (self.opened_before is None or seconds_of(document["opened_at"]) <= self.opened_before)
+        )
+
+
+EVERY_REQUEST = InboxFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class InboxPage:
+    """A page of the inbox.
+
+    Args:
+        requests: the oldest first; all listed requests of each run.
+        following: cursor of the next page; `None` on the last page.
+        omitted: run -> number of its open requests that are not listed, whether or not they match; without the runs of
+            other owners.
+    """
+
+    requests: Sequence[OpenRequest]
+    following: RunPlace | None
+    omitted: Mapping[str, int]
+
+
+async def read_inbox(
+    connection: Connection, *, limit: int, wanted: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
+) -> InboxPage:
+    """Return a page of the inbox; the runs that started last come first.
+
+    Args:
+        limit: number of requests with which the page ends; those of one run are not separated.
+        after: where the page starts; `None` for the newest run.
+
+    Raises:
+        SearchAttributesMissing: the namespace lacks search attributes.
+
+    Complexity: three requests to the server; a page may have fewer requests, even none, and be followed by others.
+    """
+    connection.require_search_attributes()
+    place = after or RunPlace(page=min(limit, MOST_AT_ONCE))
+    found: list[OpenRequest] = []
+    omitted: dict[str, int] = {}
+    number_of_runs = 0
+    following: RunPlace | None = None
+    async for next_place, run in executions_from(connection.client, wanted.query(), place):
+        following = next_place
+        number_of_runs += 1
+        memo = await readable_memo(run)
+        root, owner = root_in(memo) or run.id, owner_in(memo)
+        listed = _listed_requests(run, memo)
+        is_visible = wanted.owner in (None, owner)
+        if is_visible and (listed is None or listed.count > len(listed.shown)):
+            omitted[root] = omitted.get(root, 0) + (1 if listed is None else listed.count - len(listed.shown))
+        if listed is not None:
+            requests = _requests_of(run, listed, root=root, path=path_in(memo))
+            found += [each for each in requests if wanted.matches(each, owner=owner)]
+        if len(found) >= limit or number_of_runs == _MOST_PAGES * place.page:
+            break
+    found.sort(key=lambda request: str(request.document["opened_at"]))
+    return InboxPage(found, following, omitted)
+
+
+def _awaits(name: str) -> str:
+    parts = (f"{wire.SEARCH_AWAITING} = {quoted(each)}" for each in (keyword_of_assignee(name), OTHERS))
+    return " OR ".join(parts)
+
+
+def _listed_requests(run: WorkflowExecution, memo: Mapping[str, object]) -> ListedRequests | None:
+    """Return the requests in the memo of a run; `None` if there are none that can be read."""
+    try:
+        return requests_from_json(memo[wire.MEMO_REQUESTS])
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        _LOG.warning("%s: the requests in the memo of the run cannot be read: %r", run.id, error)
+        return None
+
+
+def _requests_of(
+    run: WorkflowExecution, listed: ListedRequests, *, root: str, path: Sequence[str]
+) -> Iterator[OpenRequest]:
+    for node, document in listed.shown:
+        place = Place(run.id, str(document["request_id"]))
+        yield with_path(OpenRequest(document, place, node, title=listed.title), root, path)

@@ -1,0 +1,116 @@
+"""Facts about a run in lists, which a client reads without its history: progress, open requests and error.
+
+The run writes them to its search attributes and its memo; `workflows.search_attributes` decides when.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from dagwright.core.boundary.limits import LISTED_ERROR_BYTES, LISTED_REQUEST_BYTES, LISTED_REQUESTS_BYTES
+from dagwright.core.boundary.text import cut_bytes
+from dagwright.core.scheduler.run_end import counts_of
+from dagwright.features.compensation.compensation import compensation_counts
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.failures import run_error_of
+
+_MOST_REQUESTS = 50
+"""Requests in the memo of a run; the smallest have about 300 bytes."""
+
+RequestsVersion = tuple[int, tuple[tuple[str, str | None, float | None], ...]]
+"""Number of open requests, and ID, assignee and deadline of the listed ones: what can change while they are open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Number of nodes that have ended by themselves, and of all nodes, without compensation nodes."""
+
+    done: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.done}/{self.total}"
+
+
+def progress_of(scheduler: RunScheduler) -> Progress:
+    """Return the progress of a run. Complexity: linear in the nodes."""
+    compensating = compensation_counts(scheduler.state)
+    counts = counts_of(scheduler.plan, scheduler.records) - compensating
+    done = sum(count for status, count in counts.items() if status.has_ended)
+    return Progress(done, scheduler.plan.written_count - compensating.total())
+
+
+def parse_progress(text: str | None) -> Progress | None:
+    """Parse the text form of a progress; `None` if it is not one."""
+    done, separator, total = (text or "").partition("/")
+    return Progress(int(done), int(total)) if separator and done.isdecimal() and total.isdecimal() else None
+
+
+def requests_version(scheduler: RunScheduler) -> RequestsVersion:
+    """Return a value that changes when `requests_to_json` does."""
+    requests = scheduler.features.feedback.requests.open
+    listed = islice(requests.values(), _MOST_REQUESTS)
+    return len(requests), tuple((each.id, each.assignee, each.deadline_at) for each in listed)
+
+
+def requests_to_json(scheduler: RunScheduler, *, title: str | None) -> dict[str, Any]:
+    """Return the open requests of a run for its memo: those that were opened first, and the number of all."""
+    requests = scheduler.features.feedback.requests.open
+    shown: list[dict[str, Any]] = []
+    left_bytes = LISTED_REQUESTS_BYTES
+    for request in islice(requests.values(), _MOST_REQUESTS):
+        document = shortened_request(request.to_json(""), max_bytes=LISTED_REQUEST_BYTES)
+        # The reader knows the run. Requests for the inputs of the run belong to no node.
+        del document["run_id"]
+        node = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else request.id
+        left_bytes -= encoded_size(document)
+        if left_bytes < 0:
+            break
+        shown.append({"node": node, "request": document})
+    return {"title": title, "count": len(requests), "shown": shown}
+
+
+def shortened_request(document: Mapping[str, Any], *, max_bytes: int) -> dict[str, Any]:
+    """Return the document of a request; a larger one without schema, options and arguments, with a shorter prompt."""
+    if encoded_size(document) <= max_bytes:
+        return dict(document)
+    prompt = cut_bytes(document["prompt"], max_bytes=max_bytes // 4)
+    removed = dict.fromkeys(("schema", "options", "arguments"))
+    return {**document, "prompt": prompt, **removed, "shortened": True}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRequests:
+    """The open requests in the memo of a run.
+
+    Args:
+        title: title of the plan.
+        count: number of all open requests.
+        shown: node and document of each listed request, without its run.
+    """
+
+    title: str | None
+    count: int
+    shown: Sequence[tuple[str, Mapping[str, Any]]]
+
+
+def requests_from_json(encoded: Any) -> ListedRequests:
+    """Parse the result of `requests_to_json`.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the form is invalid.
+    """
+    shown = [(str(each["node"]), {**each["request"]}) for each in encoded["shown"]]
+    title = encoded["title"]
+    return ListedRequests(title if isinstance(title, str) else None, int(encoded["count"]), shown)
+
+
+def error_to_json(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the error of a result document for the memo of the run; `None` if the run has no error."""
+    error = run_error_of(document)
+    if error is None:
+        return None
+    message = cut_bytes(str(error["message"]), max_bytes=LISTED_ERROR_BYTES)
+    return {"code": error["code"], "message": message, "node_id": error["node_id"]}
