@@ -32,7 +32,7 @@ def status_result(document: Mapping[str, Any]) -> dict[str, Any]:
     fitting = _first_of(document["waiting_for"])
     left = len(document["waiting_for"]) - len(fitting)
     omitted = f"{left:,} of {left + len(fitting):,} requests are omitted, because they are too large for a query"
-    note = {"code": "too_large", "node_id": None, "message": f"{omitted}; `dagwright inbox` lists all"}
+    note = {"code": "too_large", "node_id": None, "message": f"{omitted}; `dagwright status RUN --json` lists all"}
     return {**document, "waiting_for": fitting, "notes": [*_first_of(document["notes"]), *([note] if left else [])]}
 
 

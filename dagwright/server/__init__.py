@@ -16,7 +16,7 @@ from dagwright.server.connection import (
     separate_client,
 )
 from dagwright.server.daemon import Daemon
-from dagwright.server.errors import NO_ANSWER, ServerUnreachable
+from dagwright.server.errors import NO_ANSWER, SearchAttributesMissing, ServerUnreachable
 from dagwright.server.local import LocalServer, Server
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Connection",
     "Daemon",
     "LocalServer",
+    "SearchAttributesMissing",
     "Server",
     "ServerUnreachable",
     "connection_of",

@@ -62,7 +62,8 @@ def inbox(request: InboxRequest, output: Output) -> int:
 def _lines_beyond(page: InboxPage) -> list[str]:
     """Return lines about the requests that the page does not have."""
     lines = [
-        f"the run {one_line(run)} has {counted(count, 'more request')}; `dagwright status {one_line(run)}` lists all"
+        f"the run {one_line(run)} has {counted(count, 'more request')}; "
+        f"`dagwright status {one_line(run)} --json` lists all"
         for run, count in page.omitted.items()
     ]
     more = f"there are more requests; continue with `--after {page.following}`"

@@ -265,7 +265,7 @@ def _tell_status(view: RunView, document: Document, output: Output, *, url: str 
             output.say(f"  {line}")
         output.say(f"  {answer_words(request)}")
     if (left := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
-        output.say(f"and {left:,} more requests; `dagwright inbox` lists all")
+        output.say(f"and {left:,} more requests; `dagwright status {one_line(view.workflow_id)} --json` lists all")
     for line in bound_lines(document.get("lookups", [])):
         output.say(line)
     if view.is_closed:

@@ -114,6 +114,6 @@ class RunQuota:
             if not await runs.is_open(run):
                 del self._started[run]
         own = [*self._starting, *self._started]
-        if not own or len(own) >= self._most:
+        if len(own) >= self._most:
             return False
         return len(own) + await runs.count_open_runs(self._owner, without=own) < self._most

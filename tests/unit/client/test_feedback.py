@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -59,7 +58,6 @@ class _Namespace:
         self.sent: list[tuple[str, str, Any]] = []
         self.queries: list[str] = []
         self.histories: list[str] = []
-        self.owners: dict[str, str] = {}
         self._update = update
         self.refusal: str | None = None
         """Why an answer would not be taken, by the history of the run."""
@@ -89,21 +87,13 @@ class _Namespace:
             yield self._execution(workflow_id)
 
     def _execution(self, workflow_id: str) -> Any:
-        parent = workflow_id.rpartition("/")[0] or None
+        root, *path = workflow_id.split("/")
 
-        async def memo() -> dict[str, str]:
-            return {wire.MEMO_OWNER: self.owners[workflow_id]} if workflow_id in self.owners else {}
+        async def memo() -> dict[str, Any]:
+            tasks = [task_of_child("", f"/{name}") for name in path]
+            return {wire.MEMO_ROOT: root, wire.MEMO_PATH: tasks} if path else {}
 
-        root = workflow_id.partition("/")[0]
-        waiting = SearchAttributePair(SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING), ["anyone"])
-        return SimpleNamespace(
-            id=workflow_id,
-            parent_id=parent,
-            raw_info=SimpleNamespace(memo=SimpleNamespace(fields={})),
-            root_id=root,
-            memo=memo,
-            typed_search_attributes=TypedSearchAttributes([waiting]),
-        )
+        return SimpleNamespace(id=workflow_id, root_id=root, memo=memo)
 
     def read(self, workflow_id: str) -> Any:
         self.histories.append(workflow_id)
@@ -210,26 +200,12 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pyt
     ]
     below = [(one.id, one.document["run_id"]) for one in part]
     assert below == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
-    open_runs = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL"
-    assert namespace.queries == [f"{open_runs} AND RootWorkflowId = 'run'"] * 2
-
-
-async def test_inbox_reads_all_open_runs_without_the_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
-    namespace = _Namespace({"run": ["check"], "run/archive": ["ask"]})
-    found = await _people(namespace, monkeypatch, lacks="DagwrightAwaiting").inbox()
-    assert [(one.id, one.document["run_id"]) for one in found] == [("check", "run"), ("archive/ask", "run")]
-    assert [one.title for one in found] == ["Plan of run", "Plan of run/archive"]
-    assert namespace.queries == [f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"]
-
-
-async def test_inbox_of_an_owner_reads_no_run_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = {"run": ["check"], "run/archive": ["ask"], "run/archive/in": ["deep"]}
-    # The parent of gone/a has been deleted since the list was made.
-    namespace = _Namespace({**mine, "his": ["check"], "his/a": ["ask"], "none": ["x"], "gone/a": ["ask"]})
-    namespace.owners = {"run": "ann", "his": "bob"}
-    found = await _people(namespace, monkeypatch).inbox(owner="ann")
-    assert [one.id for one in found] == ["check", "archive/ask", "archive/in/deep"]
-    assert {name.partition("/")[0] for name in namespace.histories} == {"run"}
+    open_runs = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
+    assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
+    unlisted = _Namespace(namespace.runs)
+    found = await _people(unlisted, monkeypatch, lacks="DagwrightRoot").requests_of("run")
+    assert [one.id for one in found] == [one.id for one in whole]
+    assert unlisted.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from dagwright.protocol.documents import (
     counted_result_document,
     encoded_size,
     graph_document,
-    nodes_ended,
     result_document,
 )
 from dagwright.protocol.failures import run_error_of
@@ -342,29 +341,9 @@ def test_status_with_very_many_requests_is_told_with_the_first_of_them() -> None
     requests: list[dict[str, Any]] = [{"id": f"r{number}", "prompt": "x" * 4_000} for number in range(1_000)]
     answer = status_result({**document, "waiting_for": requests})
     assert answer["waiting_for"] == requests[:99]
-    message = "901 of 1,000 requests are omitted, because they are too large for a query; `dagwright inbox` lists all"
+    omitted = "901 of 1,000 requests are omitted, because they are too large for a query"
+    message = f"{omitted}; `dagwright status RUN --json` lists all"
     assert answer["notes"] == [{"code": "too_large", "node_id": None, "message": message}]
-
-
-_STATES = {"a": "completed", "a[x]": "completed", "a[y]": "failed", "b": "skipped", "c": "failed"}
-
-
-@pytest.mark.parametrize(
-    ("document", "total", "ended"),
-    [
-        ({"nodes": {name: {"status": status} for name, status in _STATES.items()}}, 3, 2),
-        ({"nodes": {"a": {"status": "completed"}, "b[1]": {"status": "completed"}}}, 2, 2),
-        ({"nodes": {}, "nodes_ref": {"ref": "history", "counts": {"completed": 7, "blocked": 2}}}, 9, 7),
-        ({"nodes": {"a": {"status": "completed"}, "undo a": {"status": "completed", "compensates": "a"}}}, 1, 1),
-        # If the counts include items of a node or later nodes, the document does not contain them.
-        ({"nodes": {}, "nodes_ref": {"ref": "history", "counts": {"completed": 7, "blocked": 2}}}, 4, None),
-        ({"nodes": {}}, 3, None),
-    ],
-)
-def test_count_of_nodes_is_reported_without_items_or_not_at_all(
-    document: dict[str, Any], total: int, ended: int | None
-) -> None:
-    assert nodes_ended(document, total=total) == ended
 
 
 SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}

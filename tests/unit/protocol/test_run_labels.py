@@ -6,10 +6,22 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.states import MapBatch
 from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
-from dagwright.protocol.run_labels import KEYWORD_CHARACTERS, MOST_TAGS, TagsInvalid, checked_tags, task_summary
+from dagwright.protocol.run_labels import (
+    KEYWORD_CHARACTERS,
+    MOST_TAGS,
+    TagsInvalid,
+    checked_tags,
+    keyword,
+    task_summary,
+)
 from tests.support.plan_building import compiled, node, plan_of
 
-_MEMO = {wire.MEMO_TITLE: "Nightly sales", wire.MEMO_TEMPLATE: "sales", wire.MEMO_TAGS: {"team": "blue", "env": "test"}}
+_MEMO = {
+    wire.MEMO_TITLE: "Nightly sales",
+    wire.MEMO_TEMPLATE: "sales",
+    wire.MEMO_TAGS: {"team": "blue", "env": "test"},
+    wire.MEMO_OWNER: "ann",
+}
 
 
 @pytest.mark.parametrize(
@@ -32,11 +44,11 @@ def test_run_starts_with_title_template_and_tags_if_they_are_registered() -> Non
         "DagwrightState": "running",
         "DagwrightTitle": "Nightly sales",
         "DagwrightTemplate": "sales",
+        "DagwrightOwner": "ann",
         "DagwrightTags": ["team=blue", "env=test"],
     }
-    missing = {wire.SEARCH_TITLE, wire.SEARCH_TAGS, wire.SEARCH_AWAITING}
-    some = [pair.key.name for pair in attributes_at_start(_MEMO, missing=missing).search_attributes]
-    assert some == ["DagwrightTemplate"]
+    # A run without a state writes none of the others, which may be missing.
+    assert not attributes_at_start(_MEMO, missing={wire.SEARCH_OWNER}).search_attributes
 
 
 def test_memo_of_any_shape_gives_attributes_that_a_server_accepts() -> None:
@@ -49,6 +61,11 @@ def test_memo_of_any_shape_gives_attributes_that_a_server_accepts() -> None:
     assert title == "t" * KEYWORD_CHARACTERS
     assert len(tags) == MOST_TAGS
     assert all(len(tag.encode()) <= KEYWORD_CHARACTERS for tag in tags)
+
+
+def test_keyword_has_no_character_that_a_query_rejects() -> None:
+    assert keyword('a "b" \\ c\nd') == "a \uff02b\uff02 \uff3c c d"
+    assert keyword("it's") == "it's"
 
 
 def _task(title: str | None, *, item: int | None = None, key: str = "17", map_batch: MapBatch | None = None) -> Task:

@@ -1,4 +1,4 @@
-"""Search attributes of a run, and the times of their updates."""
+"""Search attributes and memo that a run writes for lists, and when."""
 
 import asyncio
 from types import SimpleNamespace
@@ -8,29 +8,120 @@ import pytest
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from dagwright.core.boundary import wire
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.listings import requests_from_json, requests_to_json
 from dagwright.workflows import search_attributes
 from dagwright.workflows.search_attributes import SearchAttributes
+from tests.support.plan_building import node, started_run
 
 
-def _nothing() -> None:
-    pass
+class Fake:
+    """The workflow of a run that was started with its state; records what it writes."""
+
+    def __init__(self, *, state: str | None = "running", memo: Any = ()) -> None:
+        key = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+        given = TypedSearchAttributes([] if state is None else [SearchAttributePair(key, state)])
+        self.written: list[Any] = []
+        self._info = SimpleNamespace(typed_search_attributes=given, raw_memo=memo)
+
+    def info(self) -> Any:
+        return self._info
+
+    def upsert_search_attributes(self, updates: Any) -> None:
+        self.written.append({update.key.name.removeprefix("Dagwright"): update.value for update in updates})
+
+    def upsert_memo(self, memo: Any) -> None:
+        self.written.append(memo)
+
+    async def sleep(self, *_: Any, **__: Any) -> None:
+        await asyncio.Event().wait()
 
 
-async def test_waiting_is_published_at_once_and_others_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries: list[list[Any]] = []
-    given = TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running")])
-    fake = SimpleNamespace(
-        info=lambda: SimpleNamespace(typed_search_attributes=given),
-        upsert_search_attributes=lambda updates: entries.append([update.value for update in updates]),
-        sleep=lambda *_, **__: asyncio.Event().wait(),
-    )
-    monkeypatch.setattr(search_attributes, "workflow", fake)
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    made = Fake()
+    monkeypatch.setattr(search_attributes, "workflow", made)
+    return made
+
+
+def _human(id: str, *, assignee: str | None = None, **more: Any) -> dict[str, Any]:
+    return node(id, human={"type": "APPROVAL", "prompt": f"What of {id}?", "assignee": assignee, **more})
+
+
+def _publish(attributes: SearchAttributes, scheduler: RunScheduler, at: float) -> None:
+    status = scheduler.status().value
+    attributes.publish(status, scheduler, title="Plan", at=at, wake=lambda: None)
+
+
+async def test_first_request_is_written_at_once_and_others_after_a_pause(fake: Fake) -> None:
+    scheduler = started_run(node("work"), {**_human("ask", assignee="ann"), "depends_on": ["work"]}, _human("later"))
     attributes = SearchAttributes()
-    attributes.tell("waiting", ["ann"], at=0.0, wake=_nothing)
-    attributes.tell("running", [], at=6.0, wake=_nothing)
-    # The plan was approved, and now a lookup asks.
-    attributes.tell("waiting", ["anyone"], at=6.2, wake=_nothing)
-    attributes.tell("running", [], at=6.3, wake=_nothing)
-    attributes.tell("waiting", ["anyone", "bob"], at=6.4, wake=_nothing)
+    _publish(attributes, scheduler, 0.0)
+    assert fake.written[0] == {"Awaiting": ["anyone"], "Progress": "0/3"}
+    listed = requests_from_json(fake.written[1][wire.MEMO_REQUESTS])
+    assert (listed.title, listed.count, [name for name, _ in listed.shown]) == ("Plan", 1, ["later"])
+    scheduler.complete("work", None, at=1.0)
+    _publish(attributes, scheduler, 1.0)
+    assert len(fake.written) == 2
     attributes.rest()
-    assert entries == [["waiting", ["ann"]], ["running", None], ["waiting", ["anyone"]]]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    _publish(attributes, scheduler, 6.0)
+    assert fake.written[2] == {"State": "waiting", "Progress": "1/3", "Awaiting": ["ann", "anyone"]}
+    assert requests_from_json(fake.written[3][wire.MEMO_REQUESTS]).count == 2
+
+
+async def test_progress_alone_is_written_now_and_then_without_a_timer(fake: Fake) -> None:
+    scheduler = started_run(node("a"), node("b"), node("c"))
+    attributes = SearchAttributes()
+    _publish(attributes, scheduler, 0.0)
+    scheduler.complete("a", None, at=10.0)
+    _publish(attributes, scheduler, 10.0)
+    assert fake.written == []
+    scheduler.complete("b", None, at=40.0)
+    _publish(attributes, scheduler, 40.0)
+    _publish(attributes, scheduler, 80.0)
+    assert fake.written == [{"Progress": "2/3"}]
+
+
+async def test_end_is_one_write_and_a_failure_adds_its_error(fake: Fake) -> None:
+    scheduler = started_run(node("a"))
+    document: dict[str, Any] = {"status": "completed", "error": None, "nodes": {}}
+    SearchAttributes().publish_end(document, scheduler)
+    assert fake.written == [{"State": "completed", "Progress": "0/1"}]
+    fake.written.clear()
+    failed = {"a": {"status": "failed", "error": {"code": "x", "message": "no " * 1_000}}}
+    SearchAttributes().publish_end({**document, "status": "failed", "nodes": failed}, None)
+    assert fake.written[0] == {"State": "failed"}
+    error = fake.written[1][wire.MEMO_ERROR]
+    assert (error["code"], error["node_id"], len(error["message"].encode())) == ("node_failed", "a", 1_000)
+
+
+async def test_run_of_another_client_writes_all_attributes_once_they_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = Fake(state=None)
+    monkeypatch.setattr(search_attributes, "workflow", fake)
+    scheduler, attributes = started_run(node("a")), SearchAttributes()
+    _publish(attributes, scheduler, 0.0)
+    assert fake.written == []
+    attributes.found({wire.MEMO_TAGS: {"team": "blue"}, wire.MEMO_TITLE: "Report"})
+    _publish(attributes, scheduler, 0.0)
+    _publish(attributes, scheduler, 1.0)
+    assert fake.written == [{"State": "running", "Progress": "0/1", "Title": "Report", "Tags": ["team=blue"]}]
+
+
+async def test_sub_plan_writes_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(memo={wire.MEMO_ROOT: None})
+    monkeypatch.setattr(search_attributes, "workflow", fake)
+    SearchAttributes().publish_end({"status": "failed", "error": {"code": "x", "message": "m"}}, started_run(node("a")))
+    assert fake.written == [{"State": "failed"}]
+
+
+def test_memo_has_room_for_small_requests_and_the_beginning_of_large_ones() -> None:
+    large = requests_to_json(started_run(_human("ask", prompt="é" * 5_000)), title=None)
+    [shown] = large["shown"]
+    assert (shown["request"]["shortened"], len(shown["request"]["prompt"].encode()) <= 512) == (True, True)
+    many = requests_to_json(started_run(*(_human(f"ask{number}") for number in range(80))), title=None)
+    assert many["count"] == 80
+    assert 30 <= len(many["shown"]) <= 50

@@ -9,7 +9,7 @@ import pytest
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 
 from dagwright.interfaces.cli import inbox
-from dagwright.interfaces.cli.inbox import chosen, inbox_lines
+from dagwright.interfaces.cli.inbox import inbox_lines
 from dagwright.interfaces.cli.request_words import (
     answer_words,
     asking_line,
@@ -19,7 +19,6 @@ from dagwright.interfaces.cli.request_words import (
     option_lines,
     question_lines,
 )
-from dagwright.interfaces.cli.requests import InboxRequest
 from dagwright.server import Connection
 from dagwright.settings import Settings
 from tests.unit.interfaces.cli.questions import OPENED_AT, asked
@@ -109,27 +108,6 @@ def test_call_that_is_to_be_approved_is_told_in_one_short_line() -> None:
     assert question_lines(request) == ["Approve 'pay'?", call]
     long = question_lines(asked(tool="pay", arguments={"to": "x" * 1_000}))[1]
     assert (len(long), long[:20], long[-1]) == (300, 'pay with {"to": "xxx', "…")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "ids"),
-    [
-        (InboxRequest(), ["check", "choose", "old"]),
-        (InboxRequest(assignee="ann"), ["check", "old"]),
-        (InboxRequest(assignee="anyone"), ["choose"]),
-        (InboxRequest(type="SELECTION"), ["choose"]),
-        (InboxRequest(older_than="1h"), ["old"]),
-    ],
-)
-def test_inbox_is_filtered_by_assignee_type_and_age(wanted: InboxRequest, ids: list[str]) -> None:
-    requests = [
-        asked("check"),
-        asked("choose", type="SELECTION", assignee=None),
-        asked("old", opened_at="2023-11-14T20:00:00.000Z"),
-    ]
-    older_than_s = 3_600.0 if wanted.older_than else 0.0
-    found = chosen(requests, wanted, older_than_s=older_than_s, now=OPENED_AT + 60)
-    assert [request["request_id"] for request in found] == ids
 
 
 def test_inbox_tells_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyPatch) -> None:

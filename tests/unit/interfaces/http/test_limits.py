@@ -1,6 +1,7 @@
 """Limits of a key: requests, streams, invalid keys, and runs at once."""
 
 import asyncio
+from collections.abc import Collection
 from typing import cast
 
 import pytest
@@ -75,9 +76,9 @@ class Server:
     def catch_up(self) -> None:
         self.listed = {*self.open}
 
-    async def open_runs_of(self, owner: str) -> set[str]:
+    async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
         await asyncio.sleep(0)
-        return {*self.listed}
+        return len(self.listed.difference(without))
 
     async def is_open(self, run: str) -> bool:
         return run in self.open
@@ -133,13 +134,24 @@ async def test_known_run_needs_no_room_and_a_failed_start_returns_it() -> None:
     assert [await started(server, starts, run) for run in "ab"] == [True, False]
 
 
-async def test_list_that_comes_late_makes_no_room_for_runs_that_a_newer_one_had() -> None:
-    server, starts = Server(), RunQuota("ann", most=1)
+async def test_run_counts_once_after_some_seconds() -> None:
+    now = [0.0]
+    server, starts = Server(), RunQuota("ann", most=3, clock=lambda: now[0])
+    assert [await started(server, starts, run) for run in "ab"] == [True, True]
+    server.catch_up()
+    now[0] = 60.0
+    assert [await started(server, starts, run) for run in "cd"] == [True, False]
+    assert server.open == {*"abc"}
+
+
+async def test_count_that_comes_late_makes_no_room_for_runs_that_a_newer_one_had() -> None:
+    now = [0.0]
+    server, starts = Server(), RunQuota("ann", most=1, clock=lambda: now[0])
     late = asyncio.Event()
 
     class Late(Server):
-        async def open_runs_of(self, owner: str) -> set[str]:
-            found = await super().open_runs_of(owner)
+        async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
+            found = await super().count_open_runs(owner, without=without)
             await late.wait()
             return found
 
@@ -149,6 +161,7 @@ async def test_list_that_comes_late_makes_no_room_for_runs_that_a_newer_one_had(
     await asyncio.sleep(0.001)
     assert await started(server, starts, "a")
     server.catch_up()
+    now[0] = 60.0
     assert not await started(server, starts, "c")
     late.set()
     assert not await waits
@@ -158,10 +171,10 @@ async def test_starts_do_not_queue_for_a_silent_server() -> None:
     asked: list[str] = []
 
     class Silent(Server):
-        async def open_runs_of(self, owner: str) -> set[str]:
+        async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
             asked.append(owner)
             await asyncio.Event().wait()
-            return set()
+            return 0
 
     starts = RunQuota("ann", most=3)
     starting = [asyncio.create_task(started(Silent(), starts, f"run-{number}")) for number in range(5)]

@@ -1,0 +1,23 @@
+"""Counting of the requests that a client sends to its server."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+from unittest.mock import patch
+
+from temporalio.client import Client
+
+
+@contextmanager
+def counted_rpcs(client: Client) -> Iterator[list[str]]:
+    """Record the name of each request in the block, including each page of a list; polls of workers are not counted."""
+    service = cast(Any, client.service_client)
+    names: list[str] = []
+    send = service._rpc_call
+
+    async def record(rpc: str, *arguments: Any, **options: Any) -> Any:
+        names.append(rpc)
+        return await send(rpc, *arguments, **options)
+
+    with patch.object(service, "_rpc_call", record):
+        yield names

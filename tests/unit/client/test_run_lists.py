@@ -1,0 +1,348 @@
+"""Lists of runs without a server: queries, pages, and lines from search attributes and memo."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from dagwright.client.inbox import EVERY_REQUEST, InboxFilter
+from dagwright.client.run_lists import RunFilter, RunPlace, owner_in, run_summary
+from dagwright.client.runs import Runs
+from dagwright.core.boundary import wire
+from dagwright.core.model.errors import Problem
+from dagwright.core.model.states import RunStatus
+from dagwright.server import Connection, SearchAttributesMissing, Server
+from dagwright.store import open_store
+
+NO_MEMO: Mapping[str, Any] = {}
+STARTED = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+class Listing:
+    """The pages of a server, as the iterator of Temporal's client."""
+
+    def __init__(self, there: Sequence[Any], page: int, token: bytes | None) -> None:
+        self._there, self._page, self.next_page_token = there, page, token
+        self.current_page: Sequence[Any] | None = None
+
+    async def fetch_next_page(self) -> None:
+        begin = int(self.next_page_token or b"0")
+        self.current_page = self._there[begin : begin + self._page]
+        end = begin + self._page
+        self.next_page_token = b"%d" % end if end < len(self._there) else None
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        for each in self._there:
+            yield each
+
+
+class Namespace:
+    """Runs of a server that ignores the query, and the queries that it has received."""
+
+    def __init__(self, there: Sequence[Any]) -> None:
+        self.there = there
+        self.queries: list[str] = []
+
+    def list_workflows(self, query: str, *, page_size: int, next_page_token: bytes | None = None) -> Listing:
+        self.queries.append(query)
+        return Listing(self.there, page_size, next_page_token)
+
+    async def count_workflows(self, query: str) -> Any:
+        self.queries.append(query)
+        return SimpleNamespace(count=len(self.there))
+
+
+def runs_of(namespace: Namespace, *, missing: Sequence[str] = ()) -> Runs:
+    connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset(missing))
+    return Runs(connection, task_queue="q", store=open_store("unused"))
+
+
+def execution(
+    number: int = 1,
+    memo: Mapping[str, Any] | Exception = NO_MEMO,
+    *,
+    status: WorkflowExecutionStatus = WorkflowExecutionStatus.RUNNING,
+    **attributes: str,
+) -> Any:
+    async def read_memo() -> Mapping[str, Any]:
+        if isinstance(memo, Exception):
+            raise memo
+        return memo
+
+    pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
+    is_open = status is WorkflowExecutionStatus.RUNNING
+    return SimpleNamespace(
+        id=f"run-{number}",
+        status=status,
+        memo=read_memo,
+        start_time=STARTED,
+        close_time=None if is_open else STARTED,
+        typed_search_attributes=TypedSearchAttributes(pairs),
+    )
+
+
+@pytest.mark.parametrize("limit", [1, 7, 10, 21, 50])
+async def test_pages_list_each_run_once(limit: int) -> None:
+    namespace = Namespace([execution(number) for number in range(21)])
+    found: list[str] = []
+    place: RunPlace | None = None
+    while True:
+        page, place = await runs_of(namespace).page_of_runs(limit=limit, after=place)
+        found += [run.run_id for run in page]
+        assert len(page) <= limit
+        if place is None:
+            break
+        place = RunPlace.parse(str(place))
+    assert found == [f"run-{number}" for number in range(21)]
+    assert len(namespace.queries) == -(-21 // limit)
+
+
+async def test_cursor_of_each_run_continues_after_it() -> None:
+    namespace = Namespace([execution(number) for number in range(5)])
+    page, _ = await runs_of(namespace).page_of_runs(limit=4)
+    for number, run in enumerate(page, 1):
+        rest, _ = await runs_of(namespace).page_of_runs(limit=9, after=RunPlace.parse(str(run.cursor)))
+        assert [each.run_id for each in rest] == [f"run-{later}" for later in range(number, 5)]
+    assert [run.cursor for run in rest] == [None]
+
+
+@pytest.mark.parametrize("text", ["", "1", "1.2", "0.0.", "1.-1.", "1001.0.", "1.0.ä", "a.b.c", "1.0.AA.", "1.0.A"])
+def test_text_that_is_no_place_is_refused(text: str) -> None:
+    for each in (text, f"{text}.{sha256(text.encode()).hexdigest()[:12]}"):
+        with pytest.raises(ValueError, match=r".*"):
+            RunPlace.parse(each)
+
+
+async def test_run_whose_memo_cannot_be_read_does_not_fail_the_list() -> None:
+    attributes = {wire.SEARCH_STATE: "waiting", wire.SEARCH_TITLE: "Report", wire.SEARCH_PROGRESS: "1/3"}
+    damaged = execution(2, ValueError("no codec"), **attributes)
+    found = await runs_of(Namespace([execution(1), damaged, execution(3)])).list_runs()
+    assert [(run.run_id, run.status, run.title) for run in found] == [
+        ("run-1", "running", None),
+        ("run-2", "waiting", "Report"),
+        ("run-3", "running", None),
+    ]
+    assert (found[1].nodes_done, found[1].nodes_total, found[1].started_at) == (1, 3, STARTED)
+
+
+_TOP = f"{wire.IS_RUN} AND DagwrightRoot IS NULL"
+_TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "condition"),
+    [
+        (RunFilter(), ""),
+        (RunFilter(owner="ann"), " AND DagwrightOwner = 'ann'"),
+        (RunFilter(session="ann:it's"), " AND DagwrightSession = 'ann:it''s'"),
+        (RunFilter(template="sales"), " AND DagwrightTemplate = 'sales'"),
+        (
+            RunFilter(title='Say "x"'),
+            " AND (DagwrightTitle STARTS_WITH 'Say \uff02x\uff02' OR WorkflowId STARTS_WITH 'Say \uff02x\uff02')",
+        ),
+        (
+            RunFilter(status="waiting", since=0.0, tags={"team": "blue", "who": "o'neill"}),
+            " AND ExecutionStatus = 'Running' AND DagwrightState = 'waiting'"
+            " AND StartTime >= '1970-01-01T00:00:00.000Z'"
+            " AND DagwrightTags = 'team=blue' AND DagwrightTags = 'who=o''neill'",
+        ),
+    ],
+)
+def test_filter_is_a_query(wanted: RunFilter, condition: str) -> None:
+    assert wanted.query() == f"{_TYPES}{condition}"
+
+
+def test_query_matches_more_than_the_filter_only_if_case_or_first_execution_differ() -> None:
+    memo = {wire.MEMO_TAGS: {"team": "blue", "env": "test"}, wire.MEMO_OWNER: "ann"}
+    assert RunFilter(tags={"team": "blue"}, owner="ann").matches(memo, started_at=1.0)
+    assert not RunFilter(tags={"team": "Blue"}).matches(memo, started_at=1.0)
+    assert not RunFilter(owner="Ann").matches(memo, started_at=1.0)
+    assert [RunFilter(since=10.0).matches(memo, started_at=at) for at in (9.0, 10.0)] == [False, True]
+    assert (owner_in({}), owner_in({wire.MEMO_OWNER: 1}), owner_in(memo)) == (None, None, "ann")
+
+
+_S = WorkflowExecutionStatus
+
+
+@pytest.mark.parametrize(
+    ("status", "written", "shown"),
+    [
+        (_S.RUNNING, "waiting", RunStatus.WAITING),
+        (_S.RUNNING, None, RunStatus.RUNNING),
+        # It writes its state before it ends.
+        (_S.RUNNING, "completed", RunStatus.RUNNING),
+        (_S.COMPLETED, None, RunStatus.COMPLETED),
+        (_S.COMPLETED, "completed_with_failures", RunStatus.COMPLETED_WITH_FAILURES),
+        (_S.COMPLETED, "cancelled", RunStatus.CANCELLED),
+        (_S.CANCELED, "running", RunStatus.CANCELLED),
+        (_S.FAILED, "failed", RunStatus.FAILED),
+        # The server ends these.
+        (_S.TERMINATED, "waiting", RunStatus.FAILED),
+        (_S.TIMED_OUT, "running", RunStatus.FAILED),
+    ],
+)
+def test_state_is_that_of_the_execution_refined_by_the_attribute(
+    status: WorkflowExecutionStatus, written: str | None, shown: RunStatus
+) -> None:
+    attributes = {} if written is None else {wire.SEARCH_STATE: written}
+    assert run_summary(execution(status=status, **attributes), {}).status is shown
+
+
+def test_line_has_what_the_run_has_written() -> None:
+    memo = {
+        wire.MEMO_TITLE: "Report",
+        wire.MEMO_NODES: 2,
+        wire.MEMO_SESSION: "ann:main",
+        wire.MEMO_TAGS: {"team": "blue"},
+        wire.MEMO_STARTED_AT: "2026-01-01T00:00:00.000Z",
+        wire.MEMO_ERROR: {"code": "node_failed", "message": "'a' failed: no", "node_id": "a"},
+    }
+    found = run_summary(execution(status=_S.FAILED, **{wire.SEARCH_PROGRESS: "1/3"}), memo)
+    assert found.to_json() == {
+        "run_id": "run-1",
+        "status": "failed",
+        "title": "Report",
+        "started_at": "2026-01-01T00:00:00.000Z",
+        "ended_at": "2026-01-02T00:00:00.000Z",
+        "nodes_done": 1,
+        "nodes_total": 3,
+        "session_id": "ann:main",
+        "error": {"code": "node_failed", "message": "'a' failed: no", "node_id": "a"},
+        "tags": {"team": "blue"},
+    }
+    opened = run_summary(execution(), memo)
+    assert (opened.error, opened.nodes_done, opened.nodes_total) == (None, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "memo", "code"),
+    [
+        (_S.TERMINATED, {wire.MEMO_ERROR: {"code": "x"}}, "terminated"),
+        (_S.TIMED_OUT, {}, "timed_out"),
+        (_S.FAILED, {}, "failed"),
+        (_S.FAILED, {wire.MEMO_ERROR: "odd", wire.MEMO_NODES: "odd", wire.MEMO_STARTED_AT: "odd"}, "failed"),
+    ],
+)
+def test_failed_run_without_a_written_error_has_one(status: Any, memo: Mapping[str, Any], code: str) -> None:
+    error = run_summary(execution(status=status), memo).error
+    assert isinstance(error, Problem)
+    assert error.code == code
+
+
+async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
+    namespace = Namespace([execution()])
+    assert await runs_of(namespace).count_open_runs("ann") == 1
+    assert await runs_of(namespace).count_open_runs("ann", without=["b", "it's", 'no "query"']) == 1
+    query = f"{_TOP} AND ExecutionStatus = 'Running' AND DagwrightOwner = 'ann'"
+    assert namespace.queries == [query, f"{query} AND WorkflowId NOT IN ('b', 'it''s')"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda runs: runs.list_runs(),
+        lambda runs: runs.inbox(limit=1),
+        lambda runs: runs.count_open_runs("ann"),
+    ],
+)
+async def test_namespace_without_an_attribute_is_named_with_the_remedy(read: Callable[[Runs], Any]) -> None:
+    with pytest.raises(SearchAttributesMissing) as refused:
+        await read(runs_of(Namespace([]), missing=["DagwrightTags"]))
+    assert str(refused.value) == (
+        "runs cannot be listed, because the namespace 'default' lacks search attributes; register them with "
+        "`temporal operator search-attribute create --namespace default --name DagwrightTags --type KeywordList`, "
+        "then restart the workers"
+    )
+
+
+# The inbox.
+
+_WAITS = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "condition"),
+    [
+        (EVERY_REQUEST, ""),
+        (InboxFilter(assignee="ann"), " AND (DagwrightAwaiting = 'ann' OR DagwrightAwaiting = '…')"),
+        (
+            InboxFilter(owner="ann"),
+            " AND (DagwrightOwner = 'ann' OR DagwrightAwaiting = 'ann' OR DagwrightAwaiting = '…')",
+        ),
+        (InboxFilter(opened_before=0.0, type="APPROVAL"), " AND StartTime <= '1970-01-01T00:00:00.000Z'"),
+    ],
+)
+def test_filter_of_the_inbox_is_a_query(wanted: InboxFilter, condition: str) -> None:
+    assert wanted.query() == f"{_WAITS}{condition}"
+
+
+def _asking(number: int, *requests: Mapping[str, Any], count: int | None = None, **memo: Any) -> Any:
+    shown = [{"node": request["request_id"].partition("[")[0], "request": request} for request in requests]
+    listed = {"title": "Plan", "count": len(shown) if count is None else count, "shown": shown}
+    return execution(number, {wire.MEMO_REQUESTS: listed, **memo})
+
+
+def _request(id: str = "check", *, day: int = 2, **fields: Any) -> dict[str, Any]:
+    at = f"2026-01-{day:02}T00:00:00.000Z"
+    return {"request_id": id, "type": "APPROVAL", "assignee": None, "opened_at": at, **fields}
+
+
+async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> None:
+    below = {wire.MEMO_ROOT: "run-9", wire.MEMO_PATH: ["archive[north]", "in"]}
+    there = [_asking(1, _request()), _asking(2, _request("ask[7]", day=1), **below)]
+    page = await runs_of(Namespace(there)).inbox(limit=10)
+    assert [(each.id, each.document["run_id"], each.place.workflow_id, each.full_node) for each in page.requests] == [
+        ("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask"),
+        ("check", "run-1", "run-1", "check"),
+    ]
+    assert ([each.title for each in page.requests], page.following, page.omitted) == (["Plan", "Plan"], None, {})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        (EVERY_REQUEST, ["old", "check", "choose"]),
+        (InboxFilter(assignee="ann"), ["old", "check"]),
+        (InboxFilter(assignee="anyone"), ["choose"]),
+        (InboxFilter(type="SELECTION"), ["choose"]),
+        (InboxFilter(opened_before=STARTED.timestamp() - 3_600), ["old"]),
+        # Requests of runs of others are shown to their assignee only.
+        (InboxFilter(owner="bob"), ["old", "check", "choose"]),
+        (InboxFilter(owner="ann"), ["old", "check"]),
+    ],
+)
+async def test_inbox_is_filtered(wanted: InboxFilter, ids: list[str]) -> None:
+    requests = [
+        _request("check", assignee="ann"),
+        _request("choose", type="SELECTION"),
+        _request("old", assignee="ann", day=1),
+    ]
+    page = await runs_of(Namespace([_asking(1, *requests, **{wire.MEMO_OWNER: "bob"})])).inbox(limit=10, wanted=wanted)
+    assert [each.id for each in page.requests] == ids
+
+
+async def test_inbox_counts_what_it_does_not_list() -> None:
+    there = [_asking(1, _request(), count=951), execution(2), execution(3, ValueError("no codec"))]
+    page = await runs_of(Namespace(there)).inbox(limit=10)
+    assert [each.id for each in page.requests] == ["check"]
+    assert page.omitted == {"run-1": 950, "run-2": 1, "run-3": 1}
+    assert (await runs_of(Namespace(there)).inbox(limit=10, wanted=InboxFilter(owner="eve"))).omitted == {}
+
+
+async def test_page_of_the_inbox_ends_after_three_pages_of_the_server() -> None:
+    namespace = Namespace([_asking(number, _request()) for number in range(10)])
+    first = await runs_of(namespace).inbox(limit=2, wanted=InboxFilter(type="GUIDANCE"))
+    assert (first.requests, len(namespace.queries)) == ([], 3)
+    found: list[str] = []
+    page = await runs_of(namespace).inbox(limit=2, after=first.following)
+    while True:
+        found += [each.place.workflow_id for each in page.requests]
+        if page.following is None:
+            break
+        page = await runs_of(namespace).inbox(limit=2, after=page.following)
+    assert found == ["run-6", "run-7", "run-8", "run-9"]
