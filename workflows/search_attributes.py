@@ -39,8 +39,8 @@ class SearchAttributes:
         # The memo may have the requests of the previous execution; they are written again.
         self._requests: RequestsVersion | None = None if self._awaiting else _NO_REQUESTS
         self._is_sub_plan = wire.MEMO_ROOT in info.raw_memo
-        self._identity: Mapping[str, Any] = {}
-        """Memo by which the run is listed, if the client that started it has set no search attributes."""
+        self._tags: Mapping[str, Any] = {}
+        """Memo field of the tags, if the client that started the run has set no search attributes."""
         self._are_there = self._state is not None
         self._written_at: float | None = None
         self._timer: asyncio.Task[None] | None = None
@@ -48,11 +48,13 @@ class SearchAttributes:
     def found(self, memo: Mapping[str, Any]) -> None:
         """Record that the namespace has them, although the client that started the run did not set them.
 
+        Of the memo, only the tags become search attributes: these are not encrypted, and the title may have to be.
+
         Args:
             memo: of the run.
         """
         if not self._are_there:
-            self._are_there, self._identity = True, memo
+            self._are_there, self._tags = True, {wire.MEMO_TAGS: memo.get(wire.MEMO_TAGS)}
 
     def publish(
         self, status: str, scheduler: RunScheduler, *, title: str | None, at: float, wake: Callable[[], None]
@@ -127,8 +129,8 @@ class SearchAttributes:
             updates.append(_PROGRESS.value_set(progress))
         if awaiting != self._awaiting:
             updates.append(_AWAITING.value_set(awaiting) if awaiting else _AWAITING.value_unset())
-        pairs: list[SearchAttributePair[Any]] = [*identifying_pairs(self._identity)]
+        pairs: list[SearchAttributePair[Any]] = [*identifying_pairs(self._tags)]
         updates += [pair.key.value_set(pair.value) for pair in pairs]
-        self._state, self._awaiting, self._progress, self._identity = state, awaiting, progress or self._progress, {}
+        self._state, self._awaiting, self._progress, self._tags = state, awaiting, progress or self._progress, {}
         if updates:
             workflow.upsert_search_attributes(updates)

@@ -22,7 +22,8 @@ class OrderWorkflow:
     async def run(self, plan: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return the result, or the failure as data."""
         try:
-            result = await execute_plan(plan, inputs=inputs, run_id=f"{workflow.info().workflow_id}-plan")
+            order = workflow.info().workflow_id
+            result = await execute_plan(plan, inputs=inputs, run_id=f"{order}-plan", tags={"order": order})
         except ChildRunFailed as error:
             return {"failed": error.message, "code": error.type, "problems": [each["code"] for each in error.problems]}
         return {"status": result.status, "output": result.output}

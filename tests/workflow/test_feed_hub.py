@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs as ClientRuns
+from dagwright.client.starts import StartRequest
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import START, Cursor, executions_of
 from dagwright.history.run_reader import RunNotFound, RunReader
 from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.store import open_store
@@ -217,12 +220,17 @@ async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
 
 
 async def test_list_shows_a_run_of_many_executions_once(eager_client: Client, eager_runs: Runs, tmp_path: Path) -> None:
-    handle = await eager_runs.start(_long_chain())
-    await document_of(handle)
-    first = await eager_client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id).describe()
     connection = Connection(eager_client, Server("here", eager_client.namespace), frozenset())
     runs = ClientRuns(connection, task_queue=eager_runs.task_queue, store=open_store(str(tmp_path)))
-    (mine,) = [run for run in await runs.list_runs() if run.run_id == handle.id]
+    started = await runs.start(StartRequest(prepare_plan(check_plan(_long_chain(), eager_runs.tools), {})))
+    await document_of(eager_client.get_workflow_handle(started.workflow_id))
+    first = await eager_client.get_workflow_handle(started.workflow_id, run_id=started.run_id).describe()
+
+    async def is_listed() -> bool:
+        return bool(await runs.list_runs(wanted=RunFilter(title=started.workflow_id, status="completed")))
+
+    await eventually(is_listed)
+    (mine,) = await runs.list_runs(wanted=RunFilter(title=started.workflow_id))
     assert (mine.status, mine.nodes_done, mine.nodes_total) == ("completed", _SIZE, _SIZE)
     assert mine.started_at is not None
     assert abs(mine.started_at - first.start_time) < timedelta(milliseconds=10)

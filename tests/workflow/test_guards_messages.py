@@ -23,7 +23,7 @@ from dagwright.client.steering import Actor, Steering
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.server import Connection, local
+from dagwright.server import Connection, SearchAttributesMissing, local
 from dagwright.server.local import dial
 from dagwright.server.namespace import keep_for_long
 from dagwright.settings import Settings
@@ -132,9 +132,8 @@ async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_
     handle = cached_runs.client.get_workflow_handle(started.workflow_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
-    assert [run.status for run in await client.list_runs(limit=20) if run.run_id == started.workflow_id] == [
-        "completed"
-    ]
+    with pytest.raises(SearchAttributesMissing, match="--name DagwrightState --type Keyword"):
+        await client.list_runs()
 
 
 async def test_run_that_anybody_starts_there_writes_none_either(

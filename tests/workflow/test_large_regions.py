@@ -6,9 +6,13 @@ from unittest.mock import patch
 import pytest
 
 from dagwright.activities.region_state import RegionCache
+from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs as ClientRuns
+from dagwright.client.starts import StartRequest
 from dagwright.core.boundary.limits import INLINE_PLAN_NODES, PLAN_PAGE_NODES
+from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection
+from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, assert_clean, bare, blocked, document_of
 from tests.support.server import LiveServer
 
@@ -98,11 +102,18 @@ async def test_failures_inside_are_counted_and_block_what_needs_them(runs: Runs)
 async def test_list_names_the_node_that_failed_inside(runs: Runs, server: LiveServer) -> None:
     made = plan()
     made["nodes"][100]["arguments"]["left"] = "{{n9.result.gone}}"
-    handle = await runs.start({**made, "output": f"{{{{n{COUNT - 1}.result}}}}"})
-    assert (await document_of(handle))["status"] == "failed"
     connection = Connection(runs.client, server.server, frozenset())
     client = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
-    (listed,) = [run for run in await client.list_runs() if run.run_id == handle.id]
+    compiled = prepare_plan(check_plan({**made, "output": f"{{{{n{COUNT - 1}.result}}}}"}, runs.tools), {})
+    started = await client.start(StartRequest(compiled))
+    assert (await document_of(runs.client.get_workflow_handle(started.workflow_id)))["status"] == "failed"
+    wanted = RunFilter(title=started.workflow_id, status="failed")
+
+    async def is_listed() -> bool:
+        return bool(await client.list_runs(wanted=wanted))
+
+    await eventually(is_listed)
+    (listed,) = await client.list_runs(wanted=wanted)
     assert listed.error is not None
     assert (listed.error.code, listed.error.node) == ("node_failed", "n99")
 

@@ -44,7 +44,11 @@ class Chain:
             workflow.continue_as_new({}, memo=memo)
         if "child" in order:
             await workflow.start_child_workflow(
-                wire.WORKFLOW_RUN_PLAN, {}, id=order["child"], parent_close_policy=ParentClosePolicy.ABANDON
+                wire.WORKFLOW_RUN_PLAN,
+                {},
+                id=order["child"],
+                parent_close_policy=ParentClosePolicy.ABANDON,
+                memo={wire.MEMO_ROOT: workflow.info().workflow_id},
             )
 
 

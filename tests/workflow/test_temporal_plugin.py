@@ -127,14 +127,16 @@ async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: Live
         run_id, runs = f"{order.id}-plan", shop.services.runs
 
         async def is_in_the_inbox() -> bool:
-            return [each.id for each in await runs.people.inbox() if each.place.workflow_id == run_id] == ["approve"]
+            page = await runs.inbox(limit=1_000)
+            return [each.id for each in page.requests if each.place.workflow_id == run_id] == ["approve"]
 
         await eventually(is_in_the_inbox)
         view = await runs.feed(run_id).read()
         assert (view.status, view.title) == ("waiting", "Order a secretlamp")
         explanation = await runs.explain(run_id)
         assert isinstance(explanation, Explanation)
-        listed = await runs.list_runs(limit=10, wanted=RunFilter(text=run_id))
+        tags = {"order": order.id}
+        listed = await runs.list_runs(limit=10, wanted=RunFilter(title=run_id, tags=tags, status="waiting"))
         assert [(run.run_id, run.title) for run in listed] == [(run_id, "Order a secretlamp")]
         await answer_request(runs.people, run_id, "approve", Answer({"approved": True}))
         assert await order.result() == {"status": "completed", "output": {"item": "lamp", "price": 12}}

@@ -97,7 +97,7 @@ async def test_end_is_one_write_and_a_failure_adds_its_error(fake: Fake) -> None
     assert (error["code"], error["node_id"], len(error["message"].encode())) == ("node_failed", "a", 1_000)
 
 
-async def test_run_of_another_client_writes_all_attributes_once_they_are_known(
+async def test_run_of_another_client_writes_its_tags_and_not_its_title(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = Fake(state=None)
@@ -108,7 +108,7 @@ async def test_run_of_another_client_writes_all_attributes_once_they_are_known(
     attributes.found({wire.MEMO_TAGS: {"team": "blue"}, wire.MEMO_TITLE: "Report"})
     _publish(attributes, scheduler, 0.0)
     _publish(attributes, scheduler, 1.0)
-    assert fake.written == [{"State": "running", "Progress": "0/1", "Title": "Report", "Tags": ["team=blue"]}]
+    assert fake.written == [{"State": "running", "Progress": "0/1", "Tags": ["team=blue"]}]
 
 
 async def test_sub_plan_writes_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:

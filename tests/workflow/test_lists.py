@@ -1,0 +1,188 @@
+"""Lists on the real server: what they show, how many requests they send, and that they read no history."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+import httpx
+import pytest
+import temporalio.client
+
+import dagwright
+from dagwright import Client, Plan, Worker, tool
+from dagwright.client.inbox import InboxFilter
+from dagwright.client.run_lists import RunFilter
+from dagwright.client.services import Services, create_services
+from dagwright.interfaces.http import create_app, open_context
+from dagwright.interfaces.http.callers import Scope
+from dagwright.server import connection_of
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import load_toolset
+from tests.support.eventually import eventually
+from tests.support.rpcs import counted_rpcs
+
+pytestmark = pytest.mark.server
+
+
+@tool(effects="read")
+def stock(item: str) -> int:
+    """Return how many pieces of an article are left."""
+    return len(item)
+
+
+@tool(effects="read")
+def broken(item: str) -> str:
+    """Fail."""
+    raise dagwright.GiveUp(f"no {item}")
+
+
+LOOK = {"id": "look", "tool": "stock", "arguments": {"item": "lamp"}}
+ASK = {"id": "ask", "human": {"type": "APPROVAL", "prompt": "Buy?", "assignee": "ann"}, "depends_on": ["look"]}
+NESTED = {"id": "below", "plan": {"title": "Below", "nodes": [{**ASK, "depends_on": []}]}}
+FAILING = {"id": "fail", "tool": "broken", "arguments": {"item": "lamp"}, "depends_on": ["look"]}
+
+
+SUM = {"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}
+
+
+@pytest.fixture
+async def shop(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
+    """A client with a connection of its own, whose task queue belongs to one test."""
+    settings = Settings(state_dir=tmp_path, task_queue=f"lists-{uuid4().hex[:8]}")
+    async with Client.from_temporal(client, settings=settings) as found:
+        yield found
+
+
+def _services(shop: Client) -> Services:
+    return shop._services
+
+
+async def _is_listed(shop: Client, tag: str, states: set[str]) -> bool:
+    found = await shop.list_runs(tags={"of": tag})
+    return {run.status.value for run in found} == states
+
+
+async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Client) -> None:
+    tag = uuid4().hex
+    async with Worker(shop, tools=[stock, broken]):
+        options: Any = {"tags": {"of": tag}}
+        await shop.start({"title": f"{tag} asks", "nodes": [LOOK, ASK]}, **options)
+        outer = await shop.start({"title": f"{tag} has a sub-plan", "nodes": [NESTED]}, **options)
+        await (await shop.start({"title": f"{tag} looks", "nodes": [LOOK]}, **options)).result()
+        failed = await shop.start({"title": f"{tag} fails", "nodes": [LOOK, FAILING]}, **options)
+        with pytest.raises(dagwright.RunFailed):
+            await failed.result()
+        await eventually(lambda: _is_listed(shop, tag, {"waiting", "running", "completed", "failed"}))
+        with counted_rpcs(shop.temporal) as rpcs:
+            found = await shop.list_runs(tags={"of": tag})
+            assert rpcs == ["list_workflow_executions"]
+        lines = {(run.title or "").removeprefix(tag): run for run in found}
+        assert {name: (run.status.value, run.nodes_done, run.nodes_total) for name, run in lines.items()} == {
+            " asks": ("waiting", 1, 2),
+            # Only its history shows that its sub-plan waits.
+            " has a sub-plan": ("running", 0, 1),
+            " looks": ("completed", 1, 1),
+            " fails": ("failed", 2, 2),
+        }
+        error = lines[" fails"].error
+        assert error is not None
+        assert (error.code, error.message, error.node) == ("node_failed", "'fail' failed: no lamp", "fail")
+        asking = lines[" asks"].run_id
+        for wanted in (
+            {"title": f"{tag} as"},
+            {"title": asking},
+            {"status": "waiting", "tags": {"of": tag}},
+        ):
+            assert [run.run_id for run in await shop.list_runs(**cast(Any, wanted))] == [asking]
+        assert await shop.list_runs(title=f"{tag} asks", since="2100-01-01") == []
+
+        asking_ids = (asking, outer.id)
+
+        async def asks_twice() -> bool:
+            page = await _services(shop).runs.inbox(limit=1_000)
+            return {"ask", "below/ask"} == {each.id for each in page.requests if each.document["run_id"] in asking_ids}
+
+        await eventually(asks_twice)
+        with counted_rpcs(shop.temporal) as rpcs:
+            page = await _services(shop).runs.inbox(limit=100, wanted=InboxFilter(assignee="ann"))
+            assert set(rpcs) == {"list_workflow_executions"}
+            assert len(rpcs) <= 3
+        by_id = {each.id: each for each in page.requests if each.document["run_id"] in asking_ids}
+        assert {name: each.title for name, each in by_id.items()} == {"ask": f"{tag} asks", "below/ask": "Below"}
+        for name, run in (("ask", shop.get_run(asking)), ("below/ask", outer)):
+            [of_run] = await _services(shop).runs.people.requests_of(run.id)
+            assert (by_id[name].document, by_id[name].place) == (of_run.document, of_run.place)
+            await run.feedback(name, approved=True)
+            assert (await run.result()).status == "completed"
+
+
+async def test_pages_of_a_list_have_each_run_once(shop: Client) -> None:
+    tag = uuid4().hex
+    plan = Plan(f"{tag} plan")
+    plan.add(stock, item="lamp")
+    async with Worker(shop, tools=[stock]):
+        for _ in range(5):
+            await (await shop.start(plan, tags={"of": tag})).result()
+
+        async def are_listed() -> bool:
+            return len(await shop.list_runs(tags={"of": tag}, status="completed")) == 5
+
+        await eventually(are_listed)
+    found: list[str] = []
+    with counted_rpcs(shop.temporal) as rpcs:
+        page = await shop.list_runs(tags={"of": tag}, limit=2)
+        while page:
+            found += [run.run_id for run in page]
+            if (cursor := page[-1].cursor) is None:
+                break
+            page = await shop.list_runs(tags={"of": tag}, limit=2, after=cursor)
+    assert (len(found), len({*found}), rpcs) == (5, 5, ["list_workflow_executions"] * 3)
+
+
+async def test_start_with_an_api_key_sends_three_requests(client: temporalio.client.Client, tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path, task_queue=f"lists-{uuid4().hex[:8]}")
+    connection = await connection_of(client)
+    toolset, plan = load_toolset(settings, ()), {"nodes": [SUM]}
+    async with open_context(settings, connection, toolset) as context:
+        key, text = context.keys.add(f"ann-{uuid4().hex[:8]}", list(Scope))
+        transport = httpx.ASGITransport(create_app(context))
+        headers = {"Authorization": f"Bearer {text}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
+            with counted_rpcs(connection.client) as rpcs:
+                answer = await http.post("/v1/runs", json={"plan": plan})
+            assert answer.status_code == 201, answer.text
+            assert len(rpcs) <= 3, rpcs
+            run, owner = answer.json()["run_id"], key.caller.owner
+            assert owner is not None
+
+            async def is_counted() -> bool:
+                return await create_services(connection, settings).runs.count_open_runs(owner) == 1
+
+            await eventually(is_counted)
+            listed = (await http.get("/v1/runs")).json()
+            assert [line["run_id"] for line in listed["data"]] == [run]
+            wanted = RunFilter(owner="ann-unknown")
+            assert await context.runs.list_runs(wanted=wanted) == []
+    await client.get_workflow_handle(run).terminate()
+
+
+async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Client, shop: Client) -> None:
+    connection = await connection_of(client)
+    runs = create_services(connection, shop.settings).runs
+    name = f"damaged-{uuid4().hex}"
+    await client.start_workflow("RunPlan", {}, id=name, task_queue="nobody", memo={"dagwright_title": {"no": "text"}})
+
+    async def is_listed() -> bool:
+        return [(run.run_id, run.status.value) for run in await runs.list_runs(wanted=RunFilter(title=name))] == [
+            (name, "running")
+        ]
+
+    await eventually(is_listed)
+    await client.get_workflow_handle(name).terminate()
+
+    async def has_ended() -> bool:
+        [run] = await runs.list_runs(wanted=RunFilter(title=name))
+        return run.error is not None and run.error.code == "terminated"
+
+    await eventually(has_ended)
