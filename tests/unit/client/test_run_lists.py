@@ -67,7 +67,7 @@ def execution(
     memo: Mapping[str, Any] | Exception = NO_MEMO,
     *,
     status: WorkflowExecutionStatus = WorkflowExecutionStatus.RUNNING,
-    **attributes: str,
+    attributes: Mapping[str, str] = NO_MEMO,
 ) -> Any:
     async def read_memo() -> Mapping[str, Any]:
         if isinstance(memo, Exception):
@@ -120,7 +120,7 @@ def test_text_that_is_no_place_is_refused(text: str) -> None:
 
 async def test_run_whose_memo_cannot_be_read_does_not_fail_the_list() -> None:
     attributes = {wire.SEARCH_STATE: "waiting", wire.SEARCH_TITLE: "Report", wire.SEARCH_PROGRESS: "1/3"}
-    damaged = execution(2, ValueError("no codec"), **attributes)
+    damaged = execution(2, ValueError("no codec"), attributes=attributes)
     found = await runs_of(Namespace([execution(1), damaged, execution(3)])).list_runs()
     assert [(run.run_id, run.status, run.title) for run in found] == [
         ("run-1", "running", None),
@@ -190,7 +190,7 @@ def test_state_is_that_of_the_execution_refined_by_the_attribute(
     status: WorkflowExecutionStatus, written: str | None, shown: RunStatus
 ) -> None:
     attributes = {} if written is None else {wire.SEARCH_STATE: written}
-    assert run_summary(execution(status=status, **attributes), {}).status is shown
+    assert run_summary(execution(status=status, attributes=attributes), {}).status is shown
 
 
 def test_line_has_what_the_run_has_written() -> None:
@@ -202,7 +202,7 @@ def test_line_has_what_the_run_has_written() -> None:
         wire.MEMO_STARTED_AT: "2026-01-01T00:00:00.000Z",
         wire.MEMO_ERROR: {"code": "node_failed", "message": "'a' failed: no", "node_id": "a"},
     }
-    found = run_summary(execution(status=_S.FAILED, **{wire.SEARCH_PROGRESS: "1/3"}), memo)
+    found = run_summary(execution(status=_S.FAILED, attributes={wire.SEARCH_PROGRESS: "1/3"}), memo)
     assert found.to_json() == {
         "run_id": "run-1",
         "status": "failed",
@@ -281,7 +281,9 @@ def test_filter_of_the_inbox_is_a_query(wanted: InboxFilter, condition: str) -> 
     assert wanted.query() == f"{_WAITS}{condition}"
 
 
-def _asking(number: int, *requests: Mapping[str, Any], count: int | None = None, **memo: Any) -> Any:
+def _asking(
+    number: int, *requests: Mapping[str, Any], count: int | None = None, memo: Mapping[str, Any] = NO_MEMO
+) -> Any:
     shown = [{"node": request["request_id"].partition("[")[0], "request": request} for request in requests]
     listed = {"title": "Plan", "count": len(shown) if count is None else count, "shown": shown}
     return execution(number, {wire.MEMO_REQUESTS: listed, **memo})
@@ -294,7 +296,7 @@ def _request(id: str = "check", *, day: int = 2, **fields: Any) -> dict[str, Any
 
 async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> None:
     below = {wire.MEMO_ROOT: "run-9", wire.MEMO_PATH: ["archive[north]", "in"]}
-    there = [_asking(1, _request()), _asking(2, _request("ask[7]", day=1), **below)]
+    there = [_asking(1, _request()), _asking(2, _request("ask[7]", day=1), memo=below)]
     page = await runs_of(Namespace(there)).inbox(limit=10)
     assert [(each.id, each.document["run_id"], each.place.workflow_id, each.full_node) for each in page.requests] == [
         ("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask"),
@@ -322,7 +324,9 @@ async def test_inbox_is_filtered(wanted: InboxFilter, ids: list[str]) -> None:
         _request("choose", type="SELECTION"),
         _request("old", assignee="ann", day=1),
     ]
-    page = await runs_of(Namespace([_asking(1, *requests, **{wire.MEMO_OWNER: "bob"})])).inbox(limit=10, wanted=wanted)
+    page = await runs_of(Namespace([_asking(1, *requests, memo={wire.MEMO_OWNER: "bob"})])).inbox(
+        limit=10, wanted=wanted
+    )
     assert [each.id for each in page.requests] == ids
 
 

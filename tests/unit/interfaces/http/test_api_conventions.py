@@ -91,8 +91,12 @@ def test_error_of_a_failed_run_has_code_message_and_node(
 
 def test_list_is_filtered_by_all_metadata_that_is_given() -> None:
     memo = {wire.MEMO_TAGS: {"order": "4711", "team": "blue"}}
-    found = [RunFilter(tags=tags).takes("run-1", memo) for tags in ({}, {"order": "4711"}, memo[wire.MEMO_TAGS])]
-    none = [RunFilter(tags=tags).takes("run-1", memo) for tags in ({"order": "1"}, {"order": "4711", "x": "y"})]
+    found = [
+        RunFilter(tags=tags).matches(memo, started_at=0.0) for tags in ({}, {"order": "4711"}, memo[wire.MEMO_TAGS])
+    ]
+    none = [
+        RunFilter(tags=tags).matches(memo, started_at=0.0) for tags in ({"order": "1"}, {"order": "4711", "x": "y"})
+    ]
     assert (found, none) == ([True] * 3, [False] * 2)
 
 
