@@ -99,7 +99,7 @@ async def test_failures_inside_are_counted_and_block_what_needs_them(runs: Runs)
     assert await counts_of(handle) == {"completed": COUNT, "failed": 1, "blocked": 3, "skipped": 2}
 
 
-async def test_list_names_the_node_that_failed_inside(runs: Runs, server: LiveServer) -> None:
+async def test_status_names_the_node_that_failed_inside_and_the_list_counts_it(runs: Runs, server: LiveServer) -> None:
     made = plan()
     made["nodes"][100]["arguments"]["left"] = "{{n9.result.gone}}"
     connection = Connection(runs.client, server.server, frozenset())
@@ -115,7 +115,10 @@ async def test_list_names_the_node_that_failed_inside(runs: Runs, server: LiveSe
     await eventually(is_listed)
     (listed,) = await client.list_runs(wanted=wanted)
     assert listed.error is not None
-    assert (listed.error.code, listed.error.node) == ("node_failed", "n99")
+    # The payload store knows the node, and a list does not read it.
+    assert (listed.error.code, listed.error.message, listed.error.node) == ("node_failed", "1 node failed", None)
+    document = await client.document(await client.feed(started.workflow_id).read())
+    assert (document["error"]["code"], document["error"]["node_id"]) == ("node_failed", "n99")
 
 
 _COUNT = INLINE_PLAN_NODES + PLAN_PAGE_NODES + 1
