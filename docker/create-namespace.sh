@@ -25,7 +25,8 @@ until known=$(temporal operator search-attribute list --namespace "$TEMPORAL_NAM
 done
 
 for attribute in DagwrightState=Keyword DagwrightAwaiting=KeywordList DagwrightSession=Keyword \
-    DagwrightTitle=Keyword DagwrightTemplate=Keyword DagwrightTags=KeywordList; do
+    DagwrightTitle=Keyword DagwrightTemplate=Keyword DagwrightTags=KeywordList \
+    DagwrightOwner=Keyword DagwrightRoot=Keyword DagwrightProgress=Keyword; do
     name=${attribute%=*}
     case $known in
     *"$name"*) ;;

@@ -1,7 +1,7 @@
 """Lists of runs: filters as visibility queries, summaries from search attributes and memo, and page cursors.
 
 A list reads no history, so its cost does not depend on the runs. It shows what the runs have written: see
-docs/internals/lists.md.
+docs/contributing/internals/lists.md.
 """
 
 import logging
@@ -37,7 +37,7 @@ class RunSummary:
     """One run in a list.
 
     Args:
-        nodes_done, nodes_total: as the run has written them last; see docs/internals/lists.md.
+        nodes_done, nodes_total: as the run has written them last; see docs/contributing/internals/lists.md.
         error: for a failed run: code, message and node.
         cursor: where the list continues after this run: `list_runs(after=run.cursor)`; `None` for the last run.
     """

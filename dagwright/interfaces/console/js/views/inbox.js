@@ -1,16 +1,20 @@
-// The open requests of all runs, oldest first; each can be answered here, and all of one node at once.
+// Pages of the open requests of all runs; each can be answered here, and all of one node at once.
 
+import { runPath } from "../api.js";
 import { keyOf, nodeOf, requestCard } from "../answers.js";
 import { el, fill } from "../dom.js";
 import { whoField } from "../who.js";
 
 const PAUSE_MS = 3000;
-const SHARE = 10; // reading takes at most a tenth of the time: the inbox of thousands of runs is expensive
+const SHARE = 10; // reading takes at most a tenth of the time
 const SHOWN = 50;
 
 export async function mount(root, { api, params }) {
   const cards = new Map();
   let found = [];
+  let hasMore = false;
+  let omitted = [];
+  const whole = new Map(); // requests that are too large for the inbox, as their runs have them
   let most = SHOWN;
   let counts = new Map();
   let timer = null;
@@ -38,6 +42,7 @@ export async function mount(root, { api, params }) {
   more.addEventListener("click", () => {
     most += SHOWN;
     show();
+    look();
   });
 
   function wanted() {
@@ -69,10 +74,11 @@ export async function mount(root, { api, params }) {
       if (!card.element.isConnected) list.append(card.element);
     }
     for (const [key, card] of cards) if (!shown.has(key)) card.element.hidden = true;
-    more.hidden = chosen.length <= most;
-    const total = found.length.toLocaleString("en");
+    more.hidden = chosen.length <= most && !hasMore;
+    const total = `${found.length.toLocaleString("en")}${hasMore ? "+" : ""}`;
     const some = filter.value.trim() ? `${chosen.length.toLocaleString("en")} of ${total} found` : `${total} open`;
-    state.textContent = found.length ? some : "There are no open requests.";
+    const words = omitted.map((each) => `; ${each.count.toLocaleString("en")} more of ${each.run_id}`).join("");
+    state.textContent = found.length || words ? `${some}${words}` : "There are no open requests.";
   }
 
   function makeCard(request) {
@@ -94,11 +100,32 @@ export async function mount(root, { api, params }) {
     return looking;
   }
 
+  async function read() {
+    const requests = [];
+    const beyond = [];
+    let cursor = "";
+    do {
+      const query = new URLSearchParams(cursor ? { cursor } : {});
+      const page = await api.get(`/v1/inbox?${query}`);
+      requests.push(...page.data);
+      beyond.push(...page.omitted);
+      cursor = page.next;
+    } while (cursor && requests.length < most);
+    for (const each of requests) if (each.shortened && !whole.has(keyOf(each))) await readWhole(each.run_id);
+    found = requests.map((each) => (each.shortened ? whole.get(keyOf(each)) ?? each : each));
+    hasMore = Boolean(cursor);
+    omitted = beyond;
+  }
+
+  async function readWhole(run) {
+    for (const each of (await api.get(runPath(run, "/feedback"))).data) whole.set(keyOf(each), each);
+  }
+
   async function lookOnce() {
     if (isLeft) return;
     const began = performance.now();
     try {
-      found = (await api.get("/v1/inbox")).data;
+      await read();
       trouble.hidden = true;
       if (!isLeft) show();
     } catch (error) {

@@ -103,7 +103,7 @@ export async function mount(root, { api, go }) {
       "form",
       { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
       el("label", {}, "State ", states),
-      el("label", {}, "Title or id ", el("input", { type: "search", id: "title", oninput: later((v) => filtered("title", v)) })),
+      el("label", {}, "Title or id starts with ", el("input", { type: "search", id: "title", oninput: later((v) => filtered("title", v)) })),
       el("label", {}, "Session ", el("input", { type: "search", id: "session", oninput: later((v) => filtered("session_id", v)) })),
     ),
     notice,
