@@ -270,7 +270,7 @@ class Client:
             limit: runs at most; `after` continues the list.
             after: `cursor` of the last run that was received; `None` is the start of the list.
             status: of `RunStatus`, such as `running` or `failed`; a paused run that runs no node is `waiting`.
-            title: beginning of the title or the ID; case matters.
+            title: prefix of the title or the ID; case matters.
             since: earliest start: a date or time, also as a string; a timedelta or a string such as `2h` is counted
                 back from now. A date starts at midnight, local time.
             tags: tags that a run must have.
@@ -309,7 +309,7 @@ class Client:
         """List the open feedback requests of all runs, the oldest of a page first.
 
         A page has the requests of the runs that started last. It has the first requests of each run; `Run.status` has
-        all, and `FeedbackRequest.is_shortened` tells which are not complete here.
+        all, and `FeedbackRequest.is_shortened` marks those that are not complete here.
 
         Args:
             limit: requests with which a page ends; those of one run are not separated. `after` continues the inbox.

@@ -78,7 +78,7 @@ class FeedbackRequest:
         tool, arguments: for an APPROVAL, the call to approve.
         title: title of the plan with the request.
         is_shortened: whether the request was too large for the inbox, which lists it without schema, options and
-            arguments and with the beginning of its prompt.
+            arguments and with the first part of its prompt.
         cursor: where the inbox continues after the page of the request: `inbox(after=request.cursor)`; `None` on the
             last page.
     """

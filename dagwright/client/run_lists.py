@@ -1,6 +1,6 @@
 """Lists of runs: filters as visibility queries, summaries from search attributes and memo, and page cursors.
 
-A list reads no history, so its cost does not depend on the runs. It shows what the runs have written: see
+A list reads no history, so its cost does not depend on the runs. How fresh it is:
 docs/contributing/internals/lists.md.
 """
 
@@ -90,7 +90,7 @@ class RunFilter:
         owner: owner of the API key that started the run.
         status: state of the run.
         session: session that has the run as a turn.
-        title: beginning of the title or the ID; case matters.
+        title: prefix of the title or the ID; case matters.
         since: earliest start time, in seconds since the epoch.
         tags: tags that the run must have, name -> value.
         template: name of the published plan that the run was started from.
@@ -172,7 +172,7 @@ _REFINED = {
     RunStatus.RUNNING: (RunStatus.WAITING,),
     RunStatus.COMPLETED: (RunStatus.COMPLETED_WITH_FAILURES, RunStatus.CANCELLED),
 }
-"""State by the status of the execution -> states that its search attribute tells apart."""
+"""State by the status of the execution -> states that its search attribute distinguishes."""
 
 
 def listed_status(execution: WorkflowExecution) -> RunStatus:

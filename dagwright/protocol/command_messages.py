@@ -88,7 +88,7 @@ _NAMES_BYTES = 1_500
 ANYONE = "anyone"
 """Assignee of a request without an assignee."""
 OTHERS = "…"
-"""Element of `SEARCH_AWAITING` that stands for assignees for whom there was no room."""
+"""Element of `SEARCH_AWAITING` if there was no room for further assignees."""
 
 
 def feedback_from_json(message: Any, *, through: Through) -> Feedback:

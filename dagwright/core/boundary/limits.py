@@ -95,7 +95,7 @@ SEARCH_UPDATE_PAUSE_S = 5.0
 PROGRESS_UPDATE_PAUSE_S = 30.0
 """Shortest time between two updates of the progress alone, which are written together with other commands."""
 LISTED_REQUEST_BYTES = 2 * 1024
-"""Encoded request in the memo of a run; of a larger request, only the beginning of its prompt is listed."""
+"""Encoded request in the memo of a run; of a larger request, only the first part of its prompt is listed."""
 LISTED_REQUESTS_BYTES = 16 * 1024
 """All encoded requests in the memo of a run: a page of 100 runs has at most 1.6 MB of them."""
 LISTED_ERROR_BYTES = 1_000

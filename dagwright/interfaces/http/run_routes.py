@@ -79,7 +79,7 @@ def _run_filter(
     *,
     status: Annotated[RunStatus | None, Query(description="Filter by state.")] = None,
     session_id: Annotated[str | None, Query(description="Filter by session.")] = None,
-    title: Annotated[str | None, Query(description="Filter by the beginning of the title or ID.")] = None,
+    title: Annotated[str | None, Query(description="Filter by a prefix of the title or ID.")] = None,
     template: Annotated[str | None, Query(description="Filter by the published plan.")] = None,
     metadata: Annotated[
         list[str], Query(description="Filter by metadata, as `key=value`. Repeat it to filter by several.")
