@@ -12,7 +12,7 @@ RUN_TESTS := $(BIN)/python scripts/run_tests.py --minutes $(MINUTES)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-intents demo-onboarding demo-maritime recording test test-fast test-all check bench bench-doors bench-large up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
+.PHONY: help setup demo demo-ask demo-human demo-intents demo-onboarding demo-maritime recording test test-fast test-all check bench bench-doors bench-large bench-many up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ bench-doors: setup ## Measure the gateway: a thousand streams, 200 concurrent st
 
 bench-large: setup ## Run the benchmarks that take many minutes: a million nodes, a run over many histories, a map of 100,000
 	@$(BIN)/python -m benchmarks --set large
+
+bench-many: setup ## Measure lists, the inbox and counts with 10,000 waiting runs
+	@$(BIN)/python -m benchmarks --set many
 
 up: setup ## Start a Temporal server and a worker, which run until `dagwright down`
 	@$(BIN)/dagwright up

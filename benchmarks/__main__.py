@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, save, table
 from benchmarks.large_rows import LARGE_ROWS
 from benchmarks.limit_rows import LIMIT_ROWS
+from benchmarks.list_rows import LIST_ROWS
 from benchmarks.people_rows import PEOPLE_ROWS
 from benchmarks.planning.rounds import rounds
 from benchmarks.processes import open_bench
@@ -25,8 +26,9 @@ SETS = {
     "latest": {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS, "rounds": rounds},
     "doors": {**TEXT_ROWS, **STREAM_ROWS},
     "large": LARGE_ROWS,
+    "many": LIST_ROWS,
 }
-"""The rows of plans, of the gateway and streamed texts, and those that take long."""
+"""The rows of plans, of the gateway and streamed texts, those that take long, and lists of many runs."""
 ROWS = {name: row for rows in SETS.values() for name, row in rows.items()}
 PAIRS = 9
 _RESULTS = Path(__file__).resolve().parent / "results"

@@ -19,12 +19,14 @@ from typing import Any
 import pytest
 import yaml
 
-from dagwright.server import Server
+from dagwright.server import Server, connection_of
 from dagwright.server.binary import get_binary
+from dagwright.server.local import dial
 from dagwright.server.namespace import SEARCH_ATTRIBUTES
 from dagwright.settings import Settings
 from tests.support.dockerfile import Stage, read_dockerfile, read_stages
 from tests.support.eventually import eventually
+from tests.support.listed_runs import check_filters
 from tests.support.postgres import PostgresCluster, private_postgres
 from tests.support.production import ServerPrograms, free_ports, server_programs
 from tests.support.server import LiveServer
@@ -266,6 +268,10 @@ def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: st
     listed = subprocess.run(search_attributes, env=environment, capture_output=True, text=True, check=True)
     for name in SEARCH_ATTRIBUTES:
         assert name in listed.stdout
+
+
+async def test_filters_find_their_runs_on_postgresql(namespace: str) -> None:
+    await check_filters(await connection_of(await dial(namespace)))
 
 
 async def test_worker_of_the_image_serves_and_says_so(image: Path, namespace: str, composition: Composition) -> None:

@@ -20,6 +20,7 @@ from dagwright.server import connection_of
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
+from tests.support.listed_runs import check_filters
 from tests.support.rpcs import counted_rpcs
 
 pytestmark = pytest.mark.server
@@ -186,3 +187,7 @@ async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Cl
         return run.error is not None and run.error.code == "terminated"
 
     await eventually(has_ended)
+
+
+async def test_filters_find_their_runs(client: temporalio.client.Client) -> None:
+    await check_filters(await connection_of(client))

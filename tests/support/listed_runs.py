@@ -1,0 +1,89 @@
+"""Runs that no worker serves, with attributes of every kind, and the check that each filter finds them."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from dagwright.client.inbox import InboxFilter
+from dagwright.client.run_lists import RunFilter
+from dagwright.client.runs import Runs
+from dagwright.core.boundary import wire
+from dagwright.protocol.run_attributes import attributes_at_start
+from dagwright.server import Connection
+from dagwright.store import open_store
+from tests.support.eventually import eventually
+
+_REQUEST = {"request_id": "check", "type": "APPROVAL", "assignee": "ann", "opened_at": "2026-01-05T09:30:00.000Z"}
+
+
+async def _start(client: Client, name: str, memo: Mapping[str, Any], **attributes: Any) -> None:
+    """Start a run; attributes are named without their prefix."""
+    written = {pair.key.name: pair for pair in attributes_at_start(memo, missing=()).search_attributes}
+    for short, value in attributes.items():
+        make = SearchAttributeKey.for_keyword_list if isinstance(value, list) else SearchAttributeKey.for_keyword
+        key: Any = make(f"Dagwright{short}")
+        written[key.name] = SearchAttributePair(key, value)
+    await client.start_workflow(
+        wire.WORKFLOW_RUN_PLAN,
+        {},
+        id=name,
+        task_queue="nobody",
+        memo=memo,
+        search_attributes=TypedSearchAttributes([*written.values()]),
+    )
+
+
+async def check_filters(connection: Connection) -> None:
+    """Check that each filter of lists and inbox finds exactly its runs, on the server of a connection."""
+    client, of = connection.client, uuid4().hex[:12]
+    runs = Runs(connection, task_queue="nobody", store=open_store("unused"))
+    tags = {"of": of}
+    odd = {"who": "o'neill", "says": 'a "b" \\ c', "where": "Köln 100%_"}
+    asks = {wire.MEMO_REQUESTS: {"title": "Asks", "count": 1, "shown": [{"node": "check", "request": _REQUEST}]}}
+    await _start(client, f"{of}-plain", {wire.MEMO_TAGS: tags, wire.MEMO_TITLE: f'{of} It\'s "plain"'})
+    await _start(client, f"{of}-odd", {wire.MEMO_TAGS: tags | odd, wire.MEMO_TEMPLATE: "nightly's"})
+    waits = {"State": "waiting", "Awaiting": ["ann"]}
+    await _start(client, f"{of}-asks", {wire.MEMO_TAGS: tags, wire.MEMO_OWNER: f"bob-{of}", **asks}, **waits)
+    below = {wire.MEMO_ROOT: f"{of}-asks", wire.MEMO_PATH: ["in"], wire.MEMO_OWNER: f"bob-{of}", **asks}
+    await _start(client, f"{of}-asks/in", {wire.MEMO_TAGS: tags, **below}, Root=f"{of}-asks", **waits)
+    await _start(client, f"{of}-over", {wire.MEMO_TAGS: tags}, Session="ann:main")
+    await client.get_workflow_handle(f"{of}-over").terminate()
+
+    async def found(**wanted: Any) -> list[str]:
+        listed = await runs.list_runs(wanted=RunFilter(**{"tags": tags, **wanted}))
+        return sorted(run.run_id.removeprefix(f"{of}-") for run in listed)
+
+    async def are_listed() -> bool:
+        return await found() == ["asks", "odd", "over", "plain"] and await found(status="failed") == ["over"]
+
+    await eventually(are_listed)
+    expected: list[tuple[dict[str, Any], list[str]]] = [
+        ({"status": "running"}, ["odd", "plain"]),
+        ({"status": "waiting"}, ["asks"]),
+        ({"status": "completed"}, []),
+        ({"status": "completed_with_failures"}, []),
+        ({"status": "cancelled"}, []),
+        ({"session": "ann:main"}, ["over"]),
+        ({"owner": f"bob-{of}"}, ["asks"]),
+        ({"owner": f"Bob-{of}"}, []),
+        ({"template": "nightly's"}, ["odd"]),
+        ({"title": f"{of} It's \"pl"}, ["plain"]),
+        ({"title": f"{of}-o"}, ["odd", "over"]),
+        ({"tags": tags | odd}, ["odd"]),
+        ({"tags": tags | {"who": "O'Neill"}}, []),
+        ({"since": 0.0}, ["asks", "odd", "over", "plain"]),
+        ({"since": 4e9}, []),
+    ]
+    assert [await found(**wanted) for wanted, _ in expected] == [names for _, names in expected]
+    for wanted in (InboxFilter(owner=f"bob-{of}"), InboxFilter(assignee="ann"), InboxFilter(opened_before=4e9)):
+        page = await runs.inbox(limit=1_000, wanted=wanted)
+        ids = {each.id for each in page.requests if each.document["run_id"] == f"{of}-asks"}
+        assert ids == {"check", "in/check"}, wanted
+    assert (await runs.inbox(limit=10, wanted=InboxFilter(owner=f"eve-{of}"))).requests == []
+    assert await runs.count_open_runs(f"bob-{of}") == 1
+    assert await runs.count_open_runs(f"bob-{of}", without=[f"{of}-asks"]) == 0
+    for name in ("plain", "odd", "asks", "asks/in"):
+        await client.get_workflow_handle(f"{of}-{name}").terminate()
