@@ -96,7 +96,8 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
         if error.status != RPCStatusCode.ALREADY_EXISTS:
             return missing
     deadline = time.monotonic() + _APPEAR_TIMEOUT_S
-    while (missing := await _missing(client)) and time.monotonic() < deadline:
+    # The server lists an attribute some seconds before it accepts the attribute in queries and starts.
+    while (missing := await _missing(client) or await missing_in_queries(client)) and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
     return missing
 
@@ -124,13 +125,13 @@ async def _missing(client: Client) -> frozenset[str]:
         )
     except RPCError:
         # A key may not use the operator service. A query then shows whether the attributes exist.
-        return await _missing_in_queries(client)
+        return await missing_in_queries(client)
     return frozenset(
         name for name, kind in SEARCH_ATTRIBUTES.items() if listed.custom_attributes.get(name) != _WIRE_TYPES[kind]
     )
 
 
-async def _missing_in_queries(client: Client) -> frozenset[str]:
+async def missing_in_queries(client: Client) -> frozenset[str]:
     """Return all search attributes if the server rejects a query with one of them, or does not respond."""
     try:
         await client.count_workflows(" AND ".join(f"{name} IS NULL" for name in SEARCH_ATTRIBUTES))

@@ -22,7 +22,7 @@ import yaml
 from dagwright.server import Server, connection_of
 from dagwright.server.binary import get_binary
 from dagwright.server.local import dial
-from dagwright.server.namespace import SEARCH_ATTRIBUTES
+from dagwright.server.namespace import SEARCH_ATTRIBUTES, missing_in_queries
 from dagwright.settings import Settings
 from tests.support.dockerfile import Stage, read_dockerfile, read_stages
 from tests.support.eventually import eventually
@@ -271,7 +271,13 @@ def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: st
 
 
 async def test_filters_find_their_runs_on_postgresql(namespace: str) -> None:
-    await check_filters(await connection_of(await dial(namespace)))
+    client = await dial(namespace)
+
+    async def are_known() -> bool:
+        return not await missing_in_queries(client)
+
+    await eventually(are_known)
+    await check_filters(await connection_of(client))
 
 
 async def test_worker_of_the_image_serves_and_says_so(image: Path, namespace: str, composition: Composition) -> None:
