@@ -1,4 +1,4 @@
-"""What the demos share: IDs of their runs, and commands of `dagwright` and a scripted model as processes."""
+"""Parts shared by the demos: IDs of their runs, and commands of `dagwright` and a scripted model as processes."""
 
 import os
 import signal

@@ -59,7 +59,7 @@ class SearchAttributes:
     def publish(
         self, status: str, scheduler: RunScheduler, *, title: str | None, at: float, wake: Callable[[], None]
     ) -> None:
-        """Write what has changed now or as soon as possible; the first assignee is written at once.
+        """Write changed attributes now or as soon as possible; the first assignee is written at once.
 
         Args:
             wake: called when the method has to be called again.
@@ -86,7 +86,7 @@ class SearchAttributes:
         self._write(status, awaiting, progress=str(progress_of(scheduler)))
         if requests != self._requests:
             self._requests = requests
-            # Without an assignee nobody reads them.
+            # Without an assignee, no client reads them.
             if awaiting:
                 workflow.upsert_memo({wire.MEMO_REQUESTS: requests_to_json(scheduler, title=title)})
 

@@ -223,7 +223,7 @@ class Sessions:
         place = after or RunPlace(page=min(limit, MOST_AT_ONCE))
         found: list[SessionView] = []
         async for next_place, execution in executions_from(self._client, query, place):
-            # A database may ignore the case, and owners are told apart by the prefix.
+            # A database may ignore the case, and owners are distinguished by the prefix.
             if name_of_session(execution.id).startswith(prefix):
                 with suppress(ValueError):
                     found.append(await _view_of(execution))

@@ -1,4 +1,4 @@
-"""The tools of a lamp shop. The file shop.log shows what the shop has done."""
+"""The tools of a lamp shop. The file shop.log lists the actions of the shop."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lists on the real server: what they show, how many requests they send, and that they read no history."""
+"""Lists on the real server: their rows, how many requests they send, and that they read no history."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
