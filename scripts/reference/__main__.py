@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from scripts.format_markdown import format_markdown
-from scripts.reference import cli, decisions, http_api, limits, settings, states, tools
+from scripts.reference import cli, decisions, http_api, limits, plan, settings, states, tools
 from scripts.reference.markdown import ROOT
 
 _PARTS: Mapping[str, Callable[[], str]] = {
@@ -19,6 +19,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "http types": http_api.schemas,
     "limits": limits.limits_tables,
     "node states": states.node_states,
+    "plan": plan.plan_fields,
     "run states": states.run_states,
     "settings": settings.settings_table,
     "tools": tools.tool_sections,

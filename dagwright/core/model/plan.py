@@ -85,40 +85,50 @@ class Retry(_Strict):
     """How often and how fast a failed attempt is retried."""
 
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Attempts including the first; the default depends on the effects of the tool. Example: `3`"""
     first_delay: Duration | None = None
+    """Delay before the second attempt. Example: `1s`"""
     factor: Annotated[float, Field(ge=1, le=1_000)] | None = None
+    """Factor by which each delay is longer than the one before. Example: `2`"""
     max_delay: Duration | None = None
+    """Longest delay between two attempts. Example: `5m`"""
 
 
 class AtLeast(_Strict):
     """`join: {at_least: k}`: the node starts when k of its dependencies are done."""
 
     at_least: Annotated[int, Field(ge=1)]
+    """Number of dependencies that must be done. Example: `2`"""
 
 
 class OnErrorValue(_Strict):
     """`on_error: {value: …}`: the node completes with this value when it fails."""
 
     value: JsonValue
+    """The result of the node if its call fails. Example: `[]`"""
 
 
 class Cache(_Strict):
     """`cache: {ttl: 1h}`: how long the result of an equal call may be reused."""
 
     ttl: Duration
+    """How long a result may be reused. Example: `1h`"""
 
 
 class OnTimeoutDefault(_Strict):
     """The answer that is used if the deadline passes."""
 
     default: JsonValue
+    """The answer, in the form of the type of the request. Example: `{approved: false}`"""
 
 
 class OnTimeoutEscalate(_Strict):
     """The next assignee if the deadline passes, and the action if their deadline passes too."""
 
     escalate: str
+    """The next assignee, with the same deadline. Example: `boss`"""
     then: "Literal['fail'] | OnTimeoutDefault | OnTimeoutEscalate" = "fail"
+    """The action at the next deadline. Example: `{default: {approved: false}}`"""
 
 
 OnTimeout = Literal["fail"] | OnTimeoutDefault | OnTimeoutEscalate
@@ -128,19 +138,28 @@ class Human(_Strict):
     """A question to a person."""
 
     type: Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"] = "APPROVAL"
+    """What is asked for, which sets the form of the answer. Example: `SELECTION`"""
     prompt: str = ""
+    """The question; Markdown and references are possible. Example: `Publish {{total.result}}?`"""
     # An attribute `schema` would hide a method of pydantic's models, so attribute and key have different names.
     answer_schema: Annotated[JsonObject | None, Field(alias="schema")] = None
+    """JSON Schema of the answer to an INFORMATION. Example: `{properties: {age: {type: integer}}}`"""
     options: list[JsonValue] | str | None = None
+    """Options of a SELECTION: a list, or a reference to a result that is a list. Example: `[red, green]`"""
     multiple: bool = False
+    """Whether a SELECTION may have several options."""
     allow_text: bool = False
     """Whether a SELECTION also accepts a text as its answer."""
     assignee: str | None = None
+    """Name of the person who should answer; by default anyone may. Example: `ann`"""
     channel: Literal["any", "inbox"] = "any"
-    """`inbox`: answers through a model's tool result or an MCP call are rejected."""
+    """`inbox`: answers through a model's tool result or an MCP call are rejected. Example: `inbox`"""
     deadline: Duration | None = None
+    """How long the request waits before `on_timeout` applies; by default without a limit. Example: `2d`"""
     reminder: Duration | None = None
+    """Time after which the notification is repeated, again and again. Example: `1d`"""
     on_timeout: OnTimeout = "fail"
+    """What happens at the deadline: the node fails, or this. Example: `{escalate: boss}`"""
 
 
 AGENT_NAME, AGENT_INSIDE = "name", "inside"
@@ -160,32 +179,51 @@ class Node(_Strict):
     """One step of a plan: exactly one of `tool | agent | human | plan`."""
 
     id: NodeId
+    """Unique name in the plan, 1 to 200 bytes of UTF-8. Example: `sum`"""
     title: str | None = None
+    """Title for people, in place of the ID. Example: `Add the numbers`"""
     tool: str | None = None
+    """Name of the tool that the node calls. Example: `calculator`"""
     agent: AgentOfNode | None = None
-    """The name of an agent, or an inline agent; in a checked plan always a name."""
+    """The name of an agent, or an inline agent; in a checked plan always a name. Example: `writer`"""
     human: Human | None = None
+    """A question to a person. Example: `{type: APPROVAL, prompt: Publish it}`"""
     plan: JsonObject | str | None = None
-    """A complete plan in any dialect, or the path of a file with a plan."""
+    """A complete plan in any dialect, or the path of a file with a plan. Example: `archive.yaml`"""
     arguments: JsonObject = Field(default_factory=dict)
+    """Arguments of the tool, or inputs of the sub-plan; they may have references. Example: `{expression: 1 + 2}`"""
     objective: str | None = None
+    """Task of an agent in words; references are possible. Example: `Summarize {{read.result}}`"""
     for_each: str | list[JsonValue] | None = None
+    """A list, or a reference to one: the node runs once per item. Example: `"{{list.result.files}}"`"""
     key: str | None = None
+    """Name of each item in IDs; by default its position. Example: `"{{item.name}}"`"""
     max_parallel: Annotated[int, Field(ge=1)] | None = None
+    """Items of the `for_each` that run at the same time. Example: `5`"""
     when: str | None = None
+    """Condition; if it is false, the node is skipped. Example: `"{{sum.result}} > 10"`"""
     join: Literal["all", "any", "all_done"] | AtLeast = "all"
+    """Which dependencies must be done before the node starts. Example: `{at_least: 2}`"""
     depends_on: NodeNames = Field(default_factory=list)
+    """IDs of further nodes to wait for; references add theirs by themselves. Example: `[sum]`"""
     retry: Retry | None = None
+    """How failed attempts are retried. Example: `{max_attempts: 3}`"""
     timeout: Duration | None = None
+    """Time limit of one attempt; by default that of the tool. Example: `30s`"""
     heartbeat: Duration | None = None
+    """Longest time between two heartbeats of the call, after which the attempt fails. Example: `10s`"""
     on_error: Literal["block", "skip", "ask", "replan"] | OnErrorValue = "block"
+    """What a failure does to the dependents. Example: `{value: []}`"""
     approval: Literal["policy", "required", "never"] | Human = "policy"
+    """Whether a person approves the call before it starts. Example: `required`"""
     priority: Annotated[int, Field(ge=1, le=5)] = 3
+    """1 is the most urgent, 5 the least. Example: `1`"""
     effects: Literal["idempotent"] | None = None
     """`idempotent`: the call may be repeated; allowed only if the effects of the tool depend on its arguments."""
     cache: Literal["off"] | Cache | None = None
-    """`None` uses the effects of the tool: results of a `pure` tool are reused, results of other tools never."""
+    """By default results of `pure` tools are reused, and results of other tools never. Example: `{ttl: 1h}`"""
     metadata: JsonObject = Field(default_factory=dict)
+    """Facts for people and programs. Example: `{team: billing}`"""
 
     @property
     def agent_name(self) -> str | None:
@@ -199,20 +237,30 @@ class Input(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     prompt: str | None = None
+    """The question by which the value is requested. Example: `How many?`"""
     type: str | list[str] = "string"
+    """JSON type of the value. Example: `integer`"""
 
 
 class Plan(_Strict):
     """A plan as its author wrote it, in Dagwright's own dialect."""
 
     plan: Annotated[int, Field(ge=1, le=1)] = 1
+    """Version of the format."""
     title: str | None = None
+    """Title for people. Example: `A small sum`"""
     metadata: JsonObject = Field(default_factory=dict)
+    """Facts for people and programs. Example: `{team: billing}`"""
     inputs: dict[Annotated[str, StringConstraints(pattern=r"^\w+$")], Input] = {}
+    """Values that are given at the start, by name. Example: `{count: {type: integer}}`"""
     on_failure: Literal["continue", "fail_fast"] = "continue"
+    """`fail_fast` ends the run at the first failure; `continue` runs all other branches. Example: `fail_fast`"""
     deadline: Duration | None = None
+    """Time limit of the whole run. Example: `2h`"""
     nodes: list[Node]
+    """The nodes of the plan in any order."""
     output: JsonValue = None
+    """The output of the run; references are possible. Example: `"{{sum.result}}"`"""
 
 
 NODE_FIELDS = frozenset(Node.model_fields)

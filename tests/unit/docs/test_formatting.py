@@ -1,13 +1,20 @@
 """Markdown has one sentence per line, and the parts that are generated are written between their marks."""
 
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema_rs
 import pytest
+import yaml
 
 from dagwright.core.boundary import limits as core_limits
+from dagwright.plans.schema import plan_schema
 from scripts.format_markdown import format_markdown
 from scripts.reference.__main__ import with_generated_parts
 from scripts.reference.json_types import type_name
 from scripts.reference.limits import with_unit
 from scripts.reference.markdown import constants, table
+from scripts.reference.plan import examples
 
 
 @pytest.mark.parametrize(
@@ -79,3 +86,9 @@ def test_constants_are_described_by_the_string_after_them() -> None:
 )
 def test_types_of_json_schemas_are_named(schema: dict[str, object], name: str) -> None:
     assert type_name(schema, link="#{name}") == name
+
+
+@pytest.mark.parametrize(("name", "schema", "example"), list(examples()))
+def test_example_of_a_field_of_a_plan_is_valid(name: str, schema: Mapping[str, Any], example: str) -> None:
+    whole = {**schema, "$defs": plan_schema()["$defs"]}
+    assert jsonschema_rs.is_valid(whole, yaml.safe_load(example)), name

@@ -1,0 +1,86 @@
+"""The tables of a plan: fields with types, defaults, descriptions and examples, from the model and its JSON Schema."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from dagwright.core.model import plan as model
+from dagwright.core.model.agent_cards import InlineAgent
+from dagwright.plans.schema import plan_schema
+from scripts.reference.json_types import type_name
+from scripts.reference.markdown import code, fields, first_paragraph, section, sentence, table
+
+_PLAN = "dagwright/core/model/plan.py"
+_SECTIONS: Mapping[type[BaseModel], str] = {
+    model.Plan: _PLAN,
+    model.Input: _PLAN,
+    model.Node: _PLAN,
+    model.Human: _PLAN,
+    model.OnTimeoutDefault: _PLAN,
+    model.OnTimeoutEscalate: _PLAN,
+    model.Retry: _PLAN,
+    model.AtLeast: _PLAN,
+    model.OnErrorValue: _PLAN,
+    model.Cache: _PLAN,
+    InlineAgent: "dagwright/core/model/agent_cards.py",
+}
+"""Class -> file that defines it, in the order of the page."""
+_EXAMPLE = re.compile(r" Example: `(?P<example>[^`]+)`\Z")
+
+
+def plan_fields() -> str:
+    """Return a section for each class of a plan.
+
+    Raises:
+        ValueError: a field has no description.
+    """
+    heads = ("Field", "Type", "Default", "Description", "Example")
+    return "".join(
+        section(each.__name__, first_paragraph(each.__doc__), table(heads, _rows(each, module)))
+        for each, module in _SECTIONS.items()
+    )
+
+
+def examples() -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Yield `CLASS.FIELD`, JSON Schema and example of each field that has an example."""
+    for each, module in _SECTIONS.items():
+        for name, schema, description in _fields(each, module):
+            if found := _EXAMPLE.search(description):
+                yield f"{each.__name__}.{name}", schema, found["example"]
+
+
+def _rows(kind: type[BaseModel], module: str) -> Iterator[tuple[str, ...]]:
+    for name, schema, description in _fields(kind, module):
+        example = _EXAMPLE.search(description)
+        yield (
+            code(name),
+            type_name(schema, link="#{name}"),
+            _default(schema, is_required=name in _schema_of(kind).get("required", ())),
+            sentence(_EXAMPLE.sub("", description)),
+            code(f"{name}: {example['example']}") if example else "",
+        )
+
+
+def _fields(kind: type[BaseModel], module: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    described = fields(module, kind.__name__)
+    for attribute, field in kind.model_fields.items():
+        name = field.alias or attribute
+        if attribute not in described:
+            raise ValueError(f"{module}: {kind.__name__}.{attribute} needs a description after its definition")
+        yield name, _schema_of(kind)["properties"][name], described[attribute]
+
+
+def _schema_of(kind: type[BaseModel]) -> Mapping[str, Any]:
+    schema = plan_schema()
+    found: Mapping[str, Any] = schema if kind is model.Plan else schema["$defs"][kind.__name__]
+    return found
+
+
+def _default(schema: Mapping[str, Any], *, is_required: bool) -> str:
+    if is_required:
+        return "required"
+    default = schema.get("default")
+    return "" if default is None else code(default if isinstance(default, str) else json.dumps(default))
