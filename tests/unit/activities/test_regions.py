@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
-from dagwright.activities import region_state
+from dagwright.activities import region_batches, region_state
 from dagwright.activities.call_tool import tool_activities
 from dagwright.activities.pure_calls import PureCalls
 from dagwright.activities.region_batches import RegionBatch
@@ -72,7 +73,9 @@ def ended(
     scheduler.begin(0.0)
     calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
     region = RegionBatch(scheduler, {spec.name: spec for spec in registry}, calls=calls, inline_results=inline_results)
-    region.run()
+    # On a busy machine the time of a batch would end before its nodes.
+    with patch.object(region_batches, "REGION_BATCH_S", 60.0):
+        region.run()
     calls.close()
     records = ((plan.nodes[number].id, scheduler.records[number]) for number in region.ended())
     return {name: record.error if record.error is not None else record.result for name, record in records}
