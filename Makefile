@@ -51,10 +51,11 @@ test-fast: setup ## Run the tests that need no server
 test-all: setup ## Install the requirements of the remaining tests, and run all tests
 	@$(RUN_TESTS) --stages fast,server,alone,slow,slow-alone,foreign $(PATHS)
 
-check: setup ## Format, lint, prose, types, import contracts, published schemas, generated pages, the site
+check: setup ## Format, lint, prose, names, types, import contracts, published schemas, generated pages, the site
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/python scripts/check_prose.py
+	@$(BIN)/python scripts/check_names.py
 	@$(BIN)/python scripts/check_types.py $(CODE)
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m dagwright.plans.schema --check

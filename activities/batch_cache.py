@@ -61,14 +61,14 @@ class BatchCache:
         found = self._cache.find_in_memory(lookup)
         if found is not None or not self.admission.should_query_store(lookup.tool):
             return found
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         looking = asyncio.run_coroutine_threadsafe(self._cache.find_in_store(lookup), self._loop)
         while not wait([looking], timeout=_POLL_INTERVAL_S).done:
             if self._cancellation.is_requested:
                 looking.cancel()
                 raise CancelledError
         found = looking.result()
-        self.admission.record_store_latency(time.monotonic() - began_s)
+        self.admission.record_store_latency(time.monotonic() - started_s)
         return found
 
     def put(self, task: Task, bindings: Sequence[WorkerBinding], value: object, *, took_s: float) -> None:
@@ -82,11 +82,11 @@ class BatchCache:
 
     async def flush(self) -> None:
         """Wait a moment for the cached results to reach the store."""
-        kept, self._unwritten = self._unwritten, []
-        for lookup, result in kept:
+        results, self._unwritten = self._unwritten, []
+        for lookup, result in results:
             self._cache.start_write(lookup, result)
-        if kept:
-            await self._cache.flush({lookup.key for lookup, _ in kept})
+        if results:
+            await self._cache.flush({lookup.key for lookup, _ in results})
 
     def _lookup(self, task: Task, bindings: Sequence[WorkerBinding]) -> CacheLookup | None:
         code, max_age_s = self._codes.get(task.node.tool), task.node.cache_s

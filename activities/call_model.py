@@ -167,8 +167,8 @@ class _Attempt:
             return answer
         # An empty response is left out of the conversation: some services reject empty messages.
         newest = [answer.message] if answer.message.content or answer.message.tool_calls else []
-        said = messages_to_json([*request.call.messages, *newest])
-        encoded = pydantic_core.to_json(said)
+        messages = messages_to_json([*request.call.messages, *newest])
+        encoded = pydantic_core.to_json(messages)
         ref = await self._store(lambda: self._values.put(encoded))
         return replace(answer, conversation=ref)
 
@@ -181,13 +181,16 @@ class _Attempt:
             return RawValue(Payload(metadata=metadata, data=encoded))
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
             raise ResultTooLarge(f"the response has {len(encoded):,} bytes as JSON")
-        wanted = [*SUMMARY_PROJECTIONS, *(want for want in requested_projections() if want not in SUMMARY_PROJECTIONS)]
+        projections = [
+            *SUMMARY_PROJECTIONS,
+            *(want for want in requested_projections() if want not in SUMMARY_PROJECTIONS),
+        ]
         if (marker := find_marker(answer.message.content or "")) is not None:
             # The run does not load the text that contains the marker.
             plain = {**plain, "marker": marker}
-            encoded, wanted = encoded_json(plain), [*wanted, MARKER_PROJECTION]
+            encoded, projections = encoded_json(plain), [*projections, MARKER_PROJECTION]
         name = f"{self._info.activity_id}.result"
-        text = await self._store(lambda: self._values.store_result(plain, encoded, wanted=wanted, name=name))
+        text = await self._store(lambda: self._values.store_result(plain, encoded, projections=projections, name=name))
         data = pydantic_core.to_json(stored_to_json(text))
         return RawValue(Payload(metadata={**metadata, METADATA_STORED: b"1"}, data=data))
 
@@ -199,7 +202,7 @@ class _Attempt:
         """
         store_retry = StoreRetry(self._heartbeats, Cancellation())
         return await store_retry.retry_until(
-            self._ends_at - STORE_MARGIN_S, store, is_wanted=lambda: not activity.is_cancelled()
+            self._ends_at - STORE_MARGIN_S, store, continues=lambda: not activity.is_cancelled()
         )
 
     def _failure(self, error: BaseException) -> ApplicationError:

@@ -73,7 +73,7 @@ from dagwright.llm.clients import ModelClients
 from dagwright.planning.model_calls.calls import ModelCall, ModelResponse
 from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.process.drain import drain_s, writes_in_flight
-from dagwright.protocol.outcomes import outcome_unknown_words
+from dagwright.protocol.outcomes import outcome_unknown_message
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext
 from dagwright.tools.environment import ToolEnvironment
@@ -234,10 +234,10 @@ class _Call:
         """Return the cache lookup for the call; `None` if its result must not come from the cache."""
         max_age_s = cache_seconds()
         is_pure = self._effects is Effects.PURE
-        is_wanted = is_pure if max_age_s is None else max_age_s > 0
+        uses_cache = is_pure if max_age_s is None else max_age_s > 0
         # The cache key does not include people's answers.
-        is_wanted = is_wanted and not given_answers() and self._effects in (Effects.PURE, Effects.READ)
-        if not is_wanted or self._code is None or len(arguments) != 1 or not isinstance(arguments[0], dict):
+        uses_cache = uses_cache and not given_answers() and self._effects in (Effects.PURE, Effects.READ)
+        if not uses_cache or self._code is None or len(arguments) != 1 or not isinstance(arguments[0], dict):
             return None
         # The result of a read may differ between owners; the result of a pure tool does not.
         owner = None if is_pure else given_owner()
@@ -255,7 +255,7 @@ class _Call:
 
     async def _call_tool(self, arguments: tuple[Any, ...]) -> Outcome:
         if self._heartbeats.earlier_start is not None:
-            return Outcome(error=OutcomeUnknown(outcome_unknown_words(self._spec.name)))
+            return Outcome(error=OutcomeUnknown(outcome_unknown_message(self._spec.name)))
         # Pure tools call no service, so they are never paused.
         if self._parked is not None and self._effects is not Effects.PURE:
             # By the name of the call, which may be an alias: `tool resume` finds paused calls by it.
@@ -298,7 +298,7 @@ class _Call:
             return Outcome(error=NotStarted(f"{self._spec.name} was not called: {stopped}"))
         self._was_called = True
         outcome = await run_tool(run)
-        return replace(outcome, asked_model=True) if self._models.usage.calls else outcome
+        return replace(outcome, used_model=True) if self._models.usage.calls else outcome
 
     def _ends_at(self) -> float:
         """Return the latest end of the attempt on the monotonic clock."""
@@ -349,12 +349,12 @@ class _Call:
         plain = self._plain if self._cached is None else await asyncio.to_thread(json_from_bytes, encoded)
 
         def keep() -> Awaitable[StoredValue]:
-            return self._values.store_result(plain, encoded, wanted=requested_projections(), name=name)
+            return self._values.store_result(plain, encoded, projections=requested_projections(), name=name)
 
         try:
             store_retry = StoreRetry(self._heartbeats, Cancellation())
             stored = await store_retry.retry_until(
-                self._ends_at() - STORE_MARGIN_S, keep, is_wanted=self._may_wait_for_store
+                self._ends_at() - STORE_MARGIN_S, keep, continues=self._may_wait_for_store
             )
         except ResultNotStored as error:
             if self._effects is Effects.WRITE and len(encoded) <= _INLINE_IN_OUTAGE_BYTES:

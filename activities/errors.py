@@ -212,15 +212,15 @@ def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, s
 
 def error_text(error: BaseException) -> str:
     """Return the text of any error, prefixed with its class name unless it is a sentence for the reader."""
-    said, kind = _said(error), type(error).__name__
+    message, kind = _message_of(error), type(error).__name__
     is_sentence = isinstance(error, _SENTENCES) or type(error) is ValueError
-    text = said if said and is_sentence else f"{kind}: {said}" if said else kind
+    text = message if message and is_sentence else f"{kind}: {message}" if message else kind
     # A model failure already includes the text of its cause.
     cause = error.__cause__ if not isinstance(error, ModelFailure) else None
-    return text if cause is None else f"{text} (caused by {type(cause).__name__}: {_said(cause)})"
+    return text if cause is None else f"{text} (caused by {type(cause).__name__}: {_message_of(cause)})"
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     try:
         return str(error.message if isinstance(error, ApplicationError) else error)
     # The user's code produces the text of an error and may fail in any way, even with SystemExit.
@@ -235,13 +235,13 @@ def _end_of(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    size, kept = 0, None
+    size, last = 0, None
     for frame in reversed(frames):
         size += sum(len(line.encode(errors="replace")) + 1 for line in traceback.format_tb(frame, limit=1))
         if size > TRACE_LIMIT_BYTES:
             break
-        kept = frame
-    return kept
+        last = frame
+    return last
 
 
 def _own_frames(trace: TracebackType | None) -> TracebackType | None:

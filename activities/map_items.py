@@ -38,12 +38,14 @@ def map_activities(values: Values) -> list[Callable[..., Any]]:
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
         """Return items of `{"list", "first", "count", "projections"}`, a stored list; large ones by reference."""
         stretch = stored_list_from_json(message)
-        whole, wanted = stretch.value, projections_from_json(message.get("projections", ()))
+        whole, projections = stretch.value, projections_from_json(message.get("projections", ()))
 
         async def loaded_items() -> dict[str, Any]:
             (loaded,) = (await values.load([whole.ref])).values()
             items = await asyncio.to_thread(_items_of, loaded, whole, stretch.first, len(stretch))
-            return value_to_json([await _inline_or_reference(values, item, wanted, count=len(items)) for item in items])
+            return value_to_json(
+                [await _inline_or_reference(values, item, projections, count=len(items)) for item in items]
+            )
 
         try:
             return await with_store(loaded_items)
@@ -59,7 +61,7 @@ def map_activities(values: Values) -> list[Callable[..., Any]]:
             encoded = await asyncio.to_thread(pydantic_core.to_json, joined)
             if len(encoded) <= INLINE_VALUE_BYTES:
                 return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=encoded))
-            stored = await values.store_result(joined, encoded, wanted=[((), "whole")], name=str(message["name"]))
+            stored = await values.store_result(joined, encoded, projections=[((), "whole")], name=str(message["name"]))
             data = pydantic_core.to_json(stored_to_json(stored))
             return RawValue(Payload(metadata={"encoding": b"json/plain", METADATA_STORED: b"1"}, data=data))
 
@@ -75,17 +77,17 @@ def _items_of(loaded: Loaded, whole: StoredValue, first: int, count: int) -> lis
     return [loaded.take([*whole.paths, (index,)], whole.name) for index in range(first, first + count)]
 
 
-async def _inline_or_reference(values: Values, item: Any, wanted: Sequence[Projection], *, count: int) -> Any:
+async def _inline_or_reference(values: Values, item: Any, projections: Sequence[Projection], *, count: int) -> Any:
     """Return an item, or a reference to it if it exceeds its share of the inline limit.
 
     Args:
-        wanted: parts that are inlined in any case if they are small enough for a key.
+        projections: parts that are inlined in any case if they are small enough for a key.
         count: number of all items.
     """
     encoded = pydantic_core.to_json(item)
     if len(encoded) <= max(_INLINE_ITEMS_BYTES // count, 100):
         return item
-    stored = await values.store_result(item, encoded, wanted=wanted, name="item")
+    stored = await values.store_result(item, encoded, projections=projections, name="item")
     parts = {
         path: part
         for path, part in stored.parts.items()

@@ -62,8 +62,8 @@ class ModelCaller:
 
         async def streamed(client: ModelClient) -> ModelResponse:
             async with client.stream(self._named(call)) as stream:
-                async for words in stream:
-                    feed(stream, words)
+                async for text in stream:
+                    feed(stream, text)
             return stream.answer
 
         return await self._call(endpoint, streamed)

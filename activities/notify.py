@@ -26,7 +26,7 @@ from dagwright.protocol.notifications import description_of
 from dagwright.protocol.webhooks import Hook, signed_headers
 from dagwright.tools.retry_after import requested_delay
 
-ERROR_NOT_TOLD = "not_told"
+ERROR_NOT_SENT = "not_told"
 """`ApplicationError.type`: the webhook has not accepted every notification."""
 ANSWER_S = 10.0
 """Response timeout of the webhook for one notification."""
@@ -50,7 +50,7 @@ def notify_activity(hook: Hook | None) -> Callable[..., Any]:
             raise ApplicationError(
                 f"{description_of(notices)}: the worker has no webhook; "
                 "set DAGWRIGHT_NOTIFY_URL and DAGWRIGHT_NOTIFY_SECRET",
-                type=ERROR_NOT_TOLD,
+                type=ERROR_NOT_SENT,
             )
         heartbeats = Heartbeats(activity.info())
         heartbeats.start()
@@ -95,9 +95,9 @@ class _Delivery:
                     undelivered.why = f"does not respond ({_kind(error)})"
                     break
         if undelivered.notices:
-            words = f"{description_of(undelivered.notices)}: the webhook at {self._host} {undelivered.why}"
+            text = f"{description_of(undelivered.notices)}: the webhook at {self._host} {undelivered.why}"
             raise ApplicationError(
-                cut_bytes(words, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_TOLD, next_retry_delay=undelivered.delay
+                cut_bytes(text, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_SENT, next_retry_delay=undelivered.delay
             )
 
     @property

@@ -94,11 +94,11 @@ class PlanStream:
         node, _, number = call.rpartition("#")
         return call == self._node or (node == self._node and number.isdecimal())
 
-    def feed(self, stream: ModelStream, words: str) -> None:
+    def feed(self, stream: ModelStream, text: str) -> None:
         """Feed the next piece of the plan."""
         if len(self._accepted) >= _MAX_NODES or self._seen >= MAX_PLANNED_NODES:
             return
-        found = [step.value for step in self._steps.feed(words)][:MAX_PLANNED_NODES]
+        found = [step.value for step in self._steps.feed(text)][:MAX_PLANNED_NODES]
         self._seen += len(found)
         if not found or self._steps.key != _NODES_KEY:
             return

@@ -56,7 +56,7 @@ def start_scheduler(given: BatchInput) -> RunScheduler:
 def apply_outside(scheduler: RunScheduler, ended: Iterable[tuple[str, Record]]) -> None:
     """Start the scheduler and apply the outcomes of the nodes outside."""
     now = time.time()
-    scheduler.begin(now)
+    scheduler.start(now)
     for node_id, end in ended:
         scheduler.features.regions.report(node_id, end, at=now)
 

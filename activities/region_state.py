@@ -69,7 +69,7 @@ class OffloadedRegionState:
         scheduler, inside = self.scheduler, self.inside
         ended = region.ended()
         self.count(ended)
-        reported = [number for number in ended if number in inside.wanted]
+        reported = [number for number in ended if number in inside.exports]
         result = {
             "batch": ref,
             "counts": {status.value: count for status, count in self.counts.items()},
@@ -158,10 +158,10 @@ def restore_region(stored: StoredRegion, given: OffloadedBatchInput) -> Offloade
     if outside is None:
         raise ValueError("the first batch of a region has no input")
     try:
-        told_outside = {str(entry[0]): end_from_json(entry[1:]) for entry in outside["ended"]}
+        reported_ends = {str(entry[0]): end_from_json(entry[1:]) for entry in outside["ended"]}
         names = [node.id for node in inside.plan.nodes if node.kind == "reported"]
         # A node without a reported outcome has completed, and no node of the region reads it.
-        ended = [(name, told_outside.get(name) or Record(NodeStatus.COMPLETED)) for name in names]
+        ended = [(name, reported_ends.get(name) or Record(NodeStatus.COMPLETED)) for name in names]
         inputs = value_from_json(outside["inputs"], outside.get("stored_inputs"))
         scheduler = create_scheduler(inside.plan, inputs)
     except (KeyError, TypeError, IndexError) as error:

@@ -111,12 +111,12 @@ class ResultCache:
     async def _call_and_cache(
         self, lookup: CacheLookup, call: Callable[[], Awaitable[Outcome]]
     ) -> tuple[Outcome, CachedResult | None]:
-        made_at, began_s = self._clock(), time.monotonic()
+        made_at, started_s = self._clock(), time.monotonic()
         outcome = await call()
-        took_s = time.monotonic() - began_s
-        if outcome.error is not None or (outcome.asked_model and lookup.max_age_s is None):
+        took_s = time.monotonic() - started_s
+        if outcome.error is not None or (outcome.used_model and lookup.max_age_s is None):
             return outcome, None
-        if lookup.is_pure and outcome.cpu_s is not None and not outcome.asked_model:
+        if lookup.is_pure and outcome.cpu_s is not None and not outcome.used_model:
             took_s = undisturbed_seconds(took_s, cpu_s=outcome.cpu_s)
         result = CachedResult(outcome.result, made_at, took_s, lookup.workflow_id, lookup.node)
         if self.put(lookup, result):
@@ -132,9 +132,9 @@ class ResultCache:
             return await self.find_in_store(lookup)
         if not self.admission.should_look_up(lookup.tool) or not self.admission.should_query_store(lookup.tool):
             return None
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         found = await self.find_in_store(lookup)
-        self.admission.record_store_latency(time.monotonic() - began_s)
+        self.admission.record_store_latency(time.monotonic() - started_s)
         self.admission.record_lookup(lookup.tool, found_s=found.took_s if found is not None else None)
         return found
 
@@ -173,7 +173,7 @@ class ResultCache:
 
     async def find_in_store(self, lookup: CacheLookup) -> CachedResult | None:
         """Return a fresh result from the store, and cache it in memory."""
-        encoded = await self._query_store(lambda: self._store.get_cache_entry(lookup.key), patience_s=_LOOKUP_TIMEOUT_S)
+        encoded = await self._query_store(lambda: self._store.get_cache_entry(lookup.key), timeout_s=_LOOKUP_TIMEOUT_S)
         form = from_stored_form(encoded) if encoded is not None else None
         if form is None or not self._is_fresh(form.result, lookup):
             return None
@@ -188,7 +188,7 @@ class ResultCache:
 
     async def _load_content(self, ref: str) -> bytes | None:
         try:
-            return await self._query_store(lambda: self._store.get(ref), patience_s=_LARGE_TIMEOUT_S)
+            return await self._query_store(lambda: self._store.get(ref), timeout_s=_LARGE_TIMEOUT_S)
         except (PayloadMissing, PayloadDamaged):
             return None
 
@@ -199,20 +199,20 @@ class ResultCache:
         lasts_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, LONGEST.total_seconds())
         expires_at = datetime.fromtimestamp(result.made_at, UTC) + timedelta(seconds=lasts_s)
         await self._query_store(
-            lambda: self._store.put_cache_entry(lookup.key, content, expires_at=expires_at), patience_s=_LARGE_TIMEOUT_S
+            lambda: self._store.put_cache_entry(lookup.key, content, expires_at=expires_at), timeout_s=_LARGE_TIMEOUT_S
         )
 
-    async def _query_store(self, query: Callable[[], Awaitable[T]], *, patience_s: float) -> T | None:
+    async def _query_store(self, query: Callable[[], Awaitable[T]], *, timeout_s: float) -> T | None:
         """Query the store; return `None` if it does not respond, which is logged once, and skip it for a while."""
         if time.monotonic() < self._skip_store_until:
             return None
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 return await query()
         except (StoreUnavailable, TimeoutError) as error:
             if time.monotonic() >= self._skip_store_until:
                 self._skip_store_until = time.monotonic() + _SKIP_STORE_S
-                reason = str(error) or f"the payload store did not answer within {patience_s:g} s"
+                reason = str(error) or f"the payload store did not answer within {timeout_s:g} s"
                 structlog.get_logger("dagwright.activities").warning(
                     "the result cache is not used for now", reason=reason
                 )

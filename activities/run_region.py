@@ -135,13 +135,13 @@ class _Attempt:
     async def _run_offloaded(self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore) -> bytes:
         """Run a batch of a region whose nodes are in the store, and return its result."""
         given = read_offloaded_batch(message)
-        kept = regions.pop(self._workflow_id, given)
-        stored = None if kept is not None else await self._store_retry.retry(lambda: fetch_region(given, store))
+        reused = regions.pop(self._workflow_id, given)
+        stored = None if reused is not None else await self._store_retry.retry(lambda: fetch_region(given, store))
         found: list[OffloadedRegionState] = []
         reported: list[bytes] = []
 
         def work() -> None:
-            inner = kept
+            inner = reused
             if inner is None:
                 assert stored is not None
                 inner = restore_region(stored, given)
@@ -151,7 +151,7 @@ class _Attempt:
                 inner.scheduler,
                 self._tools,
                 calls=self._calls,
-                inline_results=inner.inside.wanted,
+                inline_results=inner.inside.exports,
                 reported=inner.reported,
             )
             self._region.run()
@@ -186,7 +186,7 @@ class _Attempt:
         content = await asyncio.to_thread(json_bytes, result)
         name = f"{node.id}.result"
         return await self._store_retry.retry(
-            lambda: self._values.store_result(result, content, wanted=node.wanted, name=name)
+            lambda: self._values.store_result(result, content, projections=node.projections, name=name)
         )
 
     async def _ended(self, future: "asyncio.Future[None]") -> None:

@@ -94,16 +94,16 @@ class StoreRetry:
         Raises:
             asyncio.CancelledError: the attempt was cancelled.
         """
-        return await self.retry_until(math.inf, ask, is_wanted=lambda: True)
+        return await self.retry_until(math.inf, ask, continues=lambda: True)
 
     async def retry_until(
-        self, give_up_at: float, ask: Callable[[], Awaitable[T]], *, is_wanted: Callable[[], bool]
+        self, give_up_at: float, ask: Callable[[], Awaitable[T]], *, continues: Callable[[], bool]
     ) -> T:
         """Return the result of a request to the store as soon as the store responds.
 
         Args:
             give_up_at: on the monotonic clock.
-            is_wanted: returns whether to continue waiting.
+            continues: returns whether to continue waiting.
 
         Raises:
             asyncio.CancelledError: the attempt was cancelled.
@@ -115,7 +115,7 @@ class StoreRetry:
                 try:
                     return await ask()
                 except (StoreUnavailable, ValueNotLoaded, ResultNotStored) as error:
-                    if time.monotonic() + pause_s >= give_up_at or not is_wanted():
+                    if time.monotonic() + pause_s >= give_up_at or not continues():
                         raise
                     self._heartbeats.report_wait(str(error))
                     self._is_reported = True

@@ -55,8 +55,8 @@ def stored_agent_activity(
         except ToolLoadError as error:
             raise ApplicationError(str(error), type=ERROR_NOT_STARTED) from None
         if spec is None:
-            words = f"There is no agent {name!r} of the version that the plan was checked with; check the plan again"
-            raise AgentMissing(words, type=TOOL_CHANGED)
+            text = f"There is no agent {name!r} of the version that the plan was checked with; check the plan again"
+            raise AgentMissing(text, type=TOOL_CHANGED)
         # A version of a card never changes, so its activity can be cached.
         return made.setdefault((name, spec.version), make(spec))
 

@@ -33,13 +33,13 @@ class Outcome:
 
     Args:
         cpu_s: CPU time of the call's thread in seconds, if it had one.
-        asked_model: whether the tool called a model, so that an equal call may have another outcome.
+        used_model: whether the tool called a model, so that an equal call may have another outcome.
     """
 
     result: bytes = b""
     error: BaseException | None = None
     cpu_s: float | None = None
-    asked_model: bool = False
+    used_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +145,11 @@ async def _ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, stop: Calla
 
 def _guarded_call(run: ToolRun) -> Outcome:
     assert run.spec.function is not None
-    began_s = time.thread_time()
+    started_s = time.thread_time()
     try:
         with active_context(run.context):
             result = run.encode(run.spec.function(**run.keywords))
-            return Outcome(result, cpu_s=time.thread_time() - began_s)
+            return Outcome(result, cpu_s=time.thread_time() - started_s)
     except BaseException as error:
         return Outcome(error=error)
 

@@ -45,15 +45,15 @@ def unknown_tool_activity(client: Client, call_stored_agent: DynamicActivity) ->
             with suppress(AgentMissing):
                 return await call_stored_agent(arguments)
         what = f"agent {tool.removeprefix(AGENT_PREFIX)!r}" if tool.startswith(AGENT_PREFIX) else f"tool {tool!r}"
-        words = (
+        text = (
             f"{PAUSED_FOR_MISSING_TOOL}: the worker {client.identity} serves the queue {info.task_queue!r} "
             f"and has no {what}"
         )
         run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
         try:
-            await pause_call(client, run, info.activity_id, reason=words)
+            await pause_call(client, run, info.activity_id, reason=text)
         except RPCError as error:
             _LOG.warning("a call of a missing tool cannot be paused, so it is retried", tool=tool, error=str(error))
-        raise ApplicationError(words, type=ERROR_TOOL_MISSING, next_retry_delay=_NEXT_ATTEMPT)
+        raise ApplicationError(text, type=ERROR_TOOL_MISSING, next_retry_delay=_NEXT_ATTEMPT)
 
     return call_unknown_tool

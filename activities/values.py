@@ -170,7 +170,9 @@ class Values:
             _, oldest = self._cache.popitem(last=False)
             self._cache_bytes -= len(oldest.content)
 
-    async def store_result(self, value: Any, encoded: bytes, *, wanted: Sequence[Projection], name: str) -> StoredValue:
+    async def store_result(
+        self, value: Any, encoded: bytes, *, projections: Sequence[Projection], name: str
+    ) -> StoredValue:
         """Put a result into the store and return its reference and projections.
 
         Raises:
@@ -181,7 +183,9 @@ class Values:
         except StoreUnavailable as error:
             message = f"the tool succeeded, but its result could not be stored: {error}"
             raise ResultNotStored(message, size_bytes=len(encoded)) from None
-        return await asyncio.to_thread(describe, value, ref, size_bytes=len(encoded), wanted=wanted, name=name)
+        return await asyncio.to_thread(
+            describe, value, ref, size_bytes=len(encoded), projections=projections, name=name
+        )
 
     async def put(self, content: bytes) -> str:
         """Put other content of a call into the store and return its reference.

@@ -134,9 +134,9 @@ def fill(url: str, count: int) -> list[tuple[str, str]]:
     return sample
 
 
-Asked = Callable[[random.Random, str], str]
+Question = Callable[[random.Random, str], str]
 
-_KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], Asked]] = {
+_KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], Question]] = {
     "identifier": (("company", "fund"), lambda chance, _name: f"{chance.randrange(1000) * 4 + 2:020d}"),
     "exact name": (("person", "company", "fund"), lambda _chance, name: name.upper()),
     "alias": (("person",), lambda _chance, name: f"{name[0]}. {name.split()[1]}"),
@@ -158,9 +158,9 @@ def measure(database: EntityDatabase, sample: list[tuple[str, str]]) -> list[Fig
     times: dict[str, list[float]] = {sort: [] for sort in _KINDS_OF_SEARCH}
     found: dict[str, int] = dict.fromkeys(_KINDS_OF_SEARCH, 0)
     for _ in range(SEARCHES):
-        for sort, (kinds, asked) in _KINDS_OF_SEARCH.items():
+        for sort, (kinds, question) in _KINDS_OF_SEARCH.items():
             name, kind = chance.choice([one for one in sample if one[1] in kinds])
-            text = asked(chance, name)
+            text = question(chance, name)
             before = time.perf_counter()
             findings = database.read(partial(find_parties, search_text=text, entity_type=kind))
             times[sort].append((time.perf_counter() - before) * 1_000)

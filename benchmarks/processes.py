@@ -165,8 +165,8 @@ async def running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
         if process.returncode is None:
             process.terminate()
         else:
-            last_words = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-            sys.stderr.write(f"{log.stem} had ended with exit code {process.returncode}:\n{last_words}\n")
+            last_output = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            sys.stderr.write(f"{log.stem} had ended with exit code {process.returncode}:\n{last_output}\n")
         try:
             await asyncio.wait_for(process.wait(), timeout=_STOP_TIMEOUT_S)
         except TimeoutError:
@@ -177,7 +177,7 @@ async def running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _plain_server(settings: Settings, *options: str) -> AsyncIterator[str]:
     """Run `temporal server start-dev` with default settings except for its port and database."""
-    binary = await get_binary(settings.cache_home, wanted_version=None)
+    binary = await get_binary(settings.cache_home, required_version=None)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -95,10 +95,10 @@ class Stream(asyncio.Protocol):
         """Fail the stream unless it has ended."""
         self._fail(f"connection lost: {exc}")
 
-    def _fail(self, words: str) -> None:
+    def _fail(self, text: str) -> None:
         for each in (self.opened, self.ended):
             if not each.done():
-                each.set_exception(RuntimeError(words))
+                each.set_exception(RuntimeError(text))
 
     def _take(self, now: float) -> None:
         while "\n\n" in self._text:
@@ -127,10 +127,10 @@ async def read(host: str, port: int, runs: list[str], *, count: int) -> list[Str
     """Open `count` streams of each run, print when all are open, and return them at their end."""
     loop = asyncio.get_running_loop()
     streams: list[Stream] = []
-    wanted = [run for _ in range(count) for run in runs]
-    for place in range(0, len(wanted), AT_ONCE):
+    run_ids = [run for _ in range(count) for run in runs]
+    for place in range(0, len(run_ids), AT_ONCE):
         opened = []
-        for run in wanted[place : place + AT_ONCE]:
+        for run in run_ids[place : place + AT_ONCE]:
             request = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
             _, stream = await loop.create_connection(lambda request=request: Stream(request), host, port)  # type: ignore[misc]
             opened.append(stream)
@@ -143,8 +143,8 @@ async def read(host: str, port: int, runs: list[str], *, count: int) -> list[Str
 
 def problem_with(received: StreamContent) -> str | None:
     """Return the problem of a stream; `None` if every event came once and in order."""
-    for node, told_states in received.nodes.items():
-        states = _without_waits(told_states)
+    for node, reported_states in received.nodes.items():
+        states = _without_waits(reported_states)
         ended = [state for state in states if state in _ENDED]
         if ended != ["completed"] or states[-1] != "completed" or len(set(states)) != len(states):
             return f"{node}: {states}"

@@ -189,13 +189,13 @@ async def _directly(bench: Bench, run: str) -> list[float]:
     """Return the delays of a reader in this process for the ends of nodes, after its start."""
     late: list[float] = []
     async with aclosing(bench.own_queue.feeds.subscribe(run)) as updates:
-        has_begun = False
+        has_started = False
         async for update in updates:
             now = time.time()
-            nodes = [node_document(update, task) for task in update.changed] if has_begun else []
+            nodes = [node_document(update, task) for task in update.changed] if has_started else []
             ended = [node["ended_at"] for node in nodes if node["status"] == "completed"]
             late += [now - datetime.fromisoformat(at).timestamp() for at in ended]
-            has_begun = True
+            has_started = True
     return late
 
 

@@ -99,17 +99,17 @@ async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenA
 
 async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> Read:
     """Send one request and read the response to its end."""
-    before, told, came = "" if name == DIRECT else '{"answer": "', 0, list[tuple[float, int]]()
+    before, received, came = "" if name == DIRECT else '{"answer": "', 0, list[tuple[float, int]]()
     stream = await client.chat.completions.create(
         model=name, messages=[{"role": "user", "content": "How is the weather?"}], stream=True
     )
     async for chunk in stream:
-        words = (chunk.choices[0].delta.content or "") if chunk.choices else ""
-        if words:
-            told += len(words)
-            came.append((time.time(), told))
-    if told != len(_WORDS):
-        raise RuntimeError(f"{told} of {len(_WORDS)} characters came from {name}")
+        message = (chunk.choices[0].delta.content or "") if chunk.choices else ""
+        if message:
+            received += len(message)
+            came.append((time.time(), received))
+    if received != len(_WORDS):
+        raise RuntimeError(f"{received} of {len(_WORDS)} characters came from {name}")
     sent = model.sent_at[-1]
     late = [at - sent[(len(before) + count - 1) // _PIECE] for at, count in came]
     return Read(came[0][0] - sent[len(before) // _PIECE], late)

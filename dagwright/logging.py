@@ -125,11 +125,11 @@ def add_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
     """Add the call and the attempt that wrote a line, if a call wrote it."""
     if activity.in_activity():
         info = activity.info()
-        _tell_call(event, info.workflow_id, kind=info.activity_type, activity_id=info.activity_id, attempt=info.attempt)
+        _add_call(event, info.workflow_id, kind=info.activity_type, activity_id=info.activity_id, attempt=info.attempt)
     return event
 
 
-def _tell_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: Any, attempt: Any) -> None:
+def _add_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: Any, attempt: Any) -> None:
     event.setdefault("run_id", workflow_id)
     if kind in INTERNAL_ACTIVITIES:
         # Its ID is a number or a marker, not that of a node.
@@ -151,7 +151,7 @@ def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) ->
     if isinstance(in_activity, MutableMapping):
         kind, activity_id = in_activity.get("activity_type"), in_activity.get("activity_id")
         attempt = in_activity.get("attempt")
-        _tell_call(event, in_activity.get("workflow_id"), kind=kind, activity_id=activity_id, attempt=attempt)
+        _add_call(event, in_activity.get("workflow_id"), kind=kind, activity_id=activity_id, attempt=attempt)
     return event
 
 
@@ -160,15 +160,15 @@ class _LostServer(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told_at = -_LOST_SERVER_PAUSE_S
+        self._logged_at = -_LOST_SERVER_PAUSE_S
 
     def filter(self, record: logging.LogRecord) -> bool:
         if _LOST_SERVER.search(record.getMessage()) is None:
             return True
         now = time.monotonic()
-        if now - self._told_at < _LOST_SERVER_PAUSE_S:
+        if now - self._logged_at < _LOST_SERVER_PAUSE_S:
             return False
-        self._told_at = now
+        self._logged_at = now
         record.msg, record.args = "the Temporal server does not answer; it is tried again and again", ()
         return True
 

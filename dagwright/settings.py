@@ -239,8 +239,8 @@ class Settings(BaseModel):
             for each in networks:
                 ip_network(each)
         except ValueError:
-            words = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"
-            raise PydanticCustomError(SHOWN_VALUE, words) from None
+            message = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"
+            raise PydanticCustomError(SHOWN_VALUE, message) from None
         return ",".join(networks)
 
     @field_validator("notify_secret")

@@ -22,9 +22,9 @@ def demo(output: Output) -> int:
         model = settings.model or USUAL_MODEL
         where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
         advice = f"to run the demo without a model, unset {model_variables_here()}"
-        output.say(f"model: {model}{where}; {advice}\n\nrequest: {REQUEST}")
+        output.print(f"model: {model}{where}; {advice}\n\nrequest: {REQUEST}")
         return run_command("ask", REQUEST, environment={**FILES, "DAGWRIGHT_MODEL": model})
-    output.say(f"no OPENAI_API_KEY is set, so a script plays the model\n\nrequest: {REQUEST}")
+    output.print(f"no OPENAI_API_KEY is set, so a script plays the model\n\nrequest: {REQUEST}")
     with scripted_model(FOLDER / "ask" / "script.yaml") as variables:
         return run_command("ask", REQUEST, environment={**FILES, **variables})
 

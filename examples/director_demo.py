@@ -43,7 +43,7 @@ def _answer_elsewhere(request: FeedbackRequest, output: Output) -> None:
     """Select the first option with a command, as in a second terminal."""
     option = (request.options or [])[0]
     command = ("feedback", request.run_id, request.id, "--select", option["id"])
-    output.say(f"no terminal, so a second process answers: dagwright {shlex.join(command)}")
+    output.print(f"no terminal, so a second process answers: dagwright {shlex.join(command)}")
     run_command(*command)
 
 

@@ -40,21 +40,21 @@ def demo(output: Output) -> int:
     if is_real:
         where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
         advice = f"to run the demo without a model, unset {model_variables_here()}"
-        output.say(f"model: {model}{where}; {advice}")
+        output.print(f"model: {model}{where}; {advice}")
     else:
-        output.say("no OPENAI_API_KEY is set, so a script plays the model")
+        output.print("no OPENAI_API_KEY is set, so a script plays the model")
     run_id = f"demo-maritime-{uuid4().hex[:6]}"
     # The Temporal server keeps running, so that the run and its UI page can be inspected afterwards.
     ask = ("ask", QUESTION, "--profile", "rounds", "--tools", "dagwright_maritime", "--id", run_id, "--keep-server")
     environment = {"DAGWRIGHT_OPENSEARCH_PREFIX": prefix}
     with _filled(settings, DataSet(datetime.now(UTC).date()), output):
-        output.say(f"\nquestion: {QUESTION}")
+        output.print(f"\nquestion: {QUESTION}")
         if is_real:
             code = run_command(*ask, environment={**environment, "DAGWRIGHT_MODEL": model})
         else:
             with scripted_model(SCRIPT) as variables:
                 code = run_command(*ask, environment={**environment, **variables})
-    output.say(_NEXT.format(run_id))
+    output.print(_NEXT.format(run_id))
     return code
 
 
@@ -71,7 +71,7 @@ def _filled(settings: MaritimeSettings, data: DataSet, output: Output) -> Iterat
     local = LocalSearch.of(settings)
     is_ours = settings.opensearch_url is None and local.find() is None
     try:
-        output.say(asyncio.run(_ready(local, settings, data)))
+        output.print(asyncio.run(_ready(local, settings, data)))
         yield
     finally:
         if is_ours:

@@ -37,13 +37,13 @@ def demo(output: Output, *, pace_s: float) -> int:
     database = EntityDatabase(settings.database_url)
     load_parties(database, FOLDER / "parties.csv")
     before = read_overview(database)
-    output.say(f"database {settings.database_url}\nbefore: {_counts(before)}")
+    output.print(f"database {settings.database_url}\nbefore: {_counts(before)}")
     result = _run(settings, output, pace_s=pace_s)
     if result is None:
         return ExitCode.INTERRUPTED
     _show_end(result, output)
     _show_changes(before, read_overview(database), output)
-    output.say("the server keeps running for its UI; `.venv/bin/python starter.py down` stops it")
+    output.print("the server keeps running for its UI; `.venv/bin/python starter.py down` stops it")
     return exit_code_of(result.status)
 
 
@@ -56,11 +56,11 @@ def _run(settings: Settings, output: Output, *, pace_s: float) -> RunResult | No
     with SyncClient.connect(settings=settings, keep_server=True) as client, client.worker(tools=verbs):
         run = client.start(FOLDER / "full.json", run_id=choose_id(client, ID_PREFIX, output), title="Onboard a fund")
         if (url := run.url()) is not None:
-            output.say(f"Temporal UI: {url}")
+            output.print(f"Temporal UI: {url}")
         try:
             return run.watch(raise_on_failure=False)
         except KeyboardInterrupt:
-            output.tell(f"run {run.id} is interrupted; the next start of the demo continues it")
+            output.log(f"run {run.id} is interrupted; the next start of the demo continues it")
             return None
 
 
@@ -80,11 +80,11 @@ def _show_end(result: RunResult, output: Output) -> None:
     assert result.started_at is not None
     assert result.ended_at is not None
     took_s = (result.ended_at - result.started_at).total_seconds()
-    output.say(f"{result.run_id}: {result.status.replace('_', ' ')} in {took_s:.1f} s")
+    output.print(f"{result.run_id}: {result.status.replace('_', ' ')} in {took_s:.1f} s")
     for problem in result.problems:
-        output.say(f"failed: {problem}")
+        output.print(f"failed: {problem}")
     if result.output is not None:
-        output.say(json.dumps(result.output, ensure_ascii=False, indent=2))
+        output.print(json.dumps(result.output, ensure_ascii=False, indent=2))
 
 
 def _counts(overview: Overview) -> str:
@@ -93,9 +93,9 @@ def _counts(overview: Overview) -> str:
 
 def _show_changes(before: Overview, after: Overview, output: Output) -> None:
     changes = changed_rows(before, after)
-    output.say(f"after:  {_counts(after)}")
+    output.print(f"after:  {_counts(after)}")
     if not changes:
-        output.say("nothing changed: every step was already done")
+        output.print("nothing changed: every step was already done")
         return
     table = Table(title="new rows", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
     for changed in changes:

@@ -34,11 +34,11 @@ class BudgetSignals:
         self._sending: set[asyncio.Task[None]] = set()
         self._polling: asyncio.Task[None] | None = None
 
-    def tell(self, *, lose_above: Callable[[], None]) -> None:
+    def send_changes(self, *, on_parent_lost: Callable[[], None]) -> None:
         """Send the changes since the last time.
 
         Args:
-            lose_above: called if the parent run no longer exists.
+            on_parent_lost: called if the parent run no longer exists.
         """
         budget = self._scheduler.features.budget.budget
         if budget is None:
@@ -51,30 +51,30 @@ class BudgetSignals:
         if budget.finishing is not None and not self._finish_sent:
             self._finish_sent = True
             grant = budget_grant_to_json(BudgetGrant(finishing=budget.finishing))
-            self._sub_plans.tell_all(wire.SIGNAL_BUDGET_GRANT, grant)
+            self._sub_plans.signal_all(wire.SIGNAL_BUDGET_GRANT, grant)
         report = budget.next_report()
         if self._parent is None:
             return
         if report is not None:
-            sending = asyncio.create_task(self._report_to_parent(self._parent, report, lose_above))
+            sending = asyncio.create_task(self._report_to_parent(self._parent, report, on_parent_lost))
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
-        if budget.asked and self._polling is None:
-            self._polling = asyncio.create_task(self._poll_parent(self._parent, budget, lose_above))
+        if budget.requested and self._polling is None:
+            self._polling = asyncio.create_task(self._poll_parent(self._parent, budget, on_parent_lost))
 
-    async def _poll_parent(self, parent: Parent, budget: Budget, lose_above: Callable[[], None]) -> None:
+    async def _poll_parent(self, parent: Parent, budget: Budget, on_parent_lost: Callable[[], None]) -> None:
         """Repeat the report, with increasing pauses, while calls wait: a parent run that was terminated does not
         respond.
         """
         pause_s = limits.SUB_PLAN_CHECK_S
-        while budget.asked:
+        while budget.requested:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_PARENT)
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
-            if budget.asked:
-                await self._report_to_parent(parent, BudgetReport(), lose_above)
+            if budget.requested:
+                await self._report_to_parent(parent, BudgetReport(), on_parent_lost)
         self._polling = None
 
-    async def _report_to_parent(self, parent: Parent, report: BudgetReport, lose_above: Callable[[], None]) -> None:
+    async def _report_to_parent(self, parent: Parent, report: BudgetReport, on_parent_lost: Callable[[], None]) -> None:
         budget = self._scheduler.features.budget.budget
         grown = self._scheduler.state.added_count + (sum(budget.grown_by_child.values()) if budget is not None else 0)
         try:
@@ -83,4 +83,4 @@ class BudgetSignals:
                 wire.SIGNAL_BUDGET_REPORT, budget_report_to_json(report, task=parent.task, grown=grown)
             )
         except FailureError:
-            lose_above()
+            on_parent_lost()

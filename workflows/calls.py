@@ -104,8 +104,10 @@ def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> Call
     headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(key))}
     if ready.bindings:
         headers[wire.HEADER_BINDINGS] = json_payload(pydantic_core.to_json(ready.bindings))
-    if task.node.wanted:
-        headers[wire.HEADER_PROJECTIONS] = json_payload(pydantic_core.to_json(projections_to_json(task.node.wanted)))
+    if task.node.projections:
+        headers[wire.HEADER_PROJECTIONS] = json_payload(
+            pydantic_core.to_json(projections_to_json(task.node.projections))
+        )
     if tool.effects is Effects.WRITE and not tool.is_foreign:
         headers[wire.HEADER_ATTEMPTS] = json_payload(pydantic_core.to_json(task.node.retry.max_attempts))
     if task.node.cache_s is not None:

@@ -48,7 +48,7 @@ def render_details(scheduler: RunScheduler) -> str:
         "| node | state | tool | note |",
         "|---|---|---|---|",
     ]
-    for number in _shown(records):
+    for number in _displayed(records):
         node, record = scheduler.plan.nodes[number], records[number]
         label = _escape(node.title or node.id)
         state = f"{_MARKS.get(record.status, '')} {record.status.value}".strip()
@@ -76,19 +76,19 @@ def _requests(scheduler: RunScheduler) -> list[str]:
     return [*lines, "", f"To answer, send the signal `{SIGNAL_FEEDBACK}`, such as `{example}`", ""]
 
 
-def _shown(records: list[Record]) -> list[int]:
+def _displayed(records: list[Record]) -> list[int]:
     if len(records) <= DETAIL_LINES:
         return list(range(len(records)))
-    shown: list[int] = []
+    displayed: list[int] = []
     for status in _URGENT:
         for number, record in enumerate(records):
             if record.status is status:
-                shown.append(number)
-                if len(shown) == DETAIL_LINES:
-                    return shown
+                displayed.append(number)
+                if len(displayed) == DETAIL_LINES:
+                    return displayed
     rest = (number for number, record in enumerate(records) if record.status not in _URGENT)
-    shown += [number for number, _ in zip(rest, range(DETAIL_LINES - len(shown)), strict=False)]
-    return shown
+    displayed += [number for number, _ in zip(rest, range(DETAIL_LINES - len(displayed)), strict=False)]
+    return displayed
 
 
 def _note(record: Record) -> str:

@@ -103,7 +103,7 @@ class Engine:
         """Task that is being cancelled while the run continues -> the id of its call."""
         self._unrecorded: str | None = None
         """Task that failed, was cancelled or opened a request, if no command has been issued since."""
-        self._ends_seen, self._requests_seen = len(scheduler.state.ended), 0
+        self._handled_ends, self._handled_requests = len(scheduler.state.ended), 0
         self._loaded: deque[ReadyCall] = deque()
         """Calls with loaded arguments."""
         self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
@@ -166,7 +166,7 @@ class Engine:
                 if self.scheduler.is_stopped:
                     if not await self._stop():
                         return
-                    self._sub_plans.go_on()
+                    self._sub_plans.accept_new()
                 elif self._should_continue_as_new(use):
                     # Messages of this workflow task are sent with it; the next execution assumes that they were sent.
                     self._update_sub_plans()
@@ -211,7 +211,7 @@ class Engine:
         self.scheduler.close(now_s(), reason=reason)
         await self._stop()
 
-    async def tell_rest(self) -> None:
+    async def finish_notifications(self) -> None:
         """Send the remaining notifications to the webhook after the end; this takes some seconds at most."""
         await self._notifier.finish()
 
@@ -314,11 +314,11 @@ class Engine:
         policy = self.scheduler.features.feedback.child_policy
         if policy != self._sent_policy:
             self._sent_policy = policy
-            self._sub_plans.tell_all(wire.SET_POLICY, {"policy": policy.to_json()})
+            self._sub_plans.signal_all(wire.SET_POLICY, {"policy": policy.to_json()})
         if self.scheduler.state.max_in_flight != self._sent_width:
             self._sent_width = self.scheduler.state.max_in_flight
-            self._sub_plans.tell_widths()
-        self._budget_signals.tell(lose_above=lambda: self.budget_news(PARENT_LOST))
+            self._sub_plans.signal_concurrency()
+        self._budget_signals.send_changes(on_parent_lost=lambda: self.budget_news(PARENT_LOST))
 
     def _set_deadline_timer(self) -> None:
         """Update the timer of the deadline, which people may change."""
@@ -432,14 +432,14 @@ class Engine:
     def _record_ends(self) -> None:
         """Record a task that has failed, was cancelled or opened a request since the last time."""
         ended = self.scheduler.state.ended
-        for number in ended[self._ends_seen :]:
+        for number in ended[self._handled_ends :]:
             if self.scheduler.records[number].status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
                 self._unrecorded = self.scheduler.plan.nodes[number].id
-        self._ends_seen = len(ended)
+        self._handled_ends = len(ended)
         requests = self.scheduler.features.feedback.requests
-        if requests.opened > self._requests_seen and requests.open:
+        if requests.opened > self._handled_requests and requests.open:
             self._unrecorded = next(reversed(requests.open))
-        self._requests_seen = requests.opened
+        self._handled_requests = requests.opened
 
     def _clear_unrecorded(self) -> None:
         """Record that a command follows the last failure, cancellation or request."""

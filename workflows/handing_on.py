@@ -10,7 +10,7 @@ from temporalio import workflow
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S
-from dagwright.features.compensation.compensation import NOTHING_BELOW, has_changed
+from dagwright.features.compensation.compensation import NOTHING_TO_COMPENSATE, has_changed
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.run_snapshot import (
     RunSnapshot,
@@ -25,7 +25,7 @@ from dagwright.workflows.blobs import TextRefused, put_text
 from dagwright.workflows.calls import OWN_ATTEMPT
 from dagwright.workflows.retries import UNLIMITED
 
-INLINE_BELOW_CHARACTERS = 4_000
+MAX_INLINE_CHARACTERS = 4_000
 """Largest state of a child run that its parent run stores inline: it may have hundreds, which are part of its own
 state.
 """
@@ -49,7 +49,7 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
     return refs
 
 
-async def told_below(scheduler: RunScheduler, *, numbers: Iterator[int]) -> Mapping[str, Any] | None:
+async def compensation_snapshot(scheduler: RunScheduler, *, numbers: Iterator[int]) -> Mapping[str, Any] | None:
     """Return the data with which the parent run can compensate a run that has ended.
 
     Args:
@@ -59,10 +59,10 @@ async def told_below(scheduler: RunScheduler, *, numbers: Iterator[int]) -> Mapp
         The snapshot of the run, `{}` if it changed nothing, or `None` if it cannot be stored.
     """
     if not has_changed(scheduler.state):
-        return NOTHING_BELOW
+        return NOTHING_TO_COMPENSATE
     try:
         state = state_to_text(state_to_json(scheduler))
-        refs = await put_state(state, numbers=numbers) if len(state) > INLINE_BELOW_CHARACTERS else []
+        refs = await put_state(state, numbers=numbers) if len(state) > MAX_INLINE_CHARACTERS else []
     except (SnapshotTooLarge, TextRefused):
         return None
     return snapshot_to_json(RunSnapshot(0.0, "" if refs else state, refs, deadline_s=math.inf))

@@ -32,7 +32,7 @@ class People:
         self._engine: Engine | None = None
         self._commands = CommandHandler(notes)
 
-    def begin(self, engine: Engine) -> None:
+    def start(self, engine: Engine) -> None:
         """Apply the commands that arrived before the engine existed."""
         self._engine = engine
         engine.apply_commands(lambda scheduler, at: self._commands.apply_stored(scheduler, at=at))

@@ -38,9 +38,9 @@ from dagwright.protocol.documents import (
     compact_document,
     counted_result_document,
     error_json,
+    listed_requests,
     map_batch_document,
     result_document,
-    shown_requests,
 )
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
 from dagwright.protocol.map_batch_inputs import MapBatchInput, next_map_batch_input
@@ -74,7 +74,7 @@ from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload, memo_
 from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
 from dagwright.workflows.engine import Engine
-from dagwright.workflows.handing_on import put_state, state_of, told_below
+from dagwright.workflows.handing_on import compensation_snapshot, put_state, state_of
 from dagwright.workflows.maps import end_of_map_batch, items_of_map_batch
 from dagwright.workflows.people import People
 from dagwright.workflows.plan_pages import load_plan
@@ -114,7 +114,7 @@ class PlanWorkflow(Steerable):
         """Budget messages that arrived before the plan was known."""
         super().__init__(People(self._notes))
         self._attributes = SearchAttributes()
-        self._began_at = workflow.info().workflow_start_time.timestamp()
+        self._started_at = workflow.info().workflow_start_time.timestamp()
         """Start of the first execution of this run; deadlines count from there."""
 
     async def run_to_end(self, message: RawValue) -> Any:
@@ -141,7 +141,7 @@ class PlanWorkflow(Steerable):
         try:
             run_input = run_input_from_json(read_message(message.payload))
             if run_input.snapshot is not None and run_input.snapshot.origin is None:
-                self._began_at = run_input.snapshot.began_at
+                self._started_at = run_input.snapshot.started_at
             await self._run_plan(run_input)
         except (MessageInvalid, PlanRefused) as error:
             self._error = error.error if isinstance(error, PlanRefused) else _error_of(error)
@@ -171,7 +171,7 @@ class PlanWorkflow(Steerable):
         map_batch, inputs = run_input.map_batch, run_input.inputs
         if map_batch is not None and run_input.snapshot is None:
             inputs = with_items(inputs, await self._items_of(map_batch, plan.nodes[-1], deadline_s=deadline_s))
-        scheduler = scheduler_for_run(plan, run_input, began_at=self._began_at, inputs=inputs)
+        scheduler = scheduler_for_run(plan, run_input, started_at=self._started_at, inputs=inputs)
         scheduler.set_options(replace(scheduler.state.options, key_of=scope.key_of))
         await self._start(scheduler, run_input, deadline_s=deadline_s)
         self._engine = Engine(
@@ -186,7 +186,7 @@ class PlanWorkflow(Steerable):
                 self._engine.sub_plan_ended(end)
         for news in self._early_budget_messages:
             self._engine.budget_news(news)
-        self._people.begin(self._engine)
+        self._people.start(self._engine)
         await self._engine.run()
         while not scheduler.is_finished:
             rest = next_map_batch_input(map_batch) if map_batch is not None else None
@@ -248,13 +248,13 @@ class PlanWorkflow(Steerable):
             if refs is None:
                 return
             encoded = self._following_input(run_input, refs=refs)
-        memo = {**workflow.memo(), wire.MEMO_STARTED_AT: format_time(self._began_at)}
+        memo = {**workflow.memo(), wire.MEMO_STARTED_AT: format_time(self._started_at)}
         workflow.continue_as_new(RawValue(json_payload(encoded)), memo=memo)
 
     def _following_input(self, run_input: RunInput, *, state: str = "", refs: Sequence[str] = ()) -> bytes:
         assert self._engine is not None
         snapshot = RunSnapshot(
-            self._began_at,
+            self._started_at,
             state,
             refs,
             notes=self._notes.entries,
@@ -267,7 +267,7 @@ class PlanWorkflow(Steerable):
         """Return the time until a deadline that counts from the start of the run, at least a millisecond."""
         if deadline_s is None:
             return None
-        return timedelta(seconds=max(self._began_at + deadline_s - now_s(), 0.001))
+        return timedelta(seconds=max(self._started_at + deadline_s - now_s(), 0.001))
 
     async def _plan_of(self, run_input: RunInput) -> tuple[CompiledPlan, RunInput]:
         """Return the compiled plan of the input, and the input for a run of that plan."""
@@ -332,7 +332,7 @@ class PlanWorkflow(Steerable):
         if cancelled is not None:
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:
-            await undisturbed(self._engine.tell_rest())
+            await undisturbed(self._engine.finish_notifications())
         document = self._document()
         self._attributes.publish_end(document, self._engine.scheduler if self._engine is not None else None)
         compact = self._compact(document)
@@ -341,7 +341,7 @@ class PlanWorkflow(Steerable):
             end = end_of(document)
             if self._engine is not None and self._engine.scheduler.state.options.compensate:
                 end["child_snapshot"] = await undisturbed(
-                    told_below(self._engine.scheduler, numbers=self._state_pieces)
+                    compensation_snapshot(self._engine.scheduler, numbers=self._state_pieces)
                 )
             if run_input.map_batch is not None and self._engine is not None and not run_input.only_compensates:
                 chunk_end = await undisturbed(end_of_map_batch(self._engine.scheduler))
@@ -393,7 +393,7 @@ class PlanWorkflow(Steerable):
     @workflow.query(name=wire.QUERY_PENDING)
     def pending_feedback(self) -> Sequence[dict[str, Any]]:
         """Return the open requests."""
-        return shown_requests(self._engine.scheduler, workflow.info().workflow_id) if self._engine else []
+        return listed_requests(self._engine.scheduler, workflow.info().workflow_id) if self._engine else []
 
     @workflow.signal(name=wire.SIGNAL_SUB_PLAN_ENDED)
     def sub_plan_ended(self, message: RawValue) -> None:

@@ -207,7 +207,7 @@ class SessionWorkflow:
     def start_turn(self, message: RawValue) -> Mapping[str, Any]:
         """Start the run of a turn; a repeated request changes nothing."""
         start = self._turn_from(message)
-        if self._session.begin_turn(start, at=now_s()):
+        if self._session.start_turn(start, at=now_s()):
             self._starting = start
         return {"ok": True, "run_id": start.run, "version": self._session.version}
 
@@ -280,5 +280,5 @@ def _end_of_failure(error: ChildWorkflowError) -> TurnEnd:
     return _failed(getattr(cause, "message", "") or type(cause).__name__)
 
 
-def _failed(words: str) -> TurnEnd:
-    return TurnEnd(RunStatus.FAILED.value, outcome=cut_bytes(words, max_bytes=OUTCOME_BYTES))
+def _failed(text: str) -> TurnEnd:
+    return TurnEnd(RunStatus.FAILED.value, outcome=cut_bytes(text, max_bytes=OUTCOME_BYTES))

@@ -106,7 +106,7 @@ class SubPlans:
     def send(self, sent: ChildSignal) -> None:
         """Send a signal to a sub-plan, or to every sub-plan that has started."""
         if sent.task is None:
-            self.tell_all(sent.signal, sent.message)
+            self.signal_all(sent.signal, sent.message)
             return
         sending = asyncio.create_task(self._forward(sent, sent.task))
         self._sending.append(sending)
@@ -163,16 +163,16 @@ class SubPlans:
         for call in self._handles:
             self._messages.append(asyncio.create_task(self._signal_cancel(call, reason)))
 
-    def go_on(self) -> None:
+    def accept_new(self) -> None:
         """Do not cancel new sub-plans any more, because the run continues."""
         self._stop_reason = None
 
-    def tell_all(self, signal: str, message: Mapping[str, Any]) -> None:
+    def signal_all(self, signal: str, message: Mapping[str, Any]) -> None:
         """Send a signal to every open sub-plan that has started."""
         for call in self._handles:
             self._messages.append(asyncio.create_task(self._signal(call, signal, message)))
 
-    def tell_widths(self) -> None:
+    def signal_concurrency(self) -> None:
         """Send the current concurrency to the runs of map batches."""
         for call in self._handles:
             width = width_of_map_batch(self._scheduler, call)
@@ -264,7 +264,7 @@ class SubPlans:
         else:
             given = self._input_of_task(task.undoes)
             map_batch = next_map_batch_input(given.map_batch) if given.map_batch is not None else None
-            snapshot = replace(snapshot_from_json(task.child_snapshot), began_at=now_s())
+            snapshot = replace(snapshot_from_json(task.child_snapshot), started_at=now_s())
             child_input = replace(given, deadline_s=None, map_batch=map_batch, snapshot=snapshot, only_compensates=True)
         scope = (task.undoes or task).scope or self._run.scope
         parent = Parent(workflow.info().workflow_id, task.call_id)

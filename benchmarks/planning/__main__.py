@@ -25,9 +25,9 @@ PARALLEL = 4
 async def measure(options: argparse.Namespace, *, model: str, endpoint: Endpoint) -> list[Planned]:
     """Return the plans of the model for each request."""
     config = ModelConfig(model=model, temperature=options.temperature, seed=options.seed)
-    asked = PlanningOptions(config, plans=options.repairs + 1)
+    planning_options = PlanningOptions(config, plans=options.repairs + 1)
     async with ModelClient(endpoint, model=model) as client:
-        return await plan_all(read_cases(), client, asked=asked, parallel=options.parallel)
+        return await plan_all(read_cases(), client, options=planning_options, parallel=options.parallel)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -76,7 +76,7 @@ class Planned:
         }
 
 
-async def plan_all(cases: Cases, client: ModelClient, *, asked: PlanningOptions, parallel: int) -> list[Planned]:
+async def plan_all(cases: Cases, client: ModelClient, *, options: PlanningOptions, parallel: int) -> list[Planned]:
     """Plan each request with a model; return the results in order.
 
     Args:
@@ -86,19 +86,19 @@ async def plan_all(cases: Cases, client: ModelClient, *, asked: PlanningOptions,
 
     async def planned(case: Case) -> Planned:
         async with room:
-            return await plan_one(case, cases, client, asked=asked)
+            return await plan_one(case, cases, client, options=options)
 
     return await asyncio.gather(*(planned(case) for case in cases.requests))
 
 
-async def plan_one(case: Case, cases: Cases, client: ModelClient, *, asked: PlanningOptions) -> Planned:
+async def plan_one(case: Case, cases: Cases, client: ModelClient, *, options: PlanningOptions) -> Planned:
     """Plan a request with a model; repair an invalid plan as often as a run would."""
-    plan, _ = prepare_goal(case.words, cases.tools, asked)
+    plan, _ = prepare_goal(case.words, cases.tools, options)
     goal = goal_from_json(plan.extender)
     tries: list[Try] = []
     usage = NONE
-    while len(tries) < asked.plans and (not tries or tries[-1].facts is None):
-        call = plan_request(goal, _said(case, cases, tries), purpose=REPAIR if tries else PLAN).call
+    while len(tries) < options.plans and (not tries or tries[-1].facts is None):
+        call = plan_request(goal, _messages(case, cases, tries), purpose=REPAIR if tries else PLAN).call
         try:
             answer = await client.complete(call)
         except ModelFailure as failure:
@@ -108,12 +108,12 @@ async def plan_one(case: Case, cases: Cases, client: ModelClient, *, asked: Plan
     return Planned(case, tries, usage)
 
 
-def _said(case: Case, cases: Cases, tries: Sequence[Try]) -> list[Message]:
+def _messages(case: Case, cases: Cases, tries: Sequence[Try]) -> list[Message]:
     """Return the conversation so far: each invalid plan, followed by its problems."""
-    said: list[Message] = [*planning_messages(case.words, build_catalogue(cases.tools), plans_again=True)]
+    messages: list[Message] = [*planning_messages(case.words, build_catalogue(cases.tools), plans_again=True)]
     for each in tries:
-        said += [Message(role="assistant", content=each.text), user(repair_message(each.problems))]
-    return said
+        messages += [Message(role="assistant", content=each.text), user(repair_message(each.problems))]
+    return messages
 
 
 def _read(output: Any, text: str, cases: Cases) -> Try:

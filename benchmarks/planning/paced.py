@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.planning.slow_tools import said_of
+from benchmarks.planning.slow_tools import statement_about
 from dagwright.planning.plan_and_execute.goals import ANSWER, PLAN
 from dagwright.testing import Completion, Step, slow, step, text, tool_call
 
@@ -82,26 +82,27 @@ def _id(place: int) -> str:
 def turns(shape: Shape) -> Sequence[Mapping[str, Any]]:
     """Return the arguments of an agent's successive calls, including the results that it copies."""
     return [
-        {"topic": _topic(place)} | ({"known": "; ".join(said_of(_topic(other)) for other in before)} if before else {})
+        {"topic": _topic(place)}
+        | ({"known": "; ".join(statement_about(_topic(other)) for other in before)} if before else {})
         for place, before in enumerate(shape.before)
     ]
 
 
-def writing_s(words: str) -> float:
+def writing_s(message: str) -> float:
     """Return how long the model writes a text, in seconds."""
-    return len(words) / TOKEN_CHARACTERS / TOKENS_PER_S
+    return len(message) / TOKEN_CHARACTERS / TOKENS_PER_S
 
 
-def at_once(answer: Completion, words: str) -> Completion:
+def at_once(answer: Completion, message: str) -> Completion:
     """Return a response that arrives when all of it has been written."""
-    return slow(answer, first_s=writing_s(words))
+    return slow(answer, first_s=writing_s(message))
 
 
 def planner_script(run: str, shape: Shape, *, is_streamed: bool) -> Sequence[Step]:
     """Return the model's responses to the planner and the synthesizer of a run."""
-    words = plan_text(shape)
-    streamed = slow(text(words), characters=PIECE_CHARACTERS, each_s=PIECE_S)
-    plan = streamed if is_streamed else at_once(text(words), words)
+    message = plan_text(shape)
+    streamed = slow(text(message), characters=PIECE_CHARACTERS, each_s=PIECE_S)
+    plan = streamed if is_streamed else at_once(text(message), message)
     return (
         step(plan, metadata={"run": run, "purpose": PLAN}, is_streamed=is_streamed),
         step(at_once(text(ANSWER_WORDS), ANSWER_WORDS), metadata={"run": run, "purpose": ANSWER}),

@@ -64,7 +64,7 @@ def _without_plan(planned: Sequence[Planned]) -> list[str]:
     reasons = {each.case.words: _why(each) for each in planned if each.last is None}
     if len(reasons) == len(planned) > 1 and len(different := set(reasons.values())) == 1:
         return [f"- all {len(reasons)} requests: {different.pop()}"]
-    return [f"- {words}: {why}" for words, why in reasons.items()]
+    return [f"- {text}: {why}" for text, why in reasons.items()]
 
 
 def _why(planned: Planned) -> str:

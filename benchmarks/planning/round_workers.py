@@ -12,6 +12,6 @@ async def note(name: str, before: str = "") -> dict[str, Any]:  # noqa: ARG001 -
 
 
 @worker_tool(outputs=["report"], goal_type="deliverable")
-async def tell(noted: str) -> dict[str, Any]:
+async def describe(noted: str) -> dict[str, Any]:
     """Report the noted name."""
     return {"report": f"It is {noted}."}

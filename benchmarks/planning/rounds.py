@@ -139,8 +139,8 @@ async def serving() -> AsyncIterator[Served]:
         async with LocalServer(settings).hold() as server, ModelServer(*script()) as model:
             client = await dial(server.address)
             await register_search_attributes(client)
-            asked = [f"OPENAI_BASE_URL={model.base_url}", "OPENAI_API_KEY=any", "DAGWRIGHT_MODEL=scripted"]
-            command = ["env", *asked, *python(settings), "worker.py", "--tools", _TOOLS_FILE]
+            environment = [f"OPENAI_BASE_URL={model.base_url}", "OPENAI_API_KEY=any", "DAGWRIGHT_MODEL=scripted"]
+            command = ["env", *environment, *python(settings), "worker.py", "--tools", _TOOLS_FILE]
             worker = KillableWorker(command, Path(name) / "worker.log")
             await worker.start()
             try:
@@ -149,7 +149,7 @@ async def serving() -> AsyncIterator[Served]:
                 await worker.kill()
 
 
-async def asked(place: Place, name: str) -> tuple[Gaps, float]:
+async def environment(place: Place, name: str) -> tuple[Gaps, float]:
     """Ask one question; return its gaps and its duration in seconds."""
     tools = load_toolset(place.settings, [_TOOLS_FILE]).declarations()
     plan, _ = prepare_rounds("Which name was noted?", tools, RoundsOptions(limits=RoundsLimits(synthesis="model")))
@@ -171,9 +171,9 @@ def problem_with(document: Mapping[str, Any]) -> str | None:
     """Return the problem of an answered question, `None` without a problem; all of its nodes are checked."""
     if document["status"] != "completed" or document["output"] != ANSWER:
         return f"{document['status']}, {document['output']!r}: {document['error']}"
-    wanted = [[sub_goal["id"] for sub_goal in _sub_goals(number)] for number in range(1, ROUNDS + 1)]
+    expected = [[sub_goal["id"] for sub_goal in _sub_goals(number)] for number in range(1, ROUNDS + 1)]
     rounds = document["rounds"]["rounds"]
-    if [each["sub_goals"] for each in rounds] != [*wanted, []]:
+    if [each["sub_goals"] for each in rounds] != [*expected, []]:
         return f"{len(rounds)} rounds, with unplanned sub-goals"
     again = [name for name, node in document["nodes"].items() if node["status"] != "completed" or node["attempts"] > 1]
     return f"{', '.join(again[:5])} did not complete in one attempt" if again else None
@@ -209,10 +209,10 @@ def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping
     return started, ended
 
 
-async def asked_at_once(served: Served, name: str, number: int) -> AtOnce:
+async def answered_at_once(served: Served, name: str, number: int) -> AtOnce:
     """Ask many questions concurrently."""
     started, before_s = time.monotonic(), served.worker.cpu_s()
-    each = await asyncio.gather(*(asked(served.place, f"{name}-{place}") for place in range(number)))
+    each = await asyncio.gather(*(environment(served.place, f"{name}-{place}") for place in range(number)))
     whole_s, cpu_s = time.monotonic() - started, served.worker.cpu_s() - before_s
     return AtOnce(whole_s, [took for _, took in each], cpu_s, served.worker.peak_gb())
 
@@ -220,11 +220,11 @@ async def asked_at_once(served: Served, name: str, number: int) -> AtOnce:
 async def measure(questions: int, at_once: int) -> list[Figure]:
     """Return the figures: gaps and times of sequential questions, and the cost of concurrent ones."""
     async with serving() as served:
-        await asked(served.place, "warm")
+        await environment(served.place, "warm")
         before_s = served.worker.cpu_s()
-        alone = [await asked(served.place, f"question-{number}") for number in range(questions)]
+        alone = [await environment(served.place, f"question-{number}") for number in range(questions)]
         alone_s = (served.worker.cpu_s() - before_s) / questions
-        batches = [await asked_at_once(served, f"at-once-{name}", at_once) for name in ("first", "second")]
+        batches = [await answered_at_once(served, f"at-once-{name}", at_once) for name in ("first", "second")]
     return figures_of([gaps for gaps, _ in alone], alone_s, batches)
 
 

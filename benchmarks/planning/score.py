@@ -193,8 +193,8 @@ def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known: Collect
 
 def _micro(sets: Iterable[tuple[frozenset[Hashable], frozenset[Hashable]]]) -> Score:
     found = predicted = expected = 0
-    for wanted, got in sets:
-        found += len(wanted & got)
+    for expected_set, got in sets:
+        found += len(expected_set & got)
         predicted += len(got)
-        expected += len(wanted)
+        expected += len(expected_set)
     return Score(found, predicted, expected)

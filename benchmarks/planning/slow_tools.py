@@ -12,9 +12,9 @@ TOOL_S = 1.0
 async def look_up(topic: str, known: str = "") -> str:  # noqa: ARG001 - `known` makes a call wait
     """Return an entry of a reference book on a topic, after a second."""
     await asyncio.sleep(TOOL_S)
-    return said_of(topic)
+    return statement_about(topic)
 
 
-def said_of(topic: str) -> str:
+def statement_about(topic: str) -> str:
     """Return the tool's entry on a topic."""
     return f"{topic}: 42 in the last year"

@@ -104,8 +104,8 @@ async def serving(runs: Sequence[Run]) -> AsyncIterator[Place]:
         async with LocalServer(settings).hold() as server, ModelServer(*steps) as model:
             client = await dial(server.address)
             await register_search_attributes(client)
-            asked = [f"OPENAI_BASE_URL={model.base_url}", "OPENAI_API_KEY=any", "DAGWRIGHT_MODEL=scripted"]
-            command = ["env", *asked, *python(settings), "worker.py", "--tools", _TOOLS_FILE]
+            environment = [f"OPENAI_BASE_URL={model.base_url}", "OPENAI_API_KEY=any", "DAGWRIGHT_MODEL=scripted"]
+            command = ["env", *environment, *python(settings), "worker.py", "--tools", _TOOLS_FILE]
             async with running(command, log=Path(name) / "worker.log"):
                 yield Place(client, model, settings)
 

@@ -36,7 +36,7 @@ class AgentContext:
 
     def ask(
         self,
-        said: str | Sequence[Message],
+        messages: str | Sequence[Message],
         *,
         output: OutputSchema | Mapping[str, Any] | None = None,
         config: ModelConfig | None = None,
@@ -44,7 +44,7 @@ class AgentContext:
         """Create a call of a model, to be awaited. The node of the agent reports the usage of all its model calls.
 
         Args:
-            said: the conversation; a string is one user message.
+            messages: the conversation; a string is one user message.
             output: JSON Schema of the answer, which is then in the field `output`. Without a schema, the answer is in
                 the field `text`.
             config: the model and its settings; settings of the worker process apply to fields that are not set.
@@ -52,7 +52,7 @@ class AgentContext:
         Raises:
             ValueError: the conversation is empty.
         """
-        return self.call.ask_model(said, purpose=PURPOSE, output=output, config=config)
+        return self.call.ask_model(messages, purpose=PURPOSE, output=output, config=config)
 
     def ask_person(self, request: Any, *, checkpoint: Any = None) -> NoReturn:
         """End the call with a question to a person. The agent is called again with the answer in `answers`.

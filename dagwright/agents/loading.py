@@ -98,7 +98,7 @@ def read_agents(file: Path) -> list[AgentCard]:
         try:
             cards.append(AgentCard.model_validate(_named(name, written)))
         except ValidationError as error:
-            problems += [f"{pointer(_ROOT, name, *place)}: {said}" for place, said in _told(error)]
+            problems += [f"{pointer(_ROOT, name, *place)}: {message}" for place, message in _card_problems(error)]
         except ValueError as error:
             problems.append(f"{pointer(_ROOT, name)}: {error}")
     if problems:
@@ -127,7 +127,7 @@ def _named(name: str, written: Any) -> dict[str, Any]:
     return {**written, "name": name}
 
 
-def _told(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _card_problems(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
     for item in error.errors(include_url=False):
         place = item["loc"]
         if item["type"] == "extra_forbidden":

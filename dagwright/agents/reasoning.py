@@ -46,19 +46,19 @@ class ReasoningAgent:
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> dict[str, Any]:
         """Return `{"answer", "steps": [{"question", "finding"}]}`."""
-        known = _told(context)
-        asked = f"{known}The question: {objective}"
-        parts = await _parts(agent, [system(_TAKE_APART), user(asked)])
+        known = _context_text(context)
+        request = f"{known}The question: {objective}"
+        parts = await _parts(agent, [system(_TAKE_APART), user(request)])
         steps: list[dict[str, str]] = []
         for part in [each for each in parts if each.strip()][:STEPS]:
             agent.call.progress(len(steps), min(len(parts), STEPS))
-            said = [system(_WORK), user(f"{asked}\n\n{_findings(steps)}Answer this part: {part}")]
-            steps.append({"question": part, "finding": (await agent.ask(said)).text})
-        answer = await agent.ask([system(_ANSWER), user(f"{asked}\n\n{_findings(steps)}Answer the question.")])
+            messages = [system(_WORK), user(f"{request}\n\n{_findings(steps)}Answer this part: {part}")]
+            steps.append({"question": part, "finding": (await agent.ask(messages)).text})
+        answer = await agent.ask([system(_ANSWER), user(f"{request}\n\n{_findings(steps)}Answer the question.")])
         return {"answer": answer.text, "steps": steps}
 
 
-async def _parts(agent: AgentContext, said: Sequence[Message]) -> Sequence[str]:
+async def _parts(agent: AgentContext, messages: Sequence[Message]) -> Sequence[str]:
     """Return the parts of a question; an answer that does not fit the schema goes back to the model with the reason.
 
     Raises:
@@ -68,19 +68,19 @@ async def _parts(agent: AgentContext, said: Sequence[Message]) -> Sequence[str]:
     problem = ""
     for _ in range(CALLS_FOR_PARTS):
         try:
-            parts: Sequence[str] = (await agent.ask(said, output=_PARTS)).output["parts"]
+            parts: Sequence[str] = (await agent.ask(messages, output=_PARTS)).output["parts"]
         except ModelFailure as failure:
             if failure.action is not Action.FIX:
                 raise
             problem = str(failure)[:_PROBLEM_CHARACTERS]
             wrong = Message(role="assistant", content=failure.partial or "{}")
-            said = [*said, wrong, user(f"That cannot be used. {problem}\nWrite the whole answer again.")]
+            messages = [*messages, wrong, user(f"That cannot be used. {problem}\nWrite the whole answer again.")]
         else:
             return parts
     raise GiveUp(f"the model gave {CALLS_FOR_PARTS} answers that do not fit the schema; the last problem: {problem}")
 
 
-def _told(context: Mapping[str, Any]) -> str:
+def _context_text(context: Mapping[str, Any]) -> str:
     if not context:
         return ""
     text = "\n".join(

@@ -44,7 +44,7 @@ class ServiceCall:
         self._call = call
         self._environment = environment
         self._url = httpx.URL(card.service_url)
-        self._shown = str(self._url.copy_with(username=None, password=None, query=None, fragment=None))
+        self._safe_url = str(self._url.copy_with(username=None, password=None, query=None, fragment=None))
         self._is_write = card.effects not in ("read", "idempotent")
 
     async def answer(self, objective: str, context: Mapping[str, Any]) -> Any:
@@ -54,7 +54,7 @@ class ServiceCall:
             AskPerson: the service asks a person.
             ToolError: the call failed; the class of the error decides whether the call is retried.
         """
-        body = json.dumps(self._told(objective, context), ensure_ascii=False).encode()
+        body = json.dumps(self._request_body(objective, context), ensure_ascii=False).encode()
         headers = self._headers(body)
         self._refuse_twice()
         transport = PinnedTransport(self._environment.allow_private_addresses)
@@ -67,17 +67,17 @@ class ServiceCall:
                 async with client.stream("POST", self._url, content=body, headers=headers) as response:
                     content = await _content_of(response)
             except NotStarted as error:
-                raise self._not_begun(error) from None
+                raise self._retryable(error) from None
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-                raise self._not_begun(NotStarted(f"{self._shown} {_words(error)}")) from None
+                raise self._retryable(NotStarted(f"{self._safe_url} {_words(error)}")) from None
             except (httpx.HTTPError, httpx.StreamError) as error:
-                raise RemoteFailed(f"{self._shown} {_words(error)}; its result is unknown") from None
+                raise RemoteFailed(f"{self._safe_url} {_words(error)}; its result is unknown") from None
         self._call.read(str(self._url))
         if not response.is_success:
             raise self._refusal(response, content)
         return self._read(content)
 
-    def _told(self, objective: str, context: Mapping[str, Any]) -> dict[str, Any]:
+    def _request_body(self, objective: str, context: Mapping[str, Any]) -> dict[str, Any]:
         call = self._call
         return {
             "agent": self._card.name,
@@ -111,10 +111,10 @@ class ServiceCall:
         if not self._is_write:
             return
         if self._call.last_heartbeat == _SENT:
-            raise GiveUp(f"{self._shown} was called by an attempt that died before the response; outcome unknown")
+            raise GiveUp(f"{self._safe_url} was called by an attempt that died before the response; outcome unknown")
         self._call.heartbeat(_SENT)
 
-    def _not_begun(self, error: Exception) -> Exception:
+    def _retryable(self, error: Exception) -> Exception:
         if self._is_write:
             self._call.heartbeat(None)
         return error
@@ -123,15 +123,15 @@ class ServiceCall:
         """Map a status to the error that decides about the next attempt."""
         status = response.status_code
         excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
-        said = f"{self._shown} answers {status}" + (f": {excerpt}" if excerpt else "")
+        message = f"{self._safe_url} answers {status}" + (f": {excerpt}" if excerpt else "")
         delay = requested_delay(response.headers)
         if status == httpx.codes.TOO_MANY_REQUESTS:
-            return self._not_begun(RetryLater(said, after=delay))
+            return self._retryable(RetryLater(message, after=delay))
         if response.is_redirect:
-            return GiveUp(f"{said}; redirects are not followed: write the address itself as service_url")
+            return GiveUp(f"{message}; redirects are not followed: write the address itself as service_url")
         if response.is_server_error or status in _PASSING:
-            return RemoteFailed(f"{said}; its result is unknown") if self._is_write else RetryLater(said, delay)
-        return GiveUp(said)
+            return RemoteFailed(f"{message}; its result is unknown") if self._is_write else RetryLater(message, delay)
+        return GiveUp(message)
 
     def _read(self, content: bytes) -> Any:
         """Return the result in the body of a response."""
@@ -141,14 +141,14 @@ class ServiceCall:
             answer = None
         expected = 'expected {"result": …} or {"feedback": {"type", "prompt"}}'
         if not isinstance(answer, dict):
-            raise GiveUp(f"{self._shown} answers no JSON object; {expected}")
+            raise GiveUp(f"{self._safe_url} answers no JSON object; {expected}")
         if strange := [key for key in answer if key not in _ANSWER_KEYS]:
             hint = suggestion(strange[0], _ANSWER_KEYS) or expected
-            raise GiveUp(f"{self._shown} answers with the unknown key {strange[0]!r:.80}; {hint}")
+            raise GiveUp(f"{self._safe_url} answers with the unknown key {strange[0]!r:.80}; {hint}")
         if ("result" in answer) == ("feedback" in answer):
-            raise GiveUp(f"{self._shown} answers neither a result nor a question, or both; {expected}")
+            raise GiveUp(f"{self._safe_url} answers neither a result nor a question, or both; {expected}")
         if "feedback" in answer:
-            self._not_begun(GiveUp())
+            self._retryable(GiveUp())
             raise question_to_person(self._card, answer["feedback"], checkpoint=answer.get("checkpoint"))
         return answer["result"]
 

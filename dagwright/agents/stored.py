@@ -127,8 +127,8 @@ def _removed(session: Session, name: str) -> bool:
 
 
 def _newest(session: Session, name: str) -> StoredCard | None:
-    asked = select(StoredCard).where(StoredCard.name == name).order_by(StoredCard.number.desc()).limit(1)
-    return session.scalars(asked).first()
+    query = select(StoredCard).where(StoredCard.name == name).order_by(StoredCard.number.desc()).limit(1)
+    return session.scalars(query).first()
 
 
 def _versions(session: Session) -> list[AgentVersion]:

@@ -21,7 +21,7 @@ from dagwright.tools.spec import ToolSpec
 
 PASSED_CARDS = "agents"
 """Source of agents that a Python program passes as cards; the program names their task queue."""
-_NOT_BEGUN_ATTEMPTS = 3
+_NOT_STARTED_ATTEMPTS = 3
 """Maximum attempts of a service with effects `write`; a call is retried only if the service certainly did not start."""
 
 
@@ -103,5 +103,5 @@ def _tool_of(card: AgentCard, known: _Known) -> ToolSpec:
 def _declaration_of(card: AgentCard) -> ToolDeclaration:
     declaration = agent_declaration(card)
     if card.type == "service" and card.effects in (None, "write"):
-        return replace(declaration, max_attempts=_NOT_BEGUN_ATTEMPTS)
+        return replace(declaration, max_attempts=_NOT_STARTED_ATTEMPTS)
     return declaration

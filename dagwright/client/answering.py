@@ -26,7 +26,7 @@ Extras = Callable[[Place], Awaitable[Mapping[str, Any]]]
 """Callable that returns additional fields of the answer for the run with the request, such as nodes for its plan."""
 
 
-class NothingAsked(DagwrightError):
+class NoOpenRequest(DagwrightError):
     """The run has no open request."""
 
 
@@ -97,11 +97,11 @@ class AnswerOutcome:
     def message(self) -> str:
         """One or more sentences for the user."""
         refused = [*dict.fromkeys(each.message for each in self.results if not each.is_accepted)]
-        words = "; ".join([*dict.fromkeys(each.message for each in self.results if each.is_accepted), *refused])
+        message = "; ".join([*dict.fromkeys(each.message for each in self.results if each.is_accepted), *refused])
         if len(self.results) > 1:
             accepted = sum(each.is_accepted for each in self.results)
-            words = f"answered in {accepted:,} of {len(self.results):,} sub-plans: {words}"
-        return words
+            message = f"answered in {accepted:,} of {len(self.results):,} sub-plans: {message}"
+        return message
 
 
 def requests_named(requests: Sequence[OpenRequest], request: str, *, of_all: bool) -> Sequence[OpenRequest]:
@@ -111,33 +111,35 @@ def requests_named(requests: Sequence[OpenRequest], request: str, *, of_all: boo
     return of_one_node if of_all or not named else named
 
 
-def choose_requests(asked: Sequence[OpenRequest], request: str | None, *, of_all: bool) -> Sequence[OpenRequest]:
+def choose_requests(
+    open_requests: Sequence[OpenRequest], request: str | None, *, of_all: bool
+) -> Sequence[OpenRequest]:
     """Return the open requests that an answer is for; empty if the named request is not open.
 
     Args:
-        asked: the open requests of the run.
+        open_requests: the open requests of the run.
         request: name of the request; `None` if the run has a single open request.
         of_all: the answer is for all requests of the same node.
 
     Raises:
-        NothingAsked: no request is named, and the run has no open request.
+        NoOpenRequest: no request is named, and the run has no open request.
         AnswerUnclear: no request is named, and the run has several.
     """
     if request is not None:
-        return requests_named(asked, request, of_all=of_all)
-    if not asked:
-        raise NothingAsked
-    if len(asked) > 1 and not (of_all and len({one.full_node for one in asked}) == 1):
-        raise AnswerUnclear(", ".join(one.id for one in asked[:_NAMES_LISTED]))
-    return asked
+        return requests_named(open_requests, request, of_all=of_all)
+    if not open_requests:
+        raise NoOpenRequest
+    if len(open_requests) > 1 and not (of_all and len({one.full_node for one in open_requests}) == 1):
+        raise AnswerUnclear(", ".join(one.id for one in open_requests[:_NAMES_LISTED]))
+    return open_requests
 
 
-def find_target(run: str, asked: Sequence[OpenRequest], request: str | None, *, of_all: bool) -> AnswerTarget:
+def find_target(run: str, open_requests: Sequence[OpenRequest], request: str | None, *, of_all: bool) -> AnswerTarget:
     """Return the target of an answer; arguments and errors as in `choose_requests`.
 
     If the request is not open, the target has no requests: the request may be answered already, or be opened later.
     """
-    chosen = choose_requests(asked, request, of_all=of_all)
+    chosen = choose_requests(open_requests, request, of_all=of_all)
     return AnswerTarget.of(run, chosen) if chosen else AnswerTarget(run, str(request))
 
 
@@ -186,7 +188,7 @@ async def next_request(people: People, outcome: AnswerOutcome) -> Mapping[str, A
     target, results = outcome.target, outcome.results
     if len(results) != 1 or not results[0].is_accepted or results[0].place is None:
         return None
-    again = await people.asked_after(results[0].place)
+    again = await people.request_after(results[0].place)
     if again is None:
         return None
     path = "".join(target.name.rpartition("/")[:2])

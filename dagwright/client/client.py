@@ -285,7 +285,7 @@ class Client:
             raise OptionInvalid(f"status: there is no {status!r:.60}; it is one of {', '.join(RunStatus)}")
         if limit < 1:
             raise OptionInvalid(f"limit must be at least 1, not {limit}")
-        wanted = RunFilter(
+        run_filter = RunFilter(
             status=status,
             title=title,
             since=_start_time(since),
@@ -294,7 +294,7 @@ class Client:
             template=template,
         )
         place = _place(after)
-        found, _ = await self._services.runs.page_of_runs(limit=limit, wanted=wanted, after=place)
+        found, _ = await self._services.runs.page_of_runs(limit=limit, run_filter=run_filter, after=place)
         return found
 
     async def inbox(

@@ -67,7 +67,7 @@ class EventStream:
                 if is_end and self._has_text and (rest := await self._rest_of_text(view)) is not None:
                     yield self._delta(rest)
                 moment = EventMoment(view, each.states, each.facts, each.requests)
-                for event in self._placed(mapper.events(moment, is_closed=view.is_closed), each.told):
+                for event in self._placed(mapper.events(moment, is_closed=view.is_closed), each.cursor):
                     yield event
 
     async def _check_cursor(self, feed: RunReader) -> None:

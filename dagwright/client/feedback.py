@@ -37,7 +37,7 @@ from dagwright.protocol.notes import Notes
 from dagwright.protocol.run_labels import keyword
 from dagwright.server import Connection
 
-PATIENCE_S = 3.0
+UPDATE_TIMEOUT_S = 3.0
 """Timeout of the answer's update, in seconds, before it is sent as a signal."""
 _HISTORIES_AT_ONCE = 8
 """Histories of sub-plans that are read concurrently: a thousand readers would slow the runs."""
@@ -129,13 +129,13 @@ class People:
 
     Args:
         connection: client, and the features that the namespace lacks.
-        patience_s: seconds to wait for a worker before an answer is sent as a signal.
+        timeout_s: seconds to wait for a worker before an answer is sent as a signal.
     """
 
-    def __init__(self, connection: Connection, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, connection: Connection, *, timeout_s: float = UPDATE_TIMEOUT_S) -> None:
         self._client = connection.client
         self._is_listed = not connection.missing_search_attributes
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
 
     async def requests_of(self, workflow_id: str) -> list[OpenRequest]:
         """Return the open requests of a run and of its sub-plans, oldest first.
@@ -144,12 +144,12 @@ class People:
             RunNotFound: there is no such run.
         """
         view = await RunReader(self._client, workflow_id).read()
-        own = _asked_in(view)
+        own = _own_requests(view)
         if not has_sub_plans(view):
             return own
-        return _by_age([*own, *await self.requests_below(workflow_id)])
+        return _by_age([*own, *await self.requests_of_sub_plans(workflow_id)])
 
-    async def requests_below(self, workflow_id: str) -> list[OpenRequest]:
+    async def requests_of_sub_plans(self, workflow_id: str) -> list[OpenRequest]:
         """Return the open requests of the sub-plans of a run, at any depth, oldest first."""
         described = await self._client.get_workflow_handle(workflow_id).describe()
         memo = await described.memo()
@@ -194,11 +194,11 @@ class People:
         handle = self._client.get_workflow_handle(place.workflow_id)
         try:
             message = answer.to_json(place.request)
-            reply = await told_by_update(
+            reply = await execute_update_with_timeout(
                 handle,
                 wire.UPDATE_SUBMIT_FEEDBACK,
                 message,
-                patience_s=self._patience_s,
+                timeout_s=self._timeout_s,
                 rejection=FeedbackRejected,
             )
             return await self._signal(handle, place, answer) if reply is None else reply
@@ -219,9 +219,9 @@ class People:
         if (reason := refusal_in(view, wire.SIGNAL_FEEDBACK, message)) is not None:
             raise FeedbackRejected(reason)
         await handle.signal(wire.SIGNAL_FEEDBACK, message)
-        return left_by_signal("the answer", place.workflow_id, patience_s=self._patience_s)
+        return left_by_signal("the answer", place.workflow_id, timeout_s=self._timeout_s)
 
-    async def asked_after(self, place: Place) -> dict[str, Any] | None:
+    async def request_after(self, place: Place) -> dict[str, Any] | None:
         """Return the next request of a lookup that resumed with the answer to a request, if any.
 
         Return `None` also if the lookup does not progress within some seconds, or if the request does not belong to a
@@ -230,7 +230,7 @@ class People:
         feed = RunReader(self._client, place.workflow_id)
         # The answer counts already; it may end the run, and with the run its server.
         with suppress(RPCError, RunNotFound, TimeoutError):
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 while (came := came_of(await feed.read(), place.request)) is None:
                     await asyncio.sleep(_PAUSE_S)
                 return came.to_json(place.workflow_id) if isinstance(came, Request) else None
@@ -270,20 +270,20 @@ class People:
 
     async def _item_not_named(self, workflow_id: str, node: str, rest: str) -> ItemNotNamed:
         """Return the error for a path through a node whose items each have a sub-plan."""
-        asked = [request.id for request in of_node(await self.requests_of(workflow_id), f"{node}/{rest}")]
-        more = f" and {len(asked) - _LISTED:,} more" if len(asked) > _LISTED else ""
-        open_ones = f"; {', '.join(asked[:_LISTED])}{more} ask now" if asked else ""
+        open_requests = [request.id for request in of_node(await self.requests_of(workflow_id), f"{node}/{rest}")]
+        more = f" and {len(open_requests) - _LISTED:,} more" if len(open_requests) > _LISTED else ""
+        open_ones = f"; {', '.join(open_requests[:_LISTED])}{more} ask now" if open_requests else ""
         return ItemNotNamed(
             f"{node!r} has a sub-plan for each of its items: name one, as {node}[key]/{rest}{open_ones}"
         )
 
 
-async def told_by_update(
+async def execute_update_with_timeout(
     handle: WorkflowHandle[Any, Any],
     name: str,
     message: Mapping[str, Any],
     *,
-    patience_s: float,
+    timeout_s: float,
     rejection: type[DagwrightError],
 ) -> str | None:
     """Send an update and return the message of the run; `None` if no worker handled the update in time.
@@ -295,7 +295,7 @@ async def told_by_update(
     # A cancelled update ends with an error of its own, which no caller awaits.
     sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
-        done, _ = await asyncio.wait([sending], timeout=patience_s)
+        done, _ = await asyncio.wait([sending], timeout=timeout_s)
         if not done:
             return None
         response = sending.result()
@@ -312,10 +312,10 @@ async def told_by_update(
     return str(message_of or "was answered")
 
 
-def left_by_signal(what: str, workflow_id: str, *, patience_s: float) -> str:
+def left_by_signal(what: str, workflow_id: str, *, timeout_s: float) -> str:
     """Return the sentence that reports a signal in the history of a run, and how the run will apply it."""
     return (
-        f"no worker answered within {patience_s:g} s, so {what} was left by signal; it counts as soon as a worker "
+        f"no worker answered within {timeout_s:g} s, so {what} was left by signal; it counts as soon as a worker "
         f"serves the run, as `dagwright watch {shlex.quote(workflow_id)}` does"
     )
 
@@ -334,7 +334,7 @@ async def _make_sure_of(handle: WorkflowHandle[Any, Any]) -> WorkflowExecution:
         raise RunNotFound(f"there is no run {handle.id!r:.200}") from None
 
 
-def _asked_in(view: RunView) -> list[OpenRequest]:
+def _own_requests(view: RunView) -> list[OpenRequest]:
     if view.scheduler is None:
         return []
     scheduler, found = view.scheduler, []
@@ -426,7 +426,8 @@ def by_run(requests: Sequence[OpenRequest]) -> list[Place]:
     for request in requests:
         runs.setdefault(request.place.workflow_id, []).append(request)
     return [
-        asked[0].place if len(asked) == 1 else Place(workflow_id, asked[0].node) for workflow_id, asked in runs.items()
+        open_requests[0].place if len(open_requests) == 1 else Place(workflow_id, open_requests[0].node)
+        for workflow_id, open_requests in runs.items()
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 from dagwright.client.answering import (
     AnswerUnclear,
-    NothingAsked,
+    NoOpenRequest,
     find_target,
     send_answer,
 )
@@ -51,7 +51,7 @@ class FeedbackAnswer(TypedDict, total=False):
     for_all: bool
 
 
-_BESIDE = ("by", "note", "for_all", "nodes")
+_PARALLEL_FIELDS = ("by", "note", "for_all", "nodes")
 _KINDS = ("approved", "selected", "text", "data")
 
 
@@ -153,7 +153,9 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
         what = f"{' and '.join(given)} exclude each other" if given else "an answer is missing"
         raise FeedbackRejected(f"{what}: give one of approved=, selected=, text= and data=")
     content = {
-        name: json_argument(value, name, function="feedback") for name, value in answer.items() if name not in _BESIDE
+        name: json_argument(value, name, function="feedback")
+        for name, value in answer.items()
+        if name not in _PARALLEL_FIELDS
     }
     if "selected" in content:
         selected = content["selected"]
@@ -185,10 +187,10 @@ class Feedback:
             RunNotFound: there is no such run.
         """
         content, nodes = answer_content(answer), answer.get("nodes", ())
-        asked = await self.people.requests_of(self.run_id)
+        requests = await self.people.requests_of(self.run_id)
         try:
-            target = find_target(self.run_id, asked, request, of_all=answer.get("for_all", False))
-        except NothingAsked:
+            target = find_target(self.run_id, requests, request, of_all=answer.get("for_all", False))
+        except NoOpenRequest:
             raise FeedbackRejected(f"the run {self.run_id!r} has no open request") from None
         except AnswerUnclear as names:
             raise FeedbackRejected(f"the run {self.run_id!r} has several open requests; name one: {names}") from None

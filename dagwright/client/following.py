@@ -43,7 +43,7 @@ class RunMoment:
     facts: MomentFacts = field(default_factory=MomentFacts, repr=False)
 
     @property
-    def told(self) -> SubscriptionCursor:
+    def cursor(self) -> SubscriptionCursor:
         """Cursor of a client that has received this moment."""
         return SubscriptionCursor(self.view.cursor, self.view.has_marks)
 
@@ -138,6 +138,8 @@ class PendingRequests:
         elif time.monotonic() >= self._read_next_at:
             # The last known requests remain while the server is unavailable.
             with suppress(RPCError):
-                self._of_children = [one.document for one in await self._people.requests_below(self._workflow_id)]
+                self._of_children = [
+                    one.document for one in await self._people.requests_of_sub_plans(self._workflow_id)
+                ]
             self._read_next_at = time.monotonic() + _PAUSE_S
         return [*requests_in(view), *self._of_children]

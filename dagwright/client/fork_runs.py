@@ -150,14 +150,14 @@ async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, options: ForkOpt
         RunIdInUse: `run_id` belongs to another run.
         StoreUnavailable: the store is unavailable.
     """
-    beside = await forks.ready(draft)
+    input_fields = await forks.ready(draft)
     run_options = RunOptions(
-        deadline_s=beside.deadline_s,
-        policy=beside.policy,
-        needs_approval=beside.needs_approval,
-        approved_by=beside.approved_by,
+        deadline_s=input_fields.deadline_s,
+        policy=input_fields.policy,
+        needs_approval=input_fields.needs_approval,
+        approved_by=input_fields.approved_by,
         owner=await runs.owner_of(draft.origin),
-        beside=beside,
+        input_fields=input_fields,
         tags=await runs.tags_of(draft.origin) if options.tags is None else options.tags,
     )
     title = f"fork of {draft.origin}"

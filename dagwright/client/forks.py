@@ -42,7 +42,7 @@ from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
 INLINE_BYTES = 256 * 1024
 """Limit of the run snapshot in the input of a fork; a larger snapshot goes to the payload store."""
-INLINE_BELOW_BYTES = 16 * 1024
+MAX_INLINE_BYTES = 16 * 1024
 """The same limit for one sub-plan; a fork may have many."""
 SUB_PLANS_READ = 100
 """Sub-plans whose histories one fork reads."""
@@ -74,7 +74,7 @@ class Draft:
     inputs: Mapping[str, Any]
     outlook: Outlook
     book: ReuseBook
-    beside: RunInput
+    input_fields: RunInput
     effects: Mapping[str, str]
     content: Mapping[str, Any]
     omitted: Sequence[str] = ()
@@ -131,7 +131,7 @@ class Forks:
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
         looking = create_scheduler(plan, inputs)
         # The analysis of a large plan must not block the event loop.
-        taken, seen = await asyncio.to_thread(_ahead, looking, old, source=source, change=change)
+        taken, seen = await asyncio.to_thread(_takeover_and_outlook, looking, old, source=source, change=change)
         unknown = [name for name in rerun if not _is_named(name, looking, seen)]
         if unknown:
             raise ForkRefused(unknown_rerun(unknown[0], plan))
@@ -147,7 +147,7 @@ class Forks:
             inputs=inputs,
             outlook=seen,
             book=taken.book,
-            beside=_beside(view, run_input, is_same=_is_same(old, plan, taken)),
+            input_fields=_inherited_input(view, run_input, is_same=_is_same(old, plan, taken)),
             effects=_effects_of(plan, seen),
             content=content,
             omitted=_omitted(old.plan, plan),
@@ -166,8 +166,8 @@ class Forks:
             f"a fork of the run {draft.origin!r}, which takes over {count:,} result{'' if count == 1 else 's'} at once"
         )
         notes = [{"code": "forked", "node_id": None, "message": message}]
-        snapshot = await self._carry(draft.origin, draft.plan, draft.book, most_bytes=INLINE_BYTES)
-        return replace(draft.beside, snapshot=replace(snapshot, notes=notes))
+        snapshot = await self._snapshot(draft.origin, draft.plan, draft.book, most_bytes=INLINE_BYTES)
+        return replace(draft.input_fields, snapshot=replace(snapshot, notes=notes))
 
     # Sub-plans.
 
@@ -177,21 +177,23 @@ class Forks:
         """Add the reused results of each sub-plan that is not reused as a whole."""
         assert view.scheduler is not None
         nodes = {node.id: node for node in plan.nodes}
-        for task_id in _begun_sub_plans(view.scheduler):
+        for task_id in _started_sub_plans(view.scheduler):
             node = nodes.get(view.scheduler.state.node_of(task_id).id)
-            is_wanted = task_id not in reused and not change.names(node.id if node else "", task_id)
-            if node is None or node.sub_plan is None or not is_wanted or task_id in taken.undone:
+            has_to_run = task_id not in reused and not change.names(node.id if node else "", task_id)
+            if node is None or node.sub_plan is None or not has_to_run or task_id in taken.compensated:
                 continue
             with suppress(RunNotFound):
-                kept = taken.book.tasks.setdefault(task_id, ReusableResult(fingerprint="begun"))
-                kept.child_snapshot = await self._below(view, task_id, node.sub_plan, taken, change=change)
+                reusable = taken.book.tasks.setdefault(task_id, ReusableResult(fingerprint="begun"))
+                reusable.child_snapshot = await self._sub_plan_snapshot(
+                    view, task_id, node.sub_plan, taken, change=change
+                )
         if len(taken.book.tasks) > MAX_REUSABLE_RESULTS:
             raise ForkRefused(
                 f"a fork reuses the results of at most {MAX_REUSABLE_RESULTS:,} nodes and items, and "
                 f"{view.workflow_id!r} has {len(taken.book.tasks):,}"
             )
 
-    async def _below(
+    async def _sub_plan_snapshot(
         self, view: RunView, task_id: str, plan: CompiledPlan, taken: Takeover, *, change: Change
     ) -> dict[str, Any] | None:
         """Return the run snapshot of a sub-plan of the fork."""
@@ -203,17 +205,17 @@ class Forks:
         child = await self._feed(child_id).read()
         if child.scheduler is None or child.run_input is None:
             return None
-        inner = Change({*plan.inputs}, change.below(task_id))
+        inner = Change({*plan.inputs}, change.in_sub_plan(task_id))
         source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
         found = takeover(child.scheduler, plan, source=source, change=inner)
         taken.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in found.problems]
         await self._take_sub_plans(child, plan, found, change=inner, reused=())
         await self._renew(plan, found.book)
-        return snapshot_to_json(await self._carry(child.workflow_id, plan, found.book, most_bytes=INLINE_BELOW_BYTES))
+        return snapshot_to_json(await self._snapshot(child.workflow_id, plan, found.book, most_bytes=MAX_INLINE_BYTES))
 
     # Values.
 
-    async def _carry(self, origin: str, plan: CompiledPlan, book: ReuseBook, *, most_bytes: int) -> RunSnapshot:
+    async def _snapshot(self, origin: str, plan: CompiledPlan, book: ReuseBook, *, most_bytes: int) -> RunSnapshot:
         scheduler = create_scheduler(plan, {})
         scheduler.features.reuse.use(book)
         text = state_to_text(state_to_json(scheduler))
@@ -225,30 +227,32 @@ class Forks:
     async def _renew(self, plan: CompiledPlan, book: ReuseBook) -> None:
         """Renew the stored values that a fork reuses: the clean-up deletes stored values by age."""
         nodes = {node.id: node for node in plan.nodes}
-        async for ref in self._refs_of_insides(plan):
+        async for ref in self._refs_of_offloaded_regions(plan):
             await self._store.renew(ref)
-        for task_id, kept in book.tasks.items():
+        for task_id, reusable in book.tasks.items():
             try:
-                for _, part in find_value_refs(kept.result):
+                for _, part in find_value_refs(reusable.result):
                     if isinstance(part, StoredValue):
                         await self._store.renew(part.ref)
-                kept.result = await self._told_anew(kept.result, nodes.get(task_id) or nodes.get(_node_of(task_id)))
+                reusable.result = await self._with_current_projections(
+                    reusable.result, nodes.get(task_id) or nodes.get(_node_of(task_id))
+                )
             except (PayloadMissing, PayloadDamaged) as lost:
                 raise ForkRefused(
                     f"the result of {task_id!r} is lost ({lost}); add it to `rerun` to run it again"
                 ) from None
 
-    async def _told_anew(self, result: Any, node: CompiledNode | None) -> Any:
+    async def _with_current_projections(self, result: Any, node: CompiledNode | None) -> Any:
         """Return a stored result with the projections that the plan of the fork reads."""
         if not isinstance(result, StoredValue) or result.paths or node is None:
             return result
-        if all(path in result.parts for path, _ in node.wanted):
+        if all(path in result.parts for path, _ in node.projections):
             return result
         content = await self._store.get(result.ref)
         value = pydantic_core.from_json(content)
-        return describe(value, result.ref, size_bytes=len(content), wanted=node.wanted, name=result.name)
+        return describe(value, result.ref, size_bytes=len(content), projections=node.projections, name=result.name)
 
-    async def _refs_of_insides(self, plan: CompiledPlan) -> AsyncIterator[str]:
+    async def _refs_of_offloaded_regions(self, plan: CompiledPlan) -> AsyncIterator[str]:
         for node in plan.nodes:
             if node.inner is not None:
                 yield node.inner
@@ -256,7 +260,9 @@ class Forks:
                     yield page
 
 
-def _ahead(looking: RunScheduler, old: RunScheduler, *, source: Source, change: Change) -> tuple[Takeover, Outlook]:
+def _takeover_and_outlook(
+    looking: RunScheduler, old: RunScheduler, *, source: Source, change: Change
+) -> tuple[Takeover, Outlook]:
     """Return the results that a fork reuses, and the nodes that it would execute."""
     taken = takeover(old, looking.plan, source=source, change=change)
     return taken, outlook(looking, old, taken, change=change)
@@ -276,7 +282,7 @@ def _is_same(old: RunScheduler, plan: CompiledPlan, taken: Takeover) -> bool:
     return not taken.changed and names == [node.id for node, _ in old.state.shown()]
 
 
-def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
+def _inherited_input(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
     """Return the run input that a fork inherits; a model's plan that has changed needs approval again."""
     assert view.scheduler is not None
     is_by_model = run_input.needs_approval or run_input.approved_by is not None
@@ -298,7 +304,7 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
         budget=options_to_json(budget) if budget is not None and budget.limits else None,
         compensate=run_input.compensate,
         model=run_input.model,
-        asks=run_input.asks,
+        is_interactive=run_input.is_interactive,
         bound=run_input.bound,
     )
 
@@ -335,7 +341,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
     return replace(plan, nodes=nodes, tools=declared)
 
 
-def _begun_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
+def _started_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
     found = []
     for node, record in scheduler.state.shown():
         if node.kind == "plan":

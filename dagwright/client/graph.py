@@ -18,7 +18,7 @@ class GraphListing:
 
     def __init__(self, view: RunView, store: PayloadStore) -> None:
         self._view = view
-        self._insides = OffloadedNodes(view.scheduler, store)
+        self._region_graphs = OffloadedNodes(view.scheduler, store)
         self.notes: list[dict[str, Any]] = []
         """Notes about omitted parts of the graph; complete when all nodes and edges have been read."""
 
@@ -27,8 +27,8 @@ class GraphListing:
         for node in self._view.graph()["nodes"]:
             yield node
         try:
-            async for inner in self._insides.nodes():
-                if inner.id not in self._insides.held:
+            async for inner in self._region_graphs.nodes():
+                if inner.id not in self._region_graphs.held:
                     yield {"node_id": inner.id, **{name: inner.document[name] for name in ("title", "status", "tool")}}
         except StoreError as error:
             self.notes = [unreadable_note(error)]
@@ -38,7 +38,7 @@ class GraphListing:
         for edge in self._view.graph()["edges"]:
             yield edge
         try:
-            async for needed, node in self._insides.edges():
+            async for needed, node in self._region_graphs.edges():
                 yield [needed, node]
         except StoreError as error:
             self.notes = [unreadable_note(error)]

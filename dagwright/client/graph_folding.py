@@ -7,7 +7,7 @@ from typing import Any
 
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.worker_results import status_shown
+from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.region_members import offloaded_regions
 from dagwright.core.scheduler.run_end import counts_inside
 from dagwright.features.run_scheduler import RunScheduler
@@ -102,7 +102,7 @@ def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
         needs = [region_of[number]] if number in region_of else written
         # The name of a worker tool is more informative than its arguments.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
-        states = Counter([status_shown(record)])
+        states = Counter([displayed_status(record)])
         boxes.append(_Box(node.id, title, node.tool, states, needs, record.partial, groups.get(node.id)))
     for number, region in regions:
         counts = counts_inside(scheduler.plan, scheduler.records, number)

@@ -9,7 +9,7 @@ from unicodedata import normalize
 from dagwright.client.runs import Runs
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.resolution import UnresolvedReference
-from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
+from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.history.explaining import NodeUnknown
@@ -46,10 +46,10 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
         RunNotFound: there is no such run.
         NodeUnknown: the run has no such node, or does not know it yet.
     """
-    wanted = normalize("NFC", node)
+    name = normalize("NFC", node)
     above = await runs.feed(workflow_id).read()
     try:
-        there = await resolve_path(above, wanted, open_reader=runs.feed)
+        there = await resolve_path(above, name, open_reader=runs.feed)
         view = await runs.view_of_item(there.view, there.name)
     except (ItemNotStarted, SubPlanNotStarted) as unknown:
         raise NodeUnknown(str(unknown)) from None
@@ -58,8 +58,8 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
     if found is None:
         raise NodeUnknown(_no_node(document, there.name, view.workflow_id))
     elsewhere = {} if view.workflow_id == above.workflow_id else {"run_id": view.workflow_id}
-    arguments = None if view.scheduler is None else shown_arguments(view.scheduler.state, there.name)
-    shown = {"node_id": wanted, **elsewhere, **_failed_items(view, there.name), **found, "arguments": arguments}
+    arguments = None if view.scheduler is None else arguments_for_display(view.scheduler.state, there.name)
+    shown = {"node_id": name, **elsewhere, **_failed_items(view, there.name), **found, "arguments": arguments}
     return NodeLook(shown, [note for note in document["notes"] if _is_about(note, there.name, shown)])
 
 
@@ -75,18 +75,18 @@ def _failed_items(view: RunView, node_id: str) -> dict[str, Any]:
     return {"failed_items": failures} if failures else {}
 
 
-def _no_node(document: Mapping[str, Any], wanted: str, workflow_id: str) -> str:
+def _no_node(document: Mapping[str, Any], name: str, workflow_id: str) -> str:
     """Return the message for a node or item that has no document, with a hint where to look instead."""
     for note in document["notes"]:
         if note["code"] == INSIDE_UNREADABLE:
             # It is unknown whether the node exists.
-            return f"{wanted!r} is not shown: {note['message']}"
-    near = get_close_matches(wanted, list(document["nodes"]), 1)
+            return f"{name!r} is not shown: {note['message']}"
+    near = get_close_matches(name, list(document["nodes"]), 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"the run {workflow_id!r} has no node {wanted!r}{hint}"
+    return f"the run {workflow_id!r} has no node {name!r}{hint}"
 
 
-def shown_arguments(state: RunState, task_id: str) -> Any:
+def arguments_for_display(state: RunState, task_id: str) -> Any:
     """Return the arguments of a node or item as users see them: secrets by name, stored values by reference.
 
     Returns:
@@ -101,6 +101,6 @@ def shown_arguments(state: RunState, task_id: str) -> Any:
     if not record.attempts and record.status not in _UNDER_WAY:
         return None
     try:
-        return with_shown(state.arguments_of(ref), shown_in_arguments)
+        return with_refs_formatted(state.arguments_of(ref), ref_for_display)
     except (UnresolvedReference, ComputeBudgetExceeded):
         return None

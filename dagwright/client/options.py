@@ -130,17 +130,17 @@ def run_options(given: RunSettings) -> RunOptions:
     Raises:
         OptionInvalid: an option is invalid.
     """
-    asks = given.get("interactive", True)
-    beside = replace(
+    is_interactive = given.get("interactive", True)
+    input_fields = replace(
         NO_EXTRAS,
-        budget=_budget(given["budget"], asks=asks) if "budget" in given else None,
+        budget=_budget(given["budget"], is_interactive=is_interactive) if "budget" in given else None,
         compensate=given.get("compensate", False),
-        asks=asks,
+        is_interactive=is_interactive,
     )
     return RunOptions(
         duration_s("deadline", given["deadline"]) if "deadline" in given else None,
         read_policy(given["policy"]) if "policy" in given else None,
-        beside=beside,
+        input_fields=input_fields,
         tags=read_tags(given.get("tags", {})),
     )
 
@@ -197,8 +197,8 @@ def refuse_foreign_options(given: RequestOptions) -> None:
             raise OptionInvalid(f"the profile {profile!r} has no option {name!r}")
 
 
-def _budget(limits: Mapping[str, Any], *, asks: bool) -> Mapping[str, Any]:
-    on_limit = {} if asks else {"on_limit": "finish"}
+def _budget(limits: Mapping[str, Any], *, is_interactive: bool) -> Mapping[str, Any]:
+    on_limit = {} if is_interactive else {"on_limit": "finish"}
     try:
         return options_to_json(budget_of_options({**limits, **on_limit}))
     except (TypeError, ValueError) as error:

@@ -140,14 +140,14 @@ def prepare_start(
     policy = chosen or default_policy("model" if by_model else "person")
     if problems := [*policy_problems(checked, policy), *unused_inputs(checked, start.inputs)]:
         raise PlanInvalid(problems)
-    prepare = prepare_to_ask if given.get("request_inputs") and options.beside.asks else prepare_plan
+    prepare = prepare_to_ask if given.get("request_inputs") and options.input_fields.is_interactive else prepare_plan
     compiled = prepare(checked, start.inputs)
     notes = tuple(repair.to_note().to_json() for repair in folded(repairs)[:NOTES])
     options = replace(
         options,
         policy=chosen,
         needs_approval=by_model or (policy.approves_changes and changes_of(compiled) > 0),
-        beside=replace(options.beside, model=model, notes=notes),
+        input_fields=replace(options.input_fields, model=model, notes=notes),
     )
     # The session may change before the run starts, so only the arguments of the caller identify the run.
     source = {"plan": start.plan.document, "dialect": checked.dialect, "context": context}

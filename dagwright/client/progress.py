@@ -144,7 +144,7 @@ class LineView:
             output: standard output by default.
         """
         self._output = output or sys.stdout
-        self._shown: dict[str, tuple[NodeStatus, str]] = {}
+        self._displayed: dict[str, tuple[NodeStatus, str]] = {}
 
     def open(self) -> AbstractContextManager[object]:
         """Return an empty context: lines need no clean-up."""
@@ -154,9 +154,9 @@ class LineView:
         """Write the changes since the previous drawing."""
         for node in drawing.nodes:
             state = (node.status or NodeStatus.PENDING, node.counts)
-            if state[0] in _BEFORE_START or self._shown.get(node.id) == state:
+            if state[0] in _BEFORE_START or self._displayed.get(node.id) == state:
                 continue
-            self._shown[node.id] = state
+            self._displayed[node.id] = state
             took = duration_text(node) if state[0].is_final else ""
             parts = [f"{state[0]:9}", single_line(node.id), single_line(node.work), node.counts, took]
             error = f": {shortened(node.error, 300)}" if node.error else ""
@@ -204,9 +204,9 @@ def progress_table(drawing: Drawing, *, rows: int) -> RenderableType:
             Text(duration_text(node), style="dim"),
         )
     counts = Counter(node.status for node in drawing.nodes)
-    words = [f"{counts[status]:,} {status}" for status in NodeStatus if counts[status]]
+    parts = [f"{counts[status]:,} {status}" for status in NodeStatus if counts[status]]
     title = f"{single_line(drawing.title or 'run')}: {drawing.status}"
-    return Group(Text(title, style="bold"), table, Text(", ".join(words), style="dim"))
+    return Group(Text(title, style="bold"), table, Text(", ".join(parts), style="dim"))
 
 
 def _chosen(nodes: Sequence[DrawnNode], rows: int) -> Sequence[DrawnNode]:

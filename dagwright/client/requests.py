@@ -103,7 +103,7 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: Session | N
     # The source identifies the run by the request, not by the state of the session at that time.
     requested = goal
     turns = session.turn_texts() if session is not None else []
-    goal = replace(goal, turns=turns or [_turn_words(turn) for turn in request.earlier_turns])
+    goal = replace(goal, turns=turns or [_turn_text(turn) for turn in request.earlier_turns])
     if session is not None and goal.profile == "intents":
         goal = replace(goal, context={**context_from_json(session.names), **goal.context})
     if request.max_repairs is not None:
@@ -130,7 +130,7 @@ def _prepare_rounds(
     request: TextRequest, toolset: Toolset, session: Session | None, *, options: RunOptions
 ) -> PreparedRequest:
     # Such a run never opens requests to people.
-    options = replace(options, beside=replace(options.beside, asks=False))
+    options = replace(options, input_fields=replace(options.input_fields, is_interactive=False))
     turns = (session.turn_summaries() if session is not None else []) or request.earlier_turns
     defaults, tools = toolset.rounds, toolset.declarations()
     limits = RoundsLimits(
@@ -153,7 +153,7 @@ def _prepare_rounds(
     return PreparedRequest(StartRequest(plan, source, options=options), note)
 
 
-def _turn_words(turn: TurnSummary) -> str:
+def _turn_text(turn: TurnSummary) -> str:
     return f"Request: {turn.human_message}\nResult: completed: {turn.ai_response}"
 
 

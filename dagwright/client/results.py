@@ -63,7 +63,7 @@ def _short_repr(value: object) -> str:
     return short.repr(value)
 
 
-def _shown(value: Any) -> str:
+def _display_text(value: Any) -> str:
     """Return the first characters of a value for people."""
     if isinstance(value, UnloadedValue):
         return f"<not loaded: {value.preview[:_SHOWN]}>"
@@ -87,15 +87,15 @@ class NodeResults(Mapping[str, "NodeResult"]):
             name, _, key = node_id[:-1].partition("[")
             found = self._nodes[name].items.get(key) if name in self._nodes else None
         if found is None:
-            raise KeyError(self._words_of_unknown(node_id))
+            raise KeyError(self._unknown_node_message(node_id))
         return found
 
-    def _words_of_unknown(self, node_id: str) -> str:
-        words = f"the result of the run {self._run_id!r} has no node {node_id!r}"
+    def _unknown_node_message(self, node_id: str) -> str:
+        message = f"the result of the run {self._run_id!r} has no node {node_id!r}"
         if self.omitted:
-            return f"{words}; {self.omitted:,} nodes are not in it: `await run.node({node_id!r})` reads one"
+            return f"{message}; {self.omitted:,} nodes are not in it: `await run.node({node_id!r})` reads one"
         near = suggestion(node_id, [*self._nodes])
-        return f"{words}; {near}" if near else words
+        return f"{message}; {near}" if near else message
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
@@ -148,7 +148,7 @@ class NodeResult:
         return self._value
 
     def __repr__(self) -> str:
-        shown = f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", result={_shown(self._value)}"
+        shown = f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", result={_display_text(self._value)}"
         return f"NodeResult({self.id!r}, status={self.status.value!r}{shown})"
 
     @property
@@ -194,7 +194,7 @@ class RunResult:
         return self._value
 
     def __repr__(self) -> str:
-        shown = f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", output={_shown(self._value)}"
+        shown = f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", output={_display_text(self._value)}"
         return f"RunResult({self.run_id!r}, status={self.status.value!r}{shown})"
 
     @property

@@ -51,7 +51,7 @@ from dagwright.store import PayloadStore, open_store
 REACH_S = 3.0
 """Timeout of the connection check, in seconds."""
 
-_NAMES_TOLD = 5
+_MAX_NAMES = 5
 _LOG = logging.getLogger(__name__)
 
 
@@ -145,10 +145,10 @@ class Runs:
             return None
         digest = (await there.memo()).get(wire.MEMO_DIGEST)
         if digest != encoded.digest:
-            raise RunIdInUse(await self._words_of_other(workflow_id, digest, encoded))
+            raise RunIdInUse(await self._other_run_message(workflow_id, digest, encoded))
         return Started(workflow_id, there.run_id, is_new=False)
 
-    async def _words_of_other(self, workflow_id: str, digest: Any, encoded: EncodedStart) -> str:
+    async def _other_run_message(self, workflow_id: str, digest: Any, encoded: EncodedStart) -> str:
         """Return how the existing run with this ID differs from the start request.
 
         Args:
@@ -162,30 +162,30 @@ class Runs:
         if view is not None and view.run_input is not None:
             given = view.run_input.inputs
             names = [name for name in dict.fromkeys([*inputs, *given]) if _differ(name, inputs, given)]
-            listed = ", ".join(map(repr, names[:_NAMES_TOLD])) + (" …" if len(names) > _NAMES_TOLD else "")
+            listed = ", ".join(map(repr, names[:_MAX_NAMES])) + (" …" if len(names) > _MAX_NAMES else "")
             other = f"other inputs ({listed})"
             differences = {
                 "another plan": digest != digest_of(source, given, view.run_input.model),
                 other: bool(names),
                 "another model": model != view.run_input.model,
             }
-            what = " and ".join(words for words, is_there in differences.items() if is_there) or what
+            what = " and ".join(message for message, is_there in differences.items() if is_there) or what
         return f"the id {workflow_id!r} belongs to a run with {what}; choose another id"
 
-    async def list_runs(self, *, limit: int = 100, wanted: RunFilter | None = None) -> list[RunSummary]:
+    async def list_runs(self, *, limit: int = 100, run_filter: RunFilter | None = None) -> list[RunSummary]:
         """Return the newest runs, without sub-plans.
 
         Args:
-            wanted: filter; `None` for all runs.
+            run_filter: filter; `None` for all runs.
 
         Raises:
             SearchAttributesMissing: the namespace lacks search attributes.
         """
-        found, _ = await self.page_of_runs(limit=limit, wanted=wanted)
+        found, _ = await self.page_of_runs(limit=limit, run_filter=run_filter)
         return found
 
     async def page_of_runs(
-        self, *, limit: int, wanted: RunFilter | None = None, after: RunPlace | None = None
+        self, *, limit: int, run_filter: RunFilter | None = None, after: RunPlace | None = None
     ) -> tuple[list[RunSummary], RunPlace | None]:
         """Return a page of runs as `list_runs`, and the cursor of the next page; `None` on the last page.
 
@@ -193,12 +193,12 @@ class Runs:
             after: where the page starts; `None` for the newest run.
         """
         self._connection.require_search_attributes()
-        wanted = wanted or RunFilter()
+        run_filter = run_filter or RunFilter()
         place = after or RunPlace(page=min(limit, MOST_AT_ONCE))
         found: list[RunSummary] = []
-        async for next_place, run in executions_from(self._client, wanted.query(), place):
+        async for next_place, run in executions_from(self._client, run_filter.query(), place):
             memo = await readable_memo(run)
-            if wanted.matches(memo, started_at=started_at(run, memo)):
+            if run_filter.matches(memo, started_at=started_at(run, memo)):
                 cursor = None if next_place is None else str(next_place)
                 found.append(replace(run_summary(run, memo), cursor=cursor))
             if len(found) == limit:
@@ -206,10 +206,10 @@ class Runs:
         return found, None
 
     async def inbox(
-        self, *, limit: int, wanted: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
+        self, *, limit: int, run_filter: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
     ) -> InboxPage:
         """Return a page of the open requests of all runs; see `read_inbox`."""
-        return await read_inbox(self._connection, limit=limit, wanted=wanted, after=after)
+        return await read_inbox(self._connection, limit=limit, run_filter=run_filter, after=after)
 
     async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
         """Return the number of open runs of an owner, without sub-plans; the count lags by about a second.
@@ -286,8 +286,8 @@ class Runs:
         """
         document = await hydrated_document(view, self._store, full=full, only=only)
         if has_sub_plans(view):
-            below = await self.people.requests_below(view.workflow_id)
-            document["waiting_for"] = [*document["waiting_for"], *(request.document for request in below)]
+            child_requests = await self.people.requests_of_sub_plans(view.workflow_id)
+            document["waiting_for"] = [*document["waiting_for"], *(request.document for request in child_requests)]
         return document
 
     async def stored_text(self, place: Mapping[str, Any]) -> str | None:

@@ -188,6 +188,6 @@ def _turn_of(turn: Turn) -> SessionTurn:
         outcome=turn.outcome,
         answer=turn.answer,
         names=tuple(turn.names),
-        started_at=None if turn.began_at is None else datetime.fromisoformat(turn.began_at),
+        started_at=None if turn.started_at is None else datetime.fromisoformat(turn.started_at),
         ended_at=None if turn.ended_at is None else datetime.fromisoformat(turn.ended_at),
     )

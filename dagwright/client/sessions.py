@@ -43,7 +43,7 @@ from dagwright.server import Connection
 
 LOOK_PAUSE_S = 0.5
 """Interval, in seconds, between two reads of a session that a client waits for."""
-PATIENCE_S = 60.0
+TURN_TIMEOUT_S = 60.0
 """How long a turn waits for a worker, in seconds; a worker that was just started needs some of them."""
 SETTLE_S = 3.0
 """How long the session may take to receive the end of a run, in seconds."""
@@ -93,7 +93,7 @@ class SessionView:
     session: Session
     is_open: bool = True
     run_id: str = ""
-    began_at: float | None = None
+    started_at: float | None = None
 
     @property
     def workflow_id(self) -> str:
@@ -103,15 +103,15 @@ class SessionView:
     def to_json(self) -> dict[str, Any]:
         """Return the document of the session."""
         status = self.session.status if self.is_open else "ended"
-        document = {"workflow_id": self.workflow_id, "started_at": format_time(self.began_at)}
+        document = {"workflow_id": self.workflow_id, "started_at": format_time(self.started_at)}
         return {**self.session.to_json(), "status": status, **document}
 
     def to_line(self) -> dict[str, Any]:
         """Return the summary of the session for lists."""
         document, turns = self.to_json(), self.session.turns
-        kept = ("session_id", "workflow_id", "status", "started_at")
+        fields = ("session_id", "workflow_id", "status", "started_at")
         return {
-            **{key: document[key] for key in kept},
+            **{key: document[key] for key in fields},
             "turns": self.session.omitted_turns + len(turns),
             "last_request": turns[-1].request if turns else None,
             "last_run_id": turns[-1].run if turns else None,
@@ -316,7 +316,7 @@ class Sessions:
                 start.to_json(),
                 id=f"{run}/{version}",
                 start_workflow_operation=starting,
-                rpc_timeout=timedelta(seconds=PATIENCE_S),
+                rpc_timeout=timedelta(seconds=TURN_TIMEOUT_S),
             )
         except WorkflowUpdateFailedError as error:
             raise _not_taken(error) from None
@@ -326,8 +326,8 @@ class Sessions:
             # The session ended at this moment, or continued as new. Sending a turn twice starts one turn.
             raise TurnNotTaken("session_changed", f"the session {name!r} does not answer: {error}") from None
         except WorkflowUpdateRPCTimeoutOrCancelledError:
-            words = f"no worker serves the session {name!r}; the turn starts if one still comes, as the run {run!r}"
-            raise TurnNotTaken("no_worker", words) from None
+            message = f"no worker serves the session {name!r}; the turn starts if one still comes, as the run {run!r}"
+            raise TurnNotTaken("no_worker", message) from None
 
     async def _there(self, name: str, run: str) -> Started:
         """Return the run of an accepted turn as soon as it exists.
@@ -336,7 +336,7 @@ class Sessions:
             TurnNotTaken: the run could not be started.
             RunIdInUse: another run has this ID.
         """
-        give_up_at = time.monotonic() + PATIENCE_S
+        give_up_at = time.monotonic() + TURN_TIMEOUT_S
         while True:
             try:
                 described = await self._client.get_workflow_handle(run).describe()
@@ -431,8 +431,8 @@ def _refuse_of_others(name: str, run: WorkflowExecution) -> None:
 
 
 def _busy(name: str, run: str) -> TurnNotTaken:
-    words = f"the session {name!r} is busy with the run {run!r}; try again when it has ended"
-    return TurnNotTaken("session_busy", words, run)
+    message = f"the session {name!r} is busy with the run {run!r}; try again when it has ended"
+    return TurnNotTaken("session_busy", message, run)
 
 
 def _not_taken(error: WorkflowUpdateFailedError) -> TurnNotTaken:

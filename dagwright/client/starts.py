@@ -36,7 +36,7 @@ class RunOptions:
         needs_approval: a model wrote the plan, and the run requests approval before it calls tools.
         approved_by: person who has approved the plan already.
         owner: owner of the API key that starts the run.
-        beside: further parts of the run input, such as the results that a fork reuses.
+        input_fields: further parts of the run input, such as the results that a fork reuses.
         tags: key -> value, as `protocol.run_attributes.checked_tags` returns them; lists filter by them.
     """
 
@@ -45,7 +45,7 @@ class RunOptions:
     needs_approval: bool = False
     approved_by: str | None = None
     owner: str | None = None
-    beside: RunInput = NO_EXTRAS
+    input_fields: RunInput = NO_EXTRAS
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -114,7 +114,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: 
     sent = await made_to_travel(plan, store)
     is_by_model = plan.extender is None and (options.needs_approval or options.approved_by is not None)
     run_input = replace(
-        options.beside,
+        options.input_fields,
         compiled=sent.plan,
         pages=sent.pages,
         inputs=request.inputs,

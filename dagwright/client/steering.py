@@ -14,13 +14,13 @@ from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.feedback import (
-    PATIENCE_S,
+    UPDATE_TIMEOUT_S,
     FeedbackRejected,
     People,
     Place,
+    execute_update_with_timeout,
     left_by_signal,
     refusal_in,
-    told_by_update,
 )
 from dagwright.core.boundary import wire
 from dagwright.core.errors import DagwrightError
@@ -105,7 +105,7 @@ class Command:
 PAUSE = Command(wire.PAUSE)
 RESUME = Command(wire.RESUME)
 _CANCEL = Command(wire.CANCEL)
-NOBODY = Actor()
+NO_ACTOR = Actor()
 
 
 class PlanNotLoaded(RunNotFound):
@@ -130,15 +130,15 @@ class Steering:
 
     Args:
         connection: client, and the features that the namespace lacks.
-        patience_s: seconds to wait for a worker before a command is sent as a signal.
+        timeout_s: seconds to wait for a worker before a command is sent as a signal.
     """
 
-    def __init__(self, connection: Connection, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, connection: Connection, *, timeout_s: float = UPDATE_TIMEOUT_S) -> None:
         self._client = connection.client
         self._people = People(connection)
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
 
-    async def cancel(self, workflow_id: str, actor: Actor = NOBODY) -> str:
+    async def cancel(self, workflow_id: str, actor: Actor = NO_ACTOR) -> str:
         """Request the cancellation of a run; return the message of the run. Raises as `send`."""
         try:
             return await self.send(workflow_id, _CANCEL, actor)
@@ -148,7 +148,7 @@ class Steering:
             await self._client.get_workflow_handle(workflow_id).cancel()
             return "the run takes no more messages; it was cancelled through Temporal"
 
-    async def send(self, workflow_id: str, command: Command, actor: Actor = NOBODY) -> str:
+    async def send(self, workflow_id: str, command: Command, actor: Actor = NO_ACTOR) -> str:
         """Send a command to a run, or to the sub-plan with its node; return the message of the run.
 
         Raises:
@@ -169,7 +169,9 @@ class Steering:
             message = {**message, "node_id": place.request}
         handle = self._client.get_workflow_handle(place.workflow_id)
         try:
-            reply = await told_by_update(handle, name, message, patience_s=self._patience_s, rejection=CommandRejected)
+            reply = await execute_update_with_timeout(
+                handle, name, message, timeout_s=self._timeout_s, rejection=CommandRejected
+            )
             return await self._leave(handle, name, message) if reply is None else reply
         except RPCError as error:
             if error.status not in _NO_RUN:
@@ -228,7 +230,7 @@ class Steering:
         if (refusal := refusal_in(view, name, message)) is not None:
             raise CommandRejected(refusal)
         await handle.signal(name, message)
-        return left_by_signal("it", handle.id, patience_s=self._patience_s)
+        return left_by_signal("it", handle.id, timeout_s=self._timeout_s)
 
     async def _why_not(
         self, workflow_id: str, *, root: str | None = None, error: RPCError | None = None
@@ -284,10 +286,10 @@ def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
     found: list[str] = []
     for node in nodes:
         written = node if isinstance(node, Mapping) else {}
-        agent, below = written.get("agent"), written.get("plan")
+        agent, child_messages = written.get("agent"), written.get("plan")
         names = [written.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
         found += [name for name in names if isinstance(name, str)]
-        inside = below.get("nodes") if isinstance(below, Mapping) else None
+        inside = child_messages.get("nodes") if isinstance(child_messages, Mapping) else None
         found += tools_written(inside if isinstance(inside, list) else [])
     return found
 

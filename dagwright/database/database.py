@@ -181,11 +181,11 @@ def _sqlite_engine(url: URL) -> Engine:
         try:
             _make_private(file)
         except (FileExistsError, NotADirectoryError, PermissionError) as error:
-            said = f"the folder of the database cannot be created: {error.filename}: {error.strerror}"
-            raise DatabaseUnusable(said) from None
+            message = f"the folder of the database cannot be created: {error.filename}: {error.strerror}"
+            raise DatabaseUnusable(message) from None
     engine = create_engine(url, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_S}, hide_parameters=True)
     event.listen(engine, "connect", _configure_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    event.listen(engine, "begin", _start_sqlite_transaction)
     return engine
 
 
@@ -225,7 +225,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             time.sleep(_WAL_PAUSE_S)
 
 
-def _begin_sqlite(connection: Connection) -> None:
+def _start_sqlite_transaction(connection: Connection) -> None:
     is_read = connection.get_execution_options().get(READ_ONLY, False)
     connection.exec_driver_sql("BEGIN" if is_read else "BEGIN IMMEDIATE")
 

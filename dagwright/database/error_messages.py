@@ -35,14 +35,14 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        words = f"the database reports an error: {_driver_message(error.orig)}"
+        message = f"the database reports an error: {_driver_message(error.orig)}"
         name = getattr(error.orig, "sqlite_errorname", None)
         if name == _BUSY:
-            words += f": another process has held the write lock for {SQLITE_BUSY_TIMEOUT_S} s"
+            message += f": another process has held the write lock for {SQLITE_BUSY_TIMEOUT_S} s"
         # Not `from error`, whose text contains the values: names and dates of birth.
         if name in _PERMANENT:
-            raise DatabaseUnusable(words) from None
-        raise DatabaseUnavailable(words) from None
+            raise DatabaseUnusable(message) from None
+        raise DatabaseUnavailable(message) from None
 
 
 def _driver_message(error: BaseException | None) -> str:

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Problem
-from dagwright.dialects.draft import STAND_IN, Draft, Entry, entry_name, node_ids
+from dagwright.dialects.draft import PLACEHOLDER_TOOL, Draft, Entry, entry_name, node_ids
 from dagwright.dialects.json_reader import describe
 
 KEYS = frozenset({"id", "agent", "objective", "depends_on"})
@@ -33,7 +33,7 @@ def read_agents(raw: JsonValue) -> Document:
         draft.problems.append(Problem("invalid_field", message, "/metadata"))
     for index, (node, node_id) in enumerate(zip(nodes, node_ids(nodes, kind="node"), strict=True)):
         entry = draft.entry(node, index, name=entry_name("node", node, index + 1), node=node_id)
-        draft.nodes.append(_node(entry, node_id) if entry is not None else {"id": node_id, **STAND_IN})
+        draft.nodes.append(_node(entry, node_id) if entry is not None else {"id": node_id, **PLACEHOLDER_TOOL})
     return draft.document()
 
 
@@ -42,7 +42,7 @@ def _node(entry: Entry, node_id: str) -> dict[str, Any]:
     entry.name_text("id")
     agent = entry.name_text("agent")
     objective = entry.text("objective")
-    works: Mapping[str, Any] = STAND_IN
+    works: Mapping[str, Any] = PLACEHOLDER_TOOL
     if agent is not None:
         works = {"agent": agent, "objective": objective if objective is not None else ""}
     depends_on = entry.dependencies("depends_on") if "depends_on" in entry.raw else []

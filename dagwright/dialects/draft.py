@@ -17,7 +17,7 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note, PlanInvalid, Problem, ProblemList, pointer
 from dagwright.dialects.json_reader import describe, printable
 
-STAND_IN: Mapping[str, Any] = {"human": {}}
+PLACEHOLDER_TOOL: Mapping[str, Any] = {"human": {}}
 """Action of a node whose kind could not be read: an action that is always valid."""
 
 
@@ -167,7 +167,7 @@ class Entry:
     index: int = 0
     moved: dict[str, str] = field(default_factory=dict)
 
-    def tell(self, code: str, message: str, *keys: str | int, hint: str | None = None) -> None:
+    def report(self, code: str, message: str, *keys: str | int, hint: str | None = None) -> None:
         """Report a problem of this entry; `keys` are the path from the entry to the value."""
         at = self.at + pointer(*keys)
         self.problems.append(Problem(code, f"{self.name}: {message}", at, self.node, hint))
@@ -182,14 +182,14 @@ class Entry:
         value = self.raw.get(key)
         if isinstance(value, str):
             return value
-        self._tell_missing(key, "a text")
+        self._report_missing(key, "a text")
         return None
 
     def name_text(self, key: str) -> str | None:
         """Return a required non-empty string; report a problem and return `None` if it is missing or invalid."""
         value = self.text(key)
         if value is not None and not value.strip():
-            self.tell("invalid_field", f"{key!r} must not be empty", key)
+            self.report("invalid_field", f"{key!r} must not be empty", key)
             return None
         return value
 
@@ -201,21 +201,21 @@ class Entry:
         """Return a required list of strings."""
         value = self.raw.get(key)
         if not isinstance(value, list):
-            self._tell_missing(key, "a list of texts")
+            self._report_missing(key, "a list of texts")
             return []
         for index, item in enumerate(value):
             if not isinstance(item, str):
-                self.tell("invalid_field", f"{key!r} must hold texts only, not {describe(item)}", key, index)
+                self.report("invalid_field", f"{key!r} must hold texts only, not {describe(item)}", key, index)
         return [item for item in value if isinstance(item, str)]
 
     def dependencies(self, key: str) -> list[str]:
         """Return the IDs in a list that becomes the `depends_on` of the node."""
-        kept = self.texts(key)
-        if kept and len(kept) < len(self.raw[key]):
+        ids = self.texts(key)
+        if ids and len(ids) < len(self.raw[key]):
             places = [index for index, item in enumerate(self.raw[key]) if isinstance(item, str)]
             for place, index in enumerate(places):
                 self.moved[pointer("nodes", self.index, "depends_on", place)] = self.at + pointer(key, index)
-        return kept
+        return ids
 
     def optional_object(self, key: str) -> Mapping[str, Any]:
         """Return an optional object; empty if it is missing or null."""
@@ -226,14 +226,14 @@ class Entry:
         value = self.raw.get(key)
         if isinstance(value, dict):
             return value
-        self._tell_missing(key, "an object")
+        self._report_missing(key, "an object")
         return {}
 
-    def _tell_missing(self, key: str, expected: str) -> None:
+    def _report_missing(self, key: str, expected: str) -> None:
         if key in self.raw:
-            self.tell("invalid_field", f"{key!r} must be {expected}, not {describe(self.raw[key])}", key)
+            self.report("invalid_field", f"{key!r} must be {expected}, not {describe(self.raw[key])}", key)
         else:
-            self.tell("invalid_field", f"the key {key!r} is missing")
+            self.report("invalid_field", f"the key {key!r} is missing")
 
 
 def unknown_keys(
@@ -264,9 +264,9 @@ def node_ids(entries: Sequence[Any], *, kind: str) -> list[str]:
     return ids
 
 
-def tool_or_stand_in(tool: str | None) -> Mapping[str, Any]:
+def tool_or_placeholder(tool: str | None) -> Mapping[str, Any]:
     """Return the action of a node: the call of its tool, or a stand-in if the tool could not be read."""
-    return {"tool": tool} if tool is not None else STAND_IN
+    return {"tool": tool} if tool is not None else PLACEHOLDER_TOOL
 
 
 def entry_name(kind: str, raw: Any, number: int) -> str:

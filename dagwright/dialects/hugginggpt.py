@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note
-from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.draft import Draft, Entry, tool_or_placeholder
 from dagwright.dialects.foreign import key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 
@@ -39,7 +39,7 @@ def read_hugginggpt(raw: JsonValue) -> Document:
     known = frozenset(ids)
     for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
         entry = draft.entry(task, index, name=f"task {node_id}", node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
         draft.nodes.append(_node(entry, draft, known=known) if entry is not None else node)
     return draft.document(pointers=lambda: [pair for index in range(len(tasks)) for pair in _pointers(index)])
 
@@ -67,9 +67,9 @@ def _ids(tasks: Sequence[Any]) -> list[str]:
 def _node(entry: Entry, draft: Draft, *, known: frozenset[str]) -> dict[str, Any]:
     entry.expect_keys(KEYS)
     if "id" not in entry.raw:
-        entry.tell("invalid_field", "the key 'id' is missing")
+        entry.report("invalid_field", "the key 'id' is missing")
     elif _id_of(entry.raw["id"]) is None:
-        entry.tell("invalid_field", f"'id' must be a number from 0, not {describe(entry.raw['id'])}", "id")
+        entry.report("invalid_field", f"'id' must be a number from 0, not {describe(entry.raw['id'])}", "id")
     task = entry.name_text("task")
     depends_on = _dependencies(entry)
     used: dict[str, None] = {}
@@ -80,21 +80,23 @@ def _node(entry: Entry, draft: Draft, *, known: frozenset[str]) -> dict[str, Any
                 f"task {entry.node} uses what task {name} generates, which is not in its 'dep'; the edge was added"
             )
             draft.notes.append(Note("added_edge", message, entry.node))
-    return {"id": entry.node, **tool_or_stand_in(task), "arguments": arguments, "depends_on": depends_on}
+    return {"id": entry.node, **tool_or_placeholder(task), "arguments": arguments, "depends_on": depends_on}
 
 
 def _dependencies(entry: Entry) -> list[str]:
     written = entry.raw.get("dep", [NONE])
     if not isinstance(written, list):
-        entry.tell("invalid_field", f"'dep' must be a list of ids, not {describe(written)}", "dep")
+        entry.report("invalid_field", f"'dep' must be a list of ids, not {describe(written)}", "dep")
         return []
     found: list[str] = []
     for place, value in enumerate(written):
         if value == NONE and not isinstance(value, bool):
             if len(written) > 1:
-                entry.tell("invalid_field", "'dep' may hold -1 (no dependency) only as its single entry", "dep", place)
+                entry.report(
+                    "invalid_field", "'dep' may hold -1 (no dependency) only as its single entry", "dep", place
+                )
         elif (known := _id_of(value)) is None:
-            entry.tell("invalid_field", f"'dep' must hold ids, not {describe(value)}", "dep", place)
+            entry.report("invalid_field", f"'dep' must hold ids, not {describe(value)}", "dep", place)
         else:
             entry.moved[f"/nodes/{entry.index}/depends_on/{len(found)}"] = f"{entry.at}/dep/{place}"
             found.append(known)
@@ -108,7 +110,7 @@ def _arguments(
         def resolve(match: re.Match[str]) -> ResultOf | None:
             if match[1] is None and len(depends_on) != 1:
                 message = f"<GENERATED> without an id is ambiguous: 'dep' holds {len(depends_on)} ids"
-                entry.tell("invalid_reference", message, "args", *at, hint="write <GENERATED>-0 for task 0")
+                entry.report("invalid_reference", message, "args", *at, hint="write <GENERATED>-0 for task 0")
                 return None
             number = str(int(match[1])) if match[1] is not None else depends_on[0]
             if number in known:
@@ -116,18 +118,18 @@ def _arguments(
                 return ResultOf(number, "result")
             # A number that is also in `dep` is reported as a dependency.
             if number not in depends_on:
-                entry.tell("invalid_reference", f"Invalid reference: there is no task {number}", "args", *at)
+                entry.report("invalid_reference", f"Invalid reference: there is no task {number}", "args", *at)
             return None
 
         try:
             return with_references(text, _REFERENCE, resolve)
         except ValueError as error:
-            entry.tell("invalid_reference", str(error), "args", *at)
+            entry.report("invalid_reference", str(error), "args", *at)
             return ""
 
     written = dict(entry.optional_object("args"))
     for message, path, hint in key_problems(written, _REFERENCE):
-        entry.tell("invalid_reference", message, "args", *path, hint=hint)
+        entry.report("invalid_reference", message, "args", *path, hint=hint)
     arguments = with_texts(written, changed)
     assert isinstance(arguments, dict)
     return arguments

@@ -17,7 +17,7 @@ from dagwright.core.model.errors import Note, Problem, pointer
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, resolver_of
 from dagwright.core.model.text_formats import parser_of
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.draft import Draft, Entry, tool_or_placeholder
 from dagwright.dialects.foreign import key_problems
 from dagwright.dialects.json_reader import describe
 
@@ -53,7 +53,7 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
     for index, intent in enumerate(intents):
         node_id = f"@result_{index + 1}"
         entry = draft.entry(intent, index, name=f"intent {index + 1}", node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
         if entry is not None:
             known = _Known(context, makers, len(intents), resolver)
             node = {"id": node_id, **_IntentReader(entry, draft, index=index, known=known).read()}
@@ -124,7 +124,7 @@ class _IntentReader:
         verb = self.entry.name_text("verb")
         self.arguments.update(self.entry.optional_object("params"))
         for message, path, hint in key_problems(self.arguments, _RESULT_IN_KEY):
-            self.entry.tell("invalid_reference", message, "params", *path, hint=hint)
+            self.entry.report("invalid_reference", message, "params", *path, hint=hint)
         for key, value in self.arguments.items():
             if isinstance(value, str) and _SESSION_NAME.fullmatch(value.strip()):
                 self._refuse_ref_as_param(key, value)
@@ -134,12 +134,12 @@ class _IntentReader:
         for key, lookup in self.entry.optional_object("lookups").items():
             if self._take_key(key, "lookups"):
                 self._read_lookup(key, lookup)
-        return {**tool_or_stand_in(verb), "arguments": self.arguments}
+        return {**tool_or_placeholder(verb), "arguments": self.arguments}
 
     def _take_key(self, key: str, group: str) -> bool:
         if key in self.arguments:
             message = f"{key!r} is given twice among params, refs and lookups"
-            self.entry.tell("invalid_field", message, group, key)
+            self.entry.report("invalid_field", message, group, key)
             return False
         self.arguments[key] = None
         self.draft.bindings[self.index, key] = _NOT_READ
@@ -147,13 +147,13 @@ class _IntentReader:
 
     def _refuse_ref_as_param(self, key: str, value: str) -> None:
         message = f"Invalid reference: {key!r} is {value!r:.80} among the params, where it is only a text"
-        self.entry.tell("invalid_reference", message, "params", key, hint="write it under refs")
+        self.entry.report("invalid_reference", message, "params", key, hint="write it under refs")
         self.draft.bindings[self.index, key] = _NOT_READ
 
     def _read_ref(self, key: str, ref: Any) -> None:
         if not isinstance(ref, str):
             message = f"{key!r} must be a reference such as @result_1 or @order, not {describe(ref)}"
-            self.entry.tell("invalid_reference", message, "refs", key)
+            self.entry.report("invalid_reference", message, "refs", key)
         elif _RESULT.fullmatch(ref):
             self.draft.bindings[self.index, key] = ResultOf(ref, "identity")
             self._note_forward(ref)
@@ -162,7 +162,7 @@ class _IntentReader:
         else:
             expected = "write @result_N, N from 1, or a name such as @order"
             message = f"Invalid reference: {key!r} is {describe(ref)}; {expected}"
-            self.entry.tell("invalid_reference", message, "refs", key, hint=_HINT)
+            self.entry.report("invalid_reference", message, "refs", key, hint=_HINT)
 
     def _note_forward(self, ref: str) -> None:
         # A number with more digits than the count is out of range; Python refuses to parse 5,000 digits.
@@ -175,7 +175,7 @@ class _IntentReader:
     def _read_session_name(self, key: str, name: str) -> None:
         value, called = _id_and_name(self.known.context.get(name))
         if name not in self.known.context or (isinstance(value, str) and not value.strip()):
-            self._tell_missing(key, name)
+            self._report_missing(key, name)
             return
         self.arguments[key] = _without_references(value)
         if isinstance(value, str):
@@ -184,23 +184,23 @@ class _IntentReader:
         else:
             del self.draft.bindings[self.index, key]
 
-    def _tell_missing(self, key: str, name: str) -> None:
+    def _report_missing(self, key: str, name: str) -> None:
         context, maker = self.known.context, self.known.makers.get(name)
         lacks = "the session does not have" if name not in context else "has no id in the session"
         if maker is not None:
             message = f"{key!r} is @{name}, which {lacks} before this request; {maker} is the one that it makes"
-            self.entry.tell("missing_context", message, "refs", key, hint=f"write {maker}")
+            self.entry.report("missing_context", message, "refs", key, hint=f"write {maker}")
             return
         made = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
         hint = f"give it in the context: {name}=ID{made}"
         near = suggestion(name, [each for each in context if each != name])
         message = f"{key!r} is @{name}, which {lacks}"
-        self.entry.tell("missing_context", message, "refs", key, hint=f"{near} Or {hint}" if near else hint)
+        self.entry.report("missing_context", message, "refs", key, hint=f"{near} Or {hint}" if near else hint)
 
     def _read_lookup(self, key: str, lookup: Any) -> None:
         if not isinstance(lookup, dict):
             message = f'{key!r} must be {{"search_text": …, "entity_type": …}}, not {describe(lookup)}'
-            self.entry.tell("invalid_field", message, "lookups", key)
+            self.entry.report("invalid_field", message, "lookups", key)
             return
         at = self.entry.at + pointer("lookups", key)
         inner = Entry(lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node, self.entry.problems)
@@ -211,7 +211,7 @@ class _IntentReader:
         if entity_type is not None and is_known and not _is_entity_type(entity_type, inner, resolver):
             return
         if search_text is not None and not any(map(str.isalnum, search_text)):
-            inner.tell("invalid_field", f"'search_text' {search_text!r:.80} holds no letter or digit", "search_text")
+            inner.report("invalid_field", f"'search_text' {search_text!r:.80} holds no letter or digit", "search_text")
             return
         if (filters := _filters(lookup, inner, resolver)) is None:
             return
@@ -230,7 +230,7 @@ def _filters(lookup: Mapping[str, Any], entry: Entry, resolver: Resolver) -> tup
         try:
             found.append((name, text if parse is None else str(parse(text))))
         except ValueError as error:
-            entry.tell("invalid_field", str(error), name)
+            entry.report("invalid_field", str(error), name)
             return None
     return tuple(found)
 
@@ -239,7 +239,7 @@ def _is_entity_type(text: str, entry: Entry, resolver: Resolver) -> bool:
     try:
         resolver.kind_of(text)
     except UnknownEntityType as error:
-        entry.tell("invalid_field", error.message, "entity_type", hint=error.hint)
+        entry.report("invalid_field", error.message, "entity_type", hint=error.hint)
         return False
     return True
 

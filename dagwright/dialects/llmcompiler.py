@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note, PlanInvalid, Problem
-from dagwright.dialects.draft import STAND_IN, Draft, tool_or_stand_in
+from dagwright.dialects.draft import PLACEHOLDER_TOOL, Draft, tool_or_placeholder
 from dagwright.dialects.foreign import (
     Tools,
     by_name,
@@ -204,11 +204,11 @@ def _node_of(task: Task, *, numbers: Mapping[int, Any], tools: Tools, problems: 
         numbers: numbers of the existing tasks; `in` must be fast.
         problems: list that problems are appended to.
     """
-    node: dict[str, Any] = {"id": str(task.number), **tool_or_stand_in(task.tool)}
+    node: dict[str, Any] = {"id": str(task.number), **tool_or_placeholder(task.tool)}
     if task.thought is not None:
         node["title"] = task.thought
 
-    def tell(code: str, message: str, hint: str | None = None) -> None:
+    def report(code: str, message: str, hint: str | None = None) -> None:
         problems.append(Problem(code, f"task {task.number} (line {task.line}): {message}", "", node["id"], hint))
 
     def resolve(match: re.Match[str]) -> ResultOf | None:
@@ -216,28 +216,28 @@ def _node_of(task: Task, *, numbers: Mapping[int, Any], tools: Tools, problems: 
         if number in numbers:
             return ResultOf(str(number), "result")
         hint = "an amount of money is written with the name of its currency, such as 100 USD"
-        tell("invalid_reference", f"Invalid reference: there is no task {number} for {match[0]}", hint)
+        report("invalid_reference", f"Invalid reference: there is no task {number} for {match[0]}", hint)
         return None
 
     def changed(text: str, _: object) -> str:
         try:
             return with_references(text, _REFERENCE, resolve)
         except ValueError as error:
-            tell("invalid_reference", str(error))
+            report("invalid_reference", str(error))
             return literal(text)
 
     if task.problem is not None:
-        tell("invalid_syntax", f"{task.tool}: {task.problem}", 'write it as one call: 1. tool("text", 2, ["$1"])')
-        return {"id": node["id"], **STAND_IN}
+        report("invalid_syntax", f"{task.tool}: {task.problem}", 'write it as one call: 1. tool("text", 2, ["$1"])')
+        return {"id": node["id"], **PLACEHOLDER_TOOL}
     try:
         arguments = by_name(task.positional, task.tool, tools=tools)
         if doubled := arguments.keys() & task.named.keys():
             raise ValueError(f"{task.tool} is given {', '.join(sorted(doubled))} twice")
     except ValueError as error:
-        tell("invalid_arguments", str(error))
+        report("invalid_arguments", str(error))
         arguments = {}
     for message, _, hint in key_problems({**arguments, **task.named}, _REFERENCE):
-        tell("invalid_reference", message, hint)
+        report("invalid_reference", message, hint)
     node["arguments"] = with_texts({**arguments, **task.named}, changed)
     return node
 

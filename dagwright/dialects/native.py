@@ -8,10 +8,10 @@ from pydantic import JsonValue
 
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note, PlanInvalid, Problem, ProblemList, pointer
-from dagwright.dialects.draft import STAND_IN
+from dagwright.dialects.draft import PLACEHOLDER_TOOL
 from dagwright.dialects.json_reader import describe
 
-_STAND_IN_PLAN = {"plan": 1, "nodes": [{"id": "unread", **STAND_IN}]}
+_PLACEHOLDER_PLAN = {"plan": 1, "nodes": [{"id": "unread", **PLACEHOLDER_TOOL}]}
 
 
 def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document]) -> Document:
@@ -43,7 +43,7 @@ def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document
         try:
             document = read_sub_plan(node["plan"])
         except PlanInvalid as invalid:
-            document = Document(plan=_STAND_IN_PLAN, problems=invalid.problems, is_read=False)
+            document = Document(plan=_PLACEHOLDER_PLAN, problems=invalid.problems, is_read=False)
         if document.plan is not node["plan"]:
             nodes = list(nodes) if nodes is written else nodes
             nodes[index] = {**node, "plan": document.plan}

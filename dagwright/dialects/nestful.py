@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from dagwright.core.expressions.references import ResultOf, suggestion
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.draft import Draft, Entry, tool_or_placeholder
 from dagwright.dialects.foreign import key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 
@@ -40,7 +40,7 @@ def read_nestful(raw: JsonValue) -> Document:
     known = frozenset(ids)
     for index, (call, node_id) in enumerate(zip(calls, ids, strict=False)):
         entry = draft.entry(call, index, name=f"call {node_id}", node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
         draft.nodes.append(_node(entry, known=known) if entry is not None else node)
     output: JsonValue = None
     if count < len(calls):
@@ -88,8 +88,8 @@ def _node(entry: Entry, *, known: frozenset[str]) -> dict[str, Any]:
     label = entry.raw.get("label")
     if label is not None and _label_of(label) is None:
         message = f"'label' must be a name of letters, digits and _, not {describe(label)}"
-        entry.tell("invalid_field", message, "label")
-    return {"id": entry.node, **tool_or_stand_in(name), "arguments": _arguments(entry, known=known)}
+        entry.report("invalid_field", message, "label")
+    return {"id": entry.node, **tool_or_placeholder(name), "arguments": _arguments(entry, known=known)}
 
 
 def _arguments(entry: Entry, *, known: frozenset[str]) -> Any:
@@ -99,16 +99,16 @@ def _arguments(entry: Entry, *, known: frozenset[str]) -> Any:
                 steps = _STEP.findall(match[2])
                 return ResultOf(match[1], "result", tuple(name or int(index) for name, index in steps))
             message = f"Invalid reference: there is no call with the label {match[1]!r}"
-            entry.tell("invalid_reference", message, "arguments", *at, hint=suggestion(match[1], known))
+            entry.report("invalid_reference", message, "arguments", *at, hint=suggestion(match[1], known))
             return None
 
         try:
             return with_references(text, _REFERENCE, resolve)
         except ValueError as error:
-            entry.tell("invalid_reference", str(error), "arguments", *at)
+            entry.report("invalid_reference", str(error), "arguments", *at)
             return ""
 
     written = dict(entry.optional_object("arguments"))
     for message, path, hint in key_problems(written, _REFERENCE):
-        entry.tell("invalid_reference", message, "arguments", *path, hint=hint)
+        entry.report("invalid_reference", message, "arguments", *path, hint=hint)
     return with_texts(written, changed)

@@ -30,7 +30,7 @@ MAX_NESTED_PLANS = 20
 
 _DATA_SUFFIXES = (".json", ".yaml", ".yml")
 
-_BEGINS_TEXT_PLAN = re.compile(r"\s*(?:Thought:|Plan[ 0-9]*:|[0-9]+\.[ \t]*[A-Za-z_]|#E[0-9])")
+_STARTS_TEXT_PLAN = re.compile(r"\s*(?:Thought:|Plan[ 0-9]*:|[0-9]+\.[ \t]*[A-Za-z_]|#E[0-9])")
 _LOOKS_LIKE_JSON = re.compile(r'\s*[\[{][\[{\s]*["\]}]')
 
 
@@ -59,7 +59,7 @@ def read_text(text: str | bytes, *, name: str) -> JsonValue:
             # YAML in flow style may look like JSON; JSON may have escaped surrogate pairs, which YAML does not support.
             if suffix not in (".yaml", ".yml"):
                 raise
-    elif suffix not in _DATA_SUFFIXES and _BEGINS_TEXT_PLAN.match(content) and text_dialect(content) is not None:
+    elif suffix not in _DATA_SUFFIXES and _STARTS_TEXT_PLAN.match(content) and text_dialect(content) is not None:
         return content
     value = read_yaml(content, name=called)
     if value is None:

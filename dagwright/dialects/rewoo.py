@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Problem
-from dagwright.dialects.draft import STAND_IN, Draft
+from dagwright.dialects.draft import PLACEHOLDER_TOOL, Draft
 from dagwright.dialects.foreign import Tools, by_name, document_of_text, lines_of, literal, with_references
 
 STEP: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
@@ -81,22 +81,24 @@ def read_rewoo(raw: JsonValue, *, tools: Tools) -> Document:
 
 
 def _node(step: Step, *, ids: Mapping[str, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
-    def tell(code: str, message: str, hint: str | None = None) -> None:
+    def report(code: str, message: str, hint: str | None = None) -> None:
         problems.append(Problem(code, f"#{step.id} (line {step.line}): {message}", "", step.id, hint))
 
     def resolve(match: re.Match[str]) -> ResultOf | None:
         if match[1] in ids:
             return ResultOf(match[1], "result")
-        tell("invalid_reference", f"Invalid reference: there is no step {match[0]}")
+        report("invalid_reference", f"Invalid reference: there is no step {match[0]}")
         return None
 
     if step.is_open:
-        tell("invalid_syntax", f"{step.tool}: its ']' is missing", f"write #{step.id} = {step.tool}[input] in one line")
-        return {"id": step.id, **STAND_IN}
+        report(
+            "invalid_syntax", f"{step.tool}: its ']' is missing", f"write #{step.id} = {step.tool}[input] in one line"
+        )
+        return {"id": step.id, **PLACEHOLDER_TOOL}
     try:
         text = with_references(step.text.strip(), _REFERENCE, resolve)
     except ValueError as error:
-        tell("invalid_reference", str(error))
+        report("invalid_reference", str(error))
         text = literal(step.text)
     title = {"title": step.title} if step.title is not None else {}
     return {"id": step.id, **title, "tool": step.tool, "arguments": by_name([text], step.tool, tools=tools)}

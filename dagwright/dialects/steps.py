@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_stand_in
+from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_placeholder
 
 _KEYS = frozenset({"id", "intent", "tool", "arguments", "depends_on"})
 
@@ -29,7 +29,7 @@ def read_steps(raw: JsonValue) -> Document:
         steps = draft.entries(raw, key)
     for index, (step, node_id) in enumerate(zip(steps, node_ids(steps, kind="step"), strict=True)):
         entry = draft.entry(step, index, name=entry_name("step", step, index + 1), node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
         draft.nodes.append(_node(entry, node_id) if entry is not None else node)
     return draft.document(
         pointers=lambda: [(f"/nodes/{index}/title", f"{draft.at}/{index}/intent") for index in range(len(steps))]
@@ -41,7 +41,7 @@ def _node(entry: Entry, node_id: str) -> dict[str, Any]:
     entry.name_text("id")
     intent = entry.optional_text("intent")
     node: dict[str, Any] = {"id": node_id, "title": intent} if intent is not None else {"id": node_id}
-    node |= tool_or_stand_in(entry.name_text("tool"))
+    node |= tool_or_placeholder(entry.name_text("tool"))
     node["arguments"] = entry.object("arguments")
     if "depends_on" in entry.raw:
         node["depends_on"] = entry.dependencies("depends_on")

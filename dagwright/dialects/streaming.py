@@ -61,9 +61,9 @@ class _Answer:
             return chunk
         self._head = (self._head + chunk).lstrip(" \t\r\n\u00a0\ufeff") if not self._closer else self._head + chunk
         if not self._closer:
-            begun = next((tag for tag in _THINKING if self._head.startswith(tag)), None)
-            if begun is not None:
-                self._closer = _THINKING[begun]
+            opened = next((tag for tag in _THINKING if self._head.startswith(tag)), None)
+            if opened is not None:
+                self._closer = _THINKING[opened]
             elif any(tag.startswith(self._head) for tag in _THINKING):
                 return ""
             else:
@@ -143,14 +143,14 @@ class JsonSteps:
             self._first = self._offset + match.start()
             return match.end()
         if self._before[-1] == "{" and sign in _ENDS:
-            return self._begin(match.start())
+            return self._start_plan(match.start())
         self._forget()
         # An unquoted key, or prose: this is undecidable so far, so the text is read when it is complete.
         is_unclear = self._before[-1] == "{" or sign in _ENDS
         self._mode = "blind" if is_unclear else "prose"
         return match.start() if sign in "{[" else match.end()
 
-    def _begin(self, at: int) -> int:
+    def _start_plan(self, at: int) -> int:
         """Start the plan; its first key is at the given offset of the chunk."""
         self._open = list(self._before)
         self._mode = "value"

@@ -14,7 +14,7 @@ from dagwright.core.expressions.references import ResultOf, suggestion
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
-from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.draft import Draft, Entry, tool_or_placeholder
 from dagwright.dialects.json_reader import describe
 
 _KEYS = frozenset({"id", "worker", "description", "inputs", "params", "outputs", "goal_type"})
@@ -44,7 +44,7 @@ def read_subgoals(raw: JsonValue) -> Document:
         node_id = f"{SUB_GOAL_PREFIX}{number}" if number is not None else f"sub-goal {index + 1}"
         name = f"sub-goal {number}" if number is not None else f"sub-goal at position {index + 1}"
         entry = draft.entry(sub_goal, index, name=name, node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
         if entry is not None:
             node = {"id": node_id, **_fields(entry, slots)}
             draft.workers.add(index)
@@ -97,29 +97,29 @@ def _fields(entry: Entry, slots: Slots) -> dict[str, Any]:
     entry.expect_keys(_KEYS | _STATE_KEYS)
     for key in sorted(_STATE_KEYS & entry.raw.keys()):
         if entry.raw[key] not in _PENDING:
-            entry.tell("invalid_field", f"{key!r} comes with the run and must be left out before it", key)
+            entry.report("invalid_field", f"{key!r} comes with the run and must be left out before it", key)
     if _id_of(entry.raw) is None:
-        _tell_bad_id(entry)
+        _report_bad_id(entry)
     worker = entry.name_text("worker")
     description = entry.optional_text("description")
     fields: dict[str, Any] = {"title": description} if description is not None else {}
-    fields |= tool_or_stand_in(worker)
+    fields |= tool_or_placeholder(worker)
     arguments = dict(entry.optional_object("params"))
     for key, given in entry.optional_object("inputs").items():
         if key in arguments:
-            entry.tell("invalid_field", f"{key!r} is given twice, in params and in inputs", "inputs", key)
+            entry.report("invalid_field", f"{key!r} is given twice, in params and in inputs", "inputs", key)
             continue
         arguments[key] = _read_input(entry, key, given, slots=slots)
     fields["arguments"] = arguments
     return fields | _metadata(entry)
 
 
-def _tell_bad_id(entry: Entry) -> None:
+def _report_bad_id(entry: Entry) -> None:
     if "id" in entry.raw:
         message = f"'id' must be a whole number from 0, not {describe(entry.raw['id'])}"
-        entry.tell("invalid_field", message, "id")
+        entry.report("invalid_field", message, "id")
     else:
-        entry.tell("invalid_field", "the key 'id' is missing")
+        entry.report("invalid_field", "the key 'id' is missing")
 
 
 def _metadata(entry: Entry) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _metadata(entry: Entry) -> dict[str, Any]:
         metadata["goal_type"] = goal_type
         if goal_type not in ("support", "deliverable"):
             message = f"'goal_type' must be 'support' or 'deliverable', not {describe(goal_type)}"
-            entry.tell("invalid_field", message, "goal_type")
+            entry.report("invalid_field", message, "goal_type")
     return {"metadata": metadata} if metadata else {}
 
 
@@ -145,7 +145,7 @@ def _read_ref(entry: Entry, given: Any, *, slots: Slots, at: tuple[str | int, ..
     place = f"{at[1]!r}" if len(at) == 2 else f"{at[1]!r}[{at[2]}]"
     if not isinstance(given, dict):
         shape = '{"from_sub_goal": 1, "slot": "…"}'
-        entry.tell("invalid_field", f"input {place} must be {shape} or a list of such, not {describe(given)}", *at)
+        entry.report("invalid_field", f"input {place} must be {shape} or a list of such, not {describe(given)}", *at)
         return None
     ref = Entry(given, entry.at + pointer(*at), f"{entry.name}, input {place}", entry.node, entry.problems)
     ref.expect_keys(_INPUT_KEYS)
@@ -153,14 +153,14 @@ def _read_ref(entry: Entry, given: Any, *, slots: Slots, at: tuple[str | int, ..
     source = _id_of({"id": given.get("from_sub_goal")})
     if source is None:
         given_id = describe(given["from_sub_goal"]) if "from_sub_goal" in given else "nothing"
-        ref.tell("invalid_field", f"'from_sub_goal' must be the id of a sub-goal, not {given_id}")
+        ref.report("invalid_field", f"'from_sub_goal' must be the id of a sub-goal, not {given_id}")
     if slot is None or source is None:
         return None
     if source not in slots:
-        ref.tell("invalid_reference", f"Invalid reference: there is no sub-goal {source}", "from_sub_goal")
+        ref.report("invalid_reference", f"Invalid reference: there is no sub-goal {source}", "from_sub_goal")
         return None
     if slot not in slots[source]:
         declared = ", ".join(sorted(slots[source])) or "no slots"
         message = f"Invalid reference: sub-goal {source} does not declare the slot {slot!r}; it declares {declared}"
-        ref.tell("invalid_reference", message, "slot", hint=suggestion(slot, slots[source]))
+        ref.report("invalid_reference", message, "slot", hint=suggestion(slot, slots[source]))
     return "{{" + str(ResultOf(f"{SUB_GOAL_PREFIX}{source}", "result", (slot,))) + "}}"

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import ResultOf, suggestion
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Problem
-from dagwright.dialects.draft import Draft, Entry, tool_or_stand_in
+from dagwright.dialects.draft import Draft, Entry, tool_or_placeholder
 from dagwright.dialects.foreign import Tools, by_name, key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 
@@ -45,7 +45,7 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
     titles = _titles(raw.get("task_steps"), len(nodes), draft)
     for index, node in enumerate(nodes):
         entry = draft.entry(node, index, name=f"node {index}", node=f"node-{index}")
-        made: dict[str, Any] = {"id": f"node-{index}", **tool_or_stand_in(None)}
+        made: dict[str, Any] = {"id": f"node-{index}", **tool_or_placeholder(None)}
         if entry is not None:
             made = _node(entry, graph)
         if titles:
@@ -120,13 +120,13 @@ def _titles(written: JsonValue, count: int, draft: Draft) -> Sequence[str]:
 def _node(entry: Entry, graph: _Graph) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
     task = entry.name_text("task")
-    node: dict[str, Any] = {"id": entry.node, **tool_or_stand_in(task), "arguments": {}}
+    node: dict[str, Any] = {"id": entry.node, **tool_or_placeholder(task), "arguments": {}}
     needs = graph.needs.get(entry.index)
     if needs:
         node["depends_on"] = [f"node-{number}" for number in dict.fromkeys(needs)]
     written = entry.raw.get("arguments")
     if written is not None and not isinstance(written, list):
-        entry.tell("invalid_field", f"'arguments' must be a list, not {describe(written)}", "arguments")
+        entry.report("invalid_field", f"'arguments' must be a list, not {describe(written)}", "arguments")
     elif written:
         node["arguments"] = _arguments(entry, written, graph=graph, tool=task or "")
     return node
@@ -139,20 +139,20 @@ def _arguments(entry: Entry, written: Sequence[Any], *, graph: _Graph, tool: str
         try:
             return by_name(values, tool, tools=graph.tools)
         except ValueError as error:
-            entry.tell("invalid_arguments", str(error), "arguments")
+            entry.report("invalid_arguments", str(error), "arguments")
             return {}
     arguments: dict[str, Any] = {}
     for index, item in enumerate(written):
         if not isinstance(item, dict):
             message = f"an argument without a name stands beside others with names: {describe(item)}"
-            entry.tell("invalid_field", message, "arguments", index)
+            entry.report("invalid_field", message, "arguments", index)
             continue
         at = entry.at + f"/arguments/{index}"
         argument = Entry(item, at, f"{entry.name}, argument {index}", entry.node, entry.problems)
         argument.expect_keys(_ARGUMENT_KEYS)
         name = argument.name_text("name")
         if name is not None and name in arguments:
-            argument.tell("invalid_field", f"{name!r} stands twice", "name")
+            argument.report("invalid_field", f"{name!r} stands twice", "name")
         elif name is not None:
             arguments[name] = _named_value(entry, item.get("value"), at=(index, "value"), graph=graph)
     return arguments
@@ -166,7 +166,7 @@ def _named_value(entry: Entry, value: Any, *, at: tuple[str | int, ...], graph: 
     if len(set(linked)) == 1:
         return "{{" + str(ResultOf(f"node-{linked[0]}", "result")) + "}}"
     message = f"{value!r} is the name of a task, but no link leads from it to this node: is it meant as a text?"
-    entry.tell("invalid_reference", message, "arguments", *at, hint="write the link, or <node-0> for the first node")
+    entry.report("invalid_reference", message, "arguments", *at, hint="write the link, or <node-0> for the first node")
     return None
 
 
@@ -177,15 +177,15 @@ def _with_results(entry: Entry, value: Any, *, at: tuple[str | int, ...], graph:
             if number < len(graph.tasks):
                 return ResultOf(f"node-{number}", "result")
             message = f"Invalid reference: there is no node {number} for {match[0]}; the first is <node-0>"
-            entry.tell("invalid_reference", message, "arguments", *at, *inner)
+            entry.report("invalid_reference", message, "arguments", *at, *inner)
             return None
 
         try:
             return with_references(text, _REFERENCE, resolve)
         except ValueError as error:
-            entry.tell("invalid_reference", str(error), "arguments", *at, *inner)
+            entry.report("invalid_reference", str(error), "arguments", *at, *inner)
             return ""
 
     for message, path, hint in key_problems(value, _REFERENCE):
-        entry.tell("invalid_reference", message, "arguments", *at, *path, hint=hint)
+        entry.report("invalid_reference", message, "arguments", *at, *path, hint=hint)
     return with_texts(value, changed)

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dagwright.core.expressions.references import BadReferences, ResultOf, holds_reference, parse_template
+from dagwright.core.expressions.references import BadReferences, ResultOf, contains_reference, parse_template
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note
-from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_stand_in
+from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_placeholder
 
 _KEYS = frozenset({"id", "tool", "query", "dependencies"})
 _ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -31,7 +31,7 @@ def read_tasks(raw: JsonValue) -> Document:
     known_ids = frozenset(ids)
     for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
         entry = draft.entry(task, index, name=entry_name("task", task, index + 1), node=node_id)
-        node: dict[str, Any] = {"id": node_id, **tool_or_stand_in(None)}
+        node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
         if entry is not None:
             node = _node(entry, node_id)
             draft.notes += _notes(node, known_ids)
@@ -51,12 +51,12 @@ def _node(entry: Entry, node_id: str) -> dict[str, Any]:
     if written is not None and _ID.fullmatch(written) is None:
         hint = re.sub(r"[^A-Za-z0-9_-]+", "_", written)
         message = "an id may hold only letters and digits of ASCII, _ and -"
-        entry.tell("invalid_field", message, "id", hint=f"write {hint!r}")
+        entry.report("invalid_field", message, "id", hint=f"write {hint!r}")
     tool = entry.name_text("tool")
     query = entry.text("query")
     return {
         "id": node_id,
-        **tool_or_stand_in(tool),
+        **tool_or_placeholder(tool),
         "arguments": {"query": query if query is not None else ""},
         "depends_on": entry.dependencies("dependencies"),
     }
@@ -64,7 +64,7 @@ def _node(entry: Entry, node_id: str) -> dict[str, Any]:
 
 def _notes(node: dict[str, Any], known_ids: Collection[str]) -> list[Note]:
     query: str = node["arguments"]["query"]
-    if not holds_reference(query):
+    if not contains_reference(query):
         return []
     try:
         parts = parse_template(query, known_ids)

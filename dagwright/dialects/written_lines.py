@@ -25,10 +25,10 @@ def lines_of_problems(text: str, problems: Iterable[Problem]) -> list[int | None
     """
     reported = list(problems)
     lines = _lines_of(text, {problem.pointer for problem in reported})
-    return [_told_line(problem) or _nearest(problem.pointer, lines) for problem in reported]
+    return [_line_in_message(problem) or _nearest(problem.pointer, lines) for problem in reported]
 
 
-def _told_line(problem: Problem) -> int | None:
+def _line_in_message(problem: Problem) -> int | None:
     found = _LINE.search(problem.message) if problem.code in _UNREAD else None
     return int(found[1]) if found is not None else None
 
@@ -41,12 +41,12 @@ def _nearest(place: str, lines: Mapping[str, int]) -> int | None:
 
 def _lines_of(text: str, places: Iterable[str]) -> dict[str, int]:
     """Return the lines of pointers and of their containers, as far as the text can be parsed."""
-    wanted = {""}
+    containers = {""}
     for place in places:
-        above = place
-        while above not in wanted:
-            wanted.add(above)
-            above = above.rpartition("/")[0]
+        container = place
+        while container not in containers:
+            containers.add(container)
+            container = container.rpartition("/")[0]
     found: dict[str, int] = {}
     walk = _Walk()
     try:
@@ -54,7 +54,7 @@ def _lines_of(text: str, places: Iterable[str]) -> dict[str, int]:
         whole = text.encode(errors="replace").decode()
         for event in yaml.parse(whole, Loader=yaml.CSafeLoader):
             placed = walk.take(event)
-            if placed is not None and placed[0] in wanted:
+            if placed is not None and placed[0] in containers:
                 found.setdefault(*placed)
     except yaml.YAMLError:
         # JSON allows text that YAML does not; values before that text are found.
@@ -75,16 +75,16 @@ class _Walk:
             return None
         if not isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent, *_OPENS)):
             return None
-        above = self._frames[-1] if self._frames else None
+        container = self._frames[-1] if self._frames else None
         mark = event.start_mark
         line = mark.line + 1 if mark is not None else 1
-        if above is not None and above.waits_for_key:
-            above.key, above.line = getattr(event, "value", ""), line
+        if container is not None and container.waits_for_key:
+            container.key, container.line = getattr(event, "value", ""), line
             if isinstance(event, _OPENS):
                 # A key that is not a string: no plan has such a key.
-                self._frames.append(_Frame(event, f"{above.place}/"))
+                self._frames.append(_Frame(event, f"{container.place}/"))
             return None
-        placed = ("", line) if above is None else above.next(line)
+        placed = ("", line) if container is None else container.next(line)
         if isinstance(event, _OPENS):
             self._frames.append(_Frame(event, placed[0]))
         return placed

@@ -14,7 +14,7 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import TEXT_DIALECTS, text_dialect, to_document
-from dagwright.dialects.draft import STAND_IN
+from dagwright.dialects.draft import PLACEHOLDER_TOOL
 from dagwright.dialects.llmcompiler import tasks_of
 from dagwright.dialects.rewoo import steps_of
 from dagwright.dialects.written_references import repair_references, with_text_ids
@@ -81,15 +81,15 @@ def is_cut_off(repairs: Sequence[Repair]) -> bool:
 
 def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repair]]:
     """Return the JSON value of a document: the text itself, if it is in one of the text dialects."""
-    begin = without_thinking(text)
-    answer = text[begin:]
+    head = without_thinking(text)
+    answer = text[head:]
     found = text_dialect(answer)
     start = _JSON_START.search(answer)
     is_text = found is not None and (start is None or found[1] < start.start())
     if dialect in TEXT_DIALECTS or (dialect is None and is_text):
-        thinking = [Repair("thinking", "the thoughts of the model before its answer were skipped", 0)] if begin else []
-        kept, repairs = _whole_steps(answer, offset=begin)
-        return kept, [*thinking, *repairs]
+        thinking = [Repair("thinking", "the thoughts of the model before its answer were skipped", 0)] if head else []
+        remaining, repairs = _whole_steps(answer, offset=head)
+        return remaining, [*thinking, *repairs]
     written = read_written_json(text)
     return written.value, written.repairs
 
@@ -136,7 +136,7 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
             candidates = ", ".join(map(repr, near))
             message = f"there is no tool {name!r}, and it is unclear which one is meant: {candidates}"
             problems.append(Problem("unknown_tool", message, at, node_id, "write the name of one of them"))
-            made.append({**{key: value for key, value in node.items() if key != "tool"}, **STAND_IN})
+            made.append({**{key: value for key, value in node.items() if key != "tool"}, **PLACEHOLDER_TOOL})
         else:
             made.append(node)
     if not repairs and not problems:

@@ -117,7 +117,9 @@ class _Repairer:
         for index, node in enumerate(self.nodes):
             if isinstance(node, dict) and isinstance(node.get("id"), str):
                 self.ids.setdefault(node["id"], index)
-        self.is_own = any(_holds_own(node) for node in self.nodes) or _holds_own(self.document.plan.get("output"))
+        self.is_own = any(_has_own_reference(node) for node in self.nodes) or _has_own_reference(
+            self.document.plan.get("output")
+        )
         self._collect()
         if self.found and not self._choose():
             return replace(self.document, problems=[*self.document.problems, *self.problems]), []
@@ -191,18 +193,18 @@ class _Repairer:
         if possible:
             one, zero = (self._name(reading[first.number]) for reading in possible)
             message = f"is ambiguous: counted from 1 it is node {one!r}, counted from 0 it is node {zero!r}"
-            self._tell("ambiguous", f"{first.written!r} {message}; both make sense", first)
+            self._report("ambiguous", f"{first.written!r} {message}; both make sense", first)
         else:
-            self._tell_impossible(numbered or from_one)
+            self._report_impossible(numbered or from_one)
         return False
 
-    def _tell_impossible(self, reading: Mapping[int, int]) -> None:
+    def _report_impossible(self, reading: Mapping[int, int]) -> None:
         lost = [found for found in self.found if found.number not in reading] or self.found[:1]
         for found in lost[:20]:
             message = f"Invalid reference: {found.written!r} matches none of the {len(self.nodes)} nodes"
-            self._tell("invalid_reference", f"{message}, or makes them need each other", found)
+            self._report("invalid_reference", f"{message}, or makes them need each other", found)
 
-    def _tell(self, code: str, message: str, found: _Number) -> None:
+    def _report(self, code: str, message: str, found: _Number) -> None:
         at = self.document.written_pointer(pointer(*found.at))
         node = self._name(found.node) if found.node is not None else None
         self.problems.append(Problem(code, message, at, node, "write {{id.result}} with the id of the node"))
@@ -285,7 +287,7 @@ class _Repairer:
             if _is_escaped(match, text):
                 continue
             if text[match.start() - 1 : match.start()] == "\\":
-                self._tell("invalid_reference", BACKSLASH, _Number(0, match[0], node, at))
+                self._report("invalid_reference", BACKSLASH, _Number(0, match[0], node, at))
                 continue
             made = "{{" + str(reference) + "}}"
             self._repair(match[0], made, node=node, at=at)
@@ -316,7 +318,7 @@ def _is_escaped(match: re.Match[str], text: str) -> bool:
     return match[0].startswith("{{") and text[match.start() - 1 : match.start()] == "\\"
 
 
-def _holds_own(value: Any) -> bool:
+def _has_own_reference(value: Any) -> bool:
     """Return whether any text in a value has a reference in our syntax."""
     stack = [value]
     while stack:

@@ -139,15 +139,15 @@ def _values_in(text: str) -> Iterator[tuple[int, ReadValue]]:
 def _around(text: str, found: Sequence[tuple[int, ReadValue]]) -> Iterator[Repair]:
     """Yield repairs for the ignored text around the value: thinking, fences, prose, duplicates of the value."""
     start, read = found[0]
-    if begin := without_thinking(text):
+    if head := without_thinking(text):
         yield Repair("thinking", "the thoughts of the model before its answer were skipped", 0)
-    before, after = text[begin:start], text[read.end :]
+    before, after = text[head:start], text[read.end :]
     fence = _LABELLED_FENCE.search(before)
     if fence is not None:
-        yield Repair("fenced", "the plan is in a fenced block", begin + fence.start())
+        yield Repair("fenced", "the plan is in a fenced block", head + fence.start())
         before, after = before[: fence.start()], after.replace("```", "").replace("~~~", "")
     if before.strip("\ufeff \t\r\n"):
-        yield Repair("prose", "text before the plan was skipped", begin)
+        yield Repair("prose", "text before the plan was skipped", head)
     if after.strip() and len(found) == 1:
         yield Repair("prose", "text behind the plan was skipped", read.end)
     for other, _ in found[1:]:

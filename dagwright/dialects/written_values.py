@@ -388,8 +388,8 @@ class _Reader:
             if isinstance(frame.items, dict):
                 continue
             inner = self.frames[number + 1].items if number + 1 < len(self.frames) else None
-            holds_objects = isinstance(inner, dict) or (bool(frame.items) and isinstance(frame.items[-1], dict))
-            return number if holds_objects else None
+            contains_objects = isinstance(inner, dict) or (bool(frame.items) and isinstance(frame.items[-1], dict))
+            return number if contains_objects else None
         return None
 
     def _repair(self, code: str, message: str, *, at: int | None = None) -> None:
@@ -418,33 +418,33 @@ def _short(text: str) -> str:
 
 def bounded(repairs: Iterable[Repair]) -> Sequence[Repair]:
     """Limit the repairs of each kind to the first occurrences."""
-    kept: list[Repair] = []
+    remaining: list[Repair] = []
     counts: dict[str, int] = {}
     for repair in repairs:
         counts[repair.code] = counts.get(repair.code, 0) + 1
         if counts[repair.code] <= MAX_REPAIRS_PER_CODE:
-            kept.append(repair)
+            remaining.append(repair)
     more = [
         Repair(code, f"and in {count - MAX_REPAIRS_PER_CODE:,} more places", places=count - MAX_REPAIRS_PER_CODE)
         for code, count in counts.items()
         if count > MAX_REPAIRS_PER_CODE
     ]
-    return (*kept, *more)
+    return (*remaining, *more)
 
 
 def folded(repairs: Sequence[Repair]) -> Sequence[Repair]:
     """Return repairs for display: of each kind of spelling slip the first, with the number of the others."""
     first: dict[str, Repair] = {}
-    kept: list[Repair] = []
+    remaining: list[Repair] = []
     for repair in repairs:
         if repair.code not in _SPELLING:
-            kept.append(repair)
+            remaining.append(repair)
         elif repair.code in first:
             first[repair.code] = replace(first[repair.code], places=first[repair.code].places + repair.places)
         else:
             first[repair.code] = repair
-            kept.append(repair)
-    return [_with_places(first[repair.code]) if repair.code in first else repair for repair in kept]
+            remaining.append(repair)
+    return [_with_places(first[repair.code]) if repair.code in first else repair for repair in remaining]
 
 
 def _with_places(repair: Repair) -> Repair:

@@ -22,13 +22,13 @@ class Deadline:
     """Time limit of a run, counted from the start of its first execution.
 
     Args:
-        began_at: start of the first execution, in seconds since the epoch.
+        started_at: start of the first execution, in seconds since the epoch.
         limit_s: `None` is no limit.
         whose: subject of the error message, such as "the run".
         what: name of the limit in the error message.
     """
 
-    began_at: float = 0.0
+    started_at: float = 0.0
     limit_s: float | None = None
     whose: str = "the run"
     what: str = "its deadline"
@@ -36,7 +36,7 @@ class Deadline:
     @property
     def at(self) -> float | None:
         """Time at which the run must end, in seconds since the epoch; `None` if it has no limit."""
-        return None if self.limit_s is None else self.began_at + self.limit_s
+        return None if self.limit_s is None else self.started_at + self.limit_s
 
     @property
     def error(self) -> NodeError:
@@ -80,7 +80,7 @@ class RunDeadline:
         if not self.deadline.is_due(at):
             return
         state = self._scheduler.state
-        report = held_up_words(state.plan, state.records, is_paused=state.paused is not None)
+        report = timeout_message(state.plan, state.records, is_paused=state.paused is not None)
         error = self.deadline.error
         self._scheduler.abort(error, at)
         if state.error is error and report:
@@ -88,7 +88,7 @@ class RunDeadline:
         self._scheduler.propagate(at)
 
 
-def held_up_words(plan: CompiledPlan, records: Sequence[Record], *, is_paused: bool) -> str:
+def timeout_message(plan: CompiledPlan, records: Sequence[Record], *, is_paused: bool) -> str:
     """Return the running and waiting nodes, such as `still running: a, b; waiting: c (waits for ann: Go on?)`.
 
     Empty if no node is running or waiting.

@@ -35,13 +35,13 @@ class RegionBatches:
         self._scheduler.propagate(at)
         return True
 
-    def end_batch(self, task_id: str, *, at: float, goes_on: bool, error: NodeError | None = None) -> None:
+    def end_batch(self, task_id: str, *, at: float, is_incomplete: bool, error: NodeError | None = None) -> None:
         """Handle the end of a batch, after the reports of its nodes.
 
         The region becomes ready again if it has open nodes.
 
         Args:
-            goes_on: the batch made progress; otherwise the open nodes run as single tasks.
+            is_incomplete: the batch made progress; otherwise the open nodes run as single tasks.
             error: error of the open nodes of an offloaded region that made no progress.
         """
         state, propagation = self._state, self._scheduler.propagation
@@ -53,7 +53,7 @@ class RegionBatches:
             propagation.end(ref, NodeStatus.CANCELLED, at)
         elif not state.regions.is_open(ref.node, state.records):
             propagation.end(ref, NodeStatus.COMPLETED, at)
-        elif goes_on:
+        elif is_incomplete:
             propagation.enqueue(ref)
         elif state.plan.nodes[ref.node].inner is None:
             propagation.end(ref, NodeStatus.SUPERSEDED, at)

@@ -141,8 +141,8 @@ def task_failure(event: HistoryEvent) -> TaskFailure:
     """Return the failure of a workflow task."""
     failed = event.workflow_task_failed_event_attributes
     cause = WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
-    words = cause.replace("_", " ").lower()
-    return TaskFailure(cause, f"{words}: {failed.failure.message}" if failed.failure.message else words)
+    message = cause.replace("_", " ").lower()
+    return TaskFailure(cause, f"{message}: {failed.failure.message}" if failed.failure.message else message)
 
 
 _PAGE_EVENTS = 20

@@ -244,17 +244,17 @@ class ExecutionStart:
         """Whether a run that does not continue another execution has everything to start."""
         return self.snapshot is None and self.has_plan and (self.map_batch is None or self.map_batch.source is None)
 
-    def new_scheduler(self, *, began_at: float) -> RunScheduler:
+    def new_scheduler(self, *, started_at: float) -> RunScheduler:
         """Return the scheduler of the run before its start.
 
         Args:
-            began_at: start of the run in seconds since the epoch.
+            started_at: start of the run in seconds since the epoch.
         """
         assert self.plan is not None
         assert self.run_input is not None
         given = self.run_input.inputs
         inputs = given if self.map_batch is None else with_items(given, self.map_batch.items)
-        return scheduler_for_run(self.plan, self.run_input, began_at=began_at, inputs=inputs)
+        return scheduler_for_run(self.plan, self.run_input, started_at=started_at, inputs=inputs)
 
     # Events.
 

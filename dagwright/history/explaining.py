@@ -16,7 +16,7 @@ from dagwright.core.model.requests import BUDGET_TASK, Request
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.features.explain.reasons import Kind, Reason, reason_of
-from dagwright.features.explain.why import REASONS_TOLD, Chain, sentence, what_holds, why
+from dagwright.features.explain.why import MAX_REASONS, Chain, blocking_chain, sentence, why
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.map_items import ItemNotStarted, OpenReader, view_of_item
 from dagwright.history.node_paths import SubPlanNotStarted, child_run_id, resolve_path
@@ -57,7 +57,7 @@ class Explanation:
     chain: Chain
     notes: Sequence[dict[str, Any]] = ()
 
-    def words(self, clock: Callable[[float], str]) -> str:
+    def describe(self, clock: Callable[[float], str]) -> str:
         """Return the explanation as text.
 
         Args:
@@ -71,7 +71,7 @@ class Explanation:
             sentences.append(f"the run ended by {ended_by}")
         if not sentences:
             error = self._error()
-            sentences = [str(error["message"])] if error else [self._words_without_reasons()]
+            sentences = [str(error["message"])] if error else [self._message_without_reasons()]
         return "; ".join(sentences)
 
     def ended_by(self) -> str | None:
@@ -95,7 +95,7 @@ class Explanation:
             "execution_id": self.view.run_id,
             "status": self.view.status,
             "node_id": self.node or None,
-            "message": self.words(format_time),
+            "message": self.describe(format_time),
             "chain": [reason.to_json() for reason in self.chain.reasons],
             "omitted": self.chain.omitted,
             "error": self._error(),
@@ -106,7 +106,7 @@ class Explanation:
         error: dict[str, Any] | None = self.view.document_with_refs()["error"]
         return error
 
-    def _words_without_reasons(self) -> str:
+    def _message_without_reasons(self) -> str:
         if self.view.is_closed:
             return f"the run {self.view.workflow_id} {self.view.status.replace('_', ' ')}"
         if self.requests_before_nodes():
@@ -213,7 +213,7 @@ class RunExplainer:
     async def _chain_of_run(self, view: RunView) -> Chain:
         if view.scheduler is None:
             return Chain(())
-        return await self._with_sub_plans(view, what_holds(view.scheduler, calls=view.pending))
+        return await self._with_sub_plans(view, blocking_chain(view.scheduler, calls=view.pending))
 
     # Sub-plans.
 
@@ -233,7 +233,7 @@ class RunExplainer:
             omitted += child_chain.omitted
             reasons[position] = replace(reason, because=[each.node for each in child_chain.starts()] or reason.because)
             reasons += child_chain.reasons
-        return Chain(reasons[:REASONS_TOLD], omitted + max(0, len(reasons) - REASONS_TOLD))
+        return Chain(reasons[:MAX_REASONS], omitted + max(0, len(reasons) - MAX_REASONS))
 
     def _has_sub_plan(self, view: RunView, reason: Reason) -> bool:
         if view.scheduler is None or reason.kind not in ("run", "failed", "waiting"):
@@ -249,7 +249,7 @@ class RunExplainer:
         offloaded = OffloadedNodes(view.scheduler, self._store)
         waiting, known = deque([node]), {node}
         reasons: list[Reason] = []
-        while waiting and len(reasons) < REASONS_TOLD:
+        while waiting and len(reasons) < MAX_REASONS:
             name = waiting.popleft()
             inner = await offloaded.find(name)
             if inner is not None:
@@ -273,8 +273,8 @@ def _reason_of_inner(inner: InnerNode) -> Reason:
     detail = f"{error['code']}: {error['message']}" if error else document["reason"] or ""
     message = {"completed": "completed", "failed": "failed", "group": "runs with other pure nodes in one call"}
     facts = {"tool": document["tool"], "attempts": document["attempts"]}
-    words = message.get(kind, f"is {status.value}")
-    return Reason(inner.id, status, kind, words, detail, because=needs, facts=facts)
+    text = message.get(kind, f"is {status.value}")
+    return Reason(inner.id, status, kind, text, detail, because=needs, facts=facts)
 
 
 def _with_path(chain: Chain, path: str) -> Chain:

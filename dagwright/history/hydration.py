@@ -17,7 +17,7 @@ from dagwright.core.expressions.stored_values import (
     is_whole,
     stored_from_json,
 )
-from dagwright.core.expressions.value_refs import bindings_of, shown_in_arguments, with_shown
+from dagwright.core.expressions.value_refs import bindings_of, ref_for_display, with_refs_formatted
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
 from dagwright.history.run_reader import INLINE_DOCUMENT_BYTES, RunView, shortened
@@ -137,8 +137,8 @@ async def full_document(view: RunView, store: PayloadStore) -> AsyncIterator[tup
         elif name == "output":
             yield name, await hydrator.hydrated(value, ref="output", node=None)
         elif name == "notes":
-            kept = [note for note in value if note["code"] != OUTPUT_OMITTED or not listing.is_complete]
-            yield name, [*kept, *hydrator.notes]
+            notes = [note for note in value if note["code"] != OUTPUT_OMITTED or not listing.is_complete]
+            yield name, [*notes, *hydrator.notes]
         else:
             yield name, value
     if nodes_ref is not None and not listing.is_complete:
@@ -276,7 +276,7 @@ class _Hydrator:
         return {**error, "message": included["message"], "traceback": included["traceback"]}
 
     async def _loaded_value(self, value: Any) -> Any:
-        bindings = [binding for binding in bindings_of(value) if not _holds_secret(binding[1])]
+        bindings = [binding for binding in bindings_of(value) if not _contains_secret(binding[1])]
         slots = asyncio.Semaphore(_LOADED_AT_ONCE)
 
         async def load(ref: str) -> None:
@@ -289,7 +289,7 @@ class _Hydrator:
         def take(ref: str, paths: Sequence[Path], name: str) -> Any:
             return value_at_paths(self._loaded[ref], paths, name)
 
-        loaded = [with_shown(value, shown_in_arguments)]
+        loaded = [with_refs_formatted(value, ref_for_display)]
         hydrate(loaded, [((0, *path), parts) for path, parts in bindings], secrets={}, take=take)
         return loaded[0]
 
@@ -320,5 +320,5 @@ def _size_of_part(part: Any) -> int:
     return part.shape.size_bytes if isinstance(part, StoredValue) and part.shape is not None else 0
 
 
-def _holds_secret(parts: Sequence[Mapping[str, Any]]) -> bool:
+def _contains_secret(parts: Sequence[Mapping[str, Any]]) -> bool:
     return any("secret" in part for part in parts)

@@ -219,14 +219,14 @@ class _OffloadedRegion:
         return end_of_entry(ended, versions, tool=node.tool)[1]
 
     async def _ends_of(
-        self, is_wanted: Callable[[Sequence[Any]], bool], *, most: int
+        self, matches: Callable[[Sequence[Any]], bool], *, most: int
     ) -> list[tuple[Sequence[Any], Mapping[str, str]]]:
         """Return the ends of some nodes with the versions of their tools, the last one first."""
         found: list[tuple[Sequence[Any], Mapping[str, str]]] = []
         ref = self._last_batch
         while ref is not None and len(found) < most:
             batch = await self._batch(ref)
-            found += [(ended, batch["versions"]) for ended in reversed(batch["ended"]) if is_wanted(ended)]
+            found += [(ended, batch["versions"]) for ended in reversed(batch["ended"]) if matches(ended)]
             ref = batch["before"]
         return found[:most]
 

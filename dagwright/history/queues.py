@@ -160,8 +160,8 @@ def _advice_for(tool: str, why: str, *, is_one: bool) -> tuple[str, str]:
         fix = "add the agent to the file again"
         if not tool.startswith(AGENT_PREFIX):
             fix = f"add the tool to the file again, or name it in the tool that replaces it (`aliases=[{tool!r}]`)"
-        goes = "the call continues by itself" if is_one else "the calls continue by themselves"
-        return wire.ERROR_TOOL_MISSING, f"{fix}, and start the worker again: {goes}"
+        continuation = "the call continues by itself" if is_one else "the calls continue by themselves"
+        return wire.ERROR_TOOL_MISSING, f"{fix}, and start the worker again: {continuation}"
     is_paused = why.startswith(wire.PAUSED_FOR_TOOL)
     command = shlex.join(["dagwright", "tool", "resume", tool] if is_paused else ["temporal", "activity", "unpause"])
     return "tool_paused" if is_paused else "call_paused", f"`{command}` resumes {'it' if is_one else 'them'}"

@@ -12,7 +12,7 @@ from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError
 
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.scheduler.map_batches import shown_items
+from dagwright.core.scheduler.map_batches import listed_items
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.executions import Cursor
 from dagwright.history.queues import WaitMarks
@@ -162,7 +162,7 @@ def states_of(scheduler: RunScheduler | None) -> dict[str, TaskState]:
     if scheduler is None:
         return found
     for node, record in scheduler.state.shown():
-        for item in shown_items(record):
+        for item in listed_items(record):
             found[f"{node.id}[{item.key}]"] = _state(item.record)
         if record.status is not NodeStatus.PENDING:
             found[node.id] = _state(record)

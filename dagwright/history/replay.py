@@ -279,7 +279,7 @@ class HistoryReplay:
             self._restore(snapshot)
 
     def _start_run(self, run_input: RunInput, at: float) -> None:
-        self.scheduler = self._start_data.new_scheduler(began_at=self.started_at or 0.0)
+        self.scheduler = self._start_data.new_scheduler(started_at=self.started_at or 0.0)
         start_run(self.scheduler, run_input, at=at)
         self._notes.prepend(run_input.notes, 0)
         if self._start_data.map_batch is not None:
@@ -290,8 +290,8 @@ class HistoryReplay:
         state = self._start_data.state
         if state is None or not self._start_data.has_plan:
             return
-        self.started_at = self.started_at if snapshot.origin else snapshot.began_at
-        scheduler = self._start_data.new_scheduler(began_at=self.started_at or 0.0)
+        self.started_at = self.started_at if snapshot.origin else snapshot.started_at
+        scheduler = self._start_data.new_scheduler(started_at=self.started_at or 0.0)
         try:
             restore_state(scheduler, state_from_text(state))
         except ValueError as error:

@@ -18,7 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.core.boundary import wire
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.stored_values import is_whole
-from dagwright.core.expressions.value_refs import with_shown
+from dagwright.core.expressions.value_refs import with_refs_formatted
 from dagwright.core.model.requests import Request
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.features.commands.steering import standing_notes
@@ -141,7 +141,7 @@ class RunView:
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
         if self.scheduler is not None:
             output, error = self.scheduler.output()
-            if error is None and _stands_for(document["output"], output, ref="output"):
+            if error is None and _is_summary_of(document["output"], output, ref="output"):
                 document["output"] = output
         if "nodes_ref" in closing_document:
             document["nodes"] = replayed["nodes"]
@@ -152,7 +152,7 @@ class RunView:
         document["nodes"] = {
             name: {**node, "result": replayed["nodes"][name]["result"]}
             if name in replayed["nodes"]
-            and _stands_for(node["result"], replayed["nodes"][name]["result"], ref=f"node:{name}")
+            and _is_summary_of(node["result"], replayed["nodes"][name]["result"], ref=f"node:{name}")
             else dict(node)
             for name, node in document["nodes"].items()
         }
@@ -196,7 +196,7 @@ class HistorySnapshot:
     is_closed: bool = False
 
 
-def _stands_for(closing_document: Any, value: Any, *, ref: str) -> bool:
+def _is_summary_of(closing_document: Any, value: Any, *, ref: str) -> bool:
     """Return whether a value in a document is only a reference."""
     return is_reference(closing_document, ref=ref) or not is_whole(value)
 
@@ -205,7 +205,7 @@ def shortened(value: Any, *, ref: str) -> Any:
     """Return a value, or its reference if it exceeds 1 MiB or is in the payload store."""
     if encoded_size(value) > INLINE_DOCUMENT_BYTES:
         return compact_value(value, ref=ref)
-    return value if is_whole(value) else with_shown(value, lambda part: reference_to(part, ref=ref))
+    return value if is_whole(value) else with_refs_formatted(value, lambda part: reference_to(part, ref=ref))
 
 
 class RunReader:

@@ -111,7 +111,7 @@ class RunSubscriptions:
             RunNotFound: there is no such run.
             RPCError: the server has not responded for a minute.
         """
-        seen, reached = await self._seen(workflow_id, after)
+        seen, reached = await self._delivered_states(workflow_id, after)
         topic = self._topics.get(workflow_id)
         if topic is None or topic.has_failed:
             topic = self._topics[workflow_id] = _Topic(self._open_reader(workflow_id))
@@ -135,7 +135,7 @@ class RunSubscriptions:
                     del self._topics[workflow_id]
                 topic.close()
 
-    async def _seen(
+    async def _delivered_states(
         self, workflow_id: str, after: Cursor | SubscriptionCursor | None
     ) -> tuple[Mapping[str, TaskState], Cursor]:
         """Return the states that a subscriber has seen, and its position."""

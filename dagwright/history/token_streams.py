@@ -64,7 +64,7 @@ class TokenStreams:
         self._client = client
         self._subscriptions = subscriptions
         self._topics: dict[str, _Topic] = {}
-        self._polls_wanted_per_s = 0.0
+        self._requested_polls_per_s = 0.0
         self._readers = 0
 
     async def parts(self, workflow_id: str, delivered: DeliveredText) -> AsyncGenerator[TextPart, None]:
@@ -126,14 +126,14 @@ class TokenStreams:
                 await topic.close()
 
     @contextmanager
-    def pausing(self, wanted_s: float) -> Iterator[float]:
+    def pausing(self, interval_s: float) -> Iterator[float]:
         """Yield the pause in seconds between two polls of a run, within the limits of the process."""
-        wanted_s = max(wanted_s, self._readers / PARTS_PER_S)
-        self._polls_wanted_per_s += 1 / wanted_s
+        interval_s = max(interval_s, self._readers / PARTS_PER_S)
+        self._requested_polls_per_s += 1 / interval_s
         try:
-            yield wanted_s * max(1.0, self._polls_wanted_per_s / POLLS_PER_S)
+            yield interval_s * max(1.0, self._requested_polls_per_s / POLLS_PER_S)
         finally:
-            self._polls_wanted_per_s -= 1 / wanted_s
+            self._requested_polls_per_s -= 1 / interval_s
 
     async def described(self, workflow_id: str) -> DescribeWorkflowExecutionResponse:
         """Return the description of a run."""
@@ -271,8 +271,8 @@ class _Topic:
         ):
             self._put(self._texts_of_calls.newest)
 
-    async def _rest(self, events: _RunEvents, wanted_s: float) -> None:
-        with self._texts.pausing(wanted_s) as pause_s:
+    async def _rest(self, events: _RunEvents, interval_s: float) -> None:
+        with self._texts.pausing(interval_s) as pause_s:
             await events.pause(pause_s)
 
     def _pause_s(self, delivered: TextSoFar) -> float:

@@ -61,11 +61,11 @@ def next_capabilities(
     """
     if trouble.kind != "status" or model_error_of(trouble) is not ModelError.REQUEST_INVALID:
         return None
-    param, words = trouble.body.param, f"{trouble.body.message} {trouble.body.text}"
+    param, message = trouble.body.param, f"{trouble.body.message} {trouble.body.text}"
     for name in _OPTIONAL:
-        if name in body and name not in capabilities.without and (param == name or re.search(rf"\b{name}\b", words)):
+        if name in body and name not in capabilities.without and (param == name or re.search(rf"\b{name}\b", message)):
             return replace(capabilities, without=capabilities.without | {name})
-    if _MAX_TOKENS in body and (param == _MAX_TOKENS or _MAX_COMPLETION_TOKENS in words):
+    if _MAX_TOKENS in body and (param == _MAX_TOKENS or _MAX_COMPLETION_TOKENS in message):
         return replace(capabilities, limit=_MAX_COMPLETION_TOKENS)
     is_about_output = not param or param.partition(".")[0].partition("[")[0] in _OF_OUTPUT
     if _asks_for_json(body) and capabilities.mode is not OutputMode.TEXT and is_about_output:

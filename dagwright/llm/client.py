@@ -125,10 +125,13 @@ class ModelClient:
         """
         prepared = self._prepared(call)
         try:
-            body, capabilities = await self._asked(prepared, self._post, is_streamed=False)
-            said = parse_completion(body)
+            body, capabilities = await self._send_with_capabilities(prepared, self._post, is_streamed=False)
+            completion = parse_completion(body)
             return to_model_response(
-                said, prepared, capabilities.mode, usage=parse_usage(said, self._prices, asked=prepared.model)
+                completion,
+                prepared,
+                capabilities.mode,
+                usage=parse_usage(completion, self._prices, requested_model=prepared.model),
             )
         except ServiceError as error:
             raise self._failure(error, prepared) from error
@@ -205,14 +208,14 @@ class ModelClient:
             raise self._failure(ServiceError("answer", "there is no key", error=ModelError.KEY_MISSING), prepared)
         # The transport would report a connection error, which is retried, and its message would contain the key.
         if _SENDABLE_KEY.fullmatch(self._endpoint.key) is None:
-            words = "cannot be asked: its key holds a line end, a blank or a letter that no header can carry"
-            raise self._failure(ServiceError("answer", words, error=ModelError.KEY_REFUSED), prepared)
+            message = "cannot be asked: its key holds a line end, a blank or a letter that no header can carry"
+            raise self._failure(ServiceError("answer", message, error=ModelError.KEY_REFUSED), prepared)
         if _WEB_ADDRESS.fullmatch(self._endpoint.url) is None:
-            words = "cannot be asked: that is no address such as https://models.example.com/v1"
-            raise self._failure(ServiceError("answer", words, error=ModelError.ADDRESS_WRONG), prepared)
+            message = "cannot be asked: that is no address such as https://models.example.com/v1"
+            raise self._failure(ServiceError("answer", message, error=ModelError.ADDRESS_WRONG), prepared)
         return prepared
 
-    async def _asked(
+    async def _send_with_capabilities(
         self, prepared: PreparedCall, send: Callable[[Any], Awaitable[T]], *, is_streamed: bool
     ) -> tuple[T, Capabilities]:
         """Send a request with the known capabilities of the server, reduced after each rejection of its form.
@@ -255,14 +258,14 @@ class ModelClient:
         return kind(self._endpoint.url, self._endpoint.key, answer_s=self._answer_s, connect_s=self._connect_s)
 
     def _failure(self, error: ServiceError, prepared: PreparedCall) -> ModelFailure:
-        asked = CallTarget(
+        target = CallTarget(
             # A URL may contain secrets.
             Redaction().place(self._endpoint.url),
             model=prepared.model,
             max_tokens=prepared.call.config.max_tokens,
             api_key=self._endpoint.key,
         )
-        return to_model_failure(error, asked, now=datetime.now(UTC))
+        return to_model_failure(error, target, now=datetime.now(UTC))
 
 
 class ModelStream:
@@ -276,7 +279,7 @@ class ModelStream:
         self._client = client
         self._prepared = prepared
         self._pieces = CompletionBuilder()
-        self._told: list[str] = []
+        self._received: list[str] = []
         self._answer: ModelResponse | None = None
         self._stream: Any = None
         self._capabilities = Capabilities()
@@ -284,7 +287,7 @@ class ModelStream:
     @property
     def text(self) -> str:
         """Text received so far."""
-        return "".join(self._told)
+        return "".join(self._received)
 
     def restored(self, written: Any) -> Any:
         """Convert a part of the answer from the strict schema to the requested schema.
@@ -308,7 +311,9 @@ class ModelStream:
 
     async def __aenter__(self) -> Self:
         try:
-            self._stream, self._capabilities = await self._client._asked(self._prepared, self._open, is_streamed=True)
+            self._stream, self._capabilities = await self._client._send_with_capabilities(
+                self._prepared, self._open, is_streamed=True
+            )
         except ServiceError as error:
             raise self._client._failure(error, self._prepared) from error
         output = self._prepared.call.output
@@ -329,16 +334,16 @@ class ModelStream:
         try:
             transport = await client._transport()
             async for chunk in transport.chunks(self._stream):
-                words = pieces.take(chunk)
+                text = pieces.take(chunk)
                 if pieces.characters > ANSWER_CHARACTERS:
                     message = f"wrote over {ANSWER_CHARACTERS:,} characters and did not come to an end"
                     raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
-                if words:
-                    self._told.append(words)
-                    yield words
-            said = pieces.finish()
-            usage = parse_usage(said, client._prices, asked=self._prepared.model)
-            self._answer = to_model_response(said, self._prepared, self._capabilities.mode, usage=usage)
+                if text:
+                    self._received.append(text)
+                    yield text
+            completion = pieces.finish()
+            usage = parse_usage(completion, client._prices, requested_model=self._prepared.model)
+            self._answer = to_model_response(completion, self._prepared, self._capabilities.mode, usage=usage)
         except ServiceError as error:
             error.partial = error.partial or self.text
             raise client._failure(error, self._prepared) from error

@@ -20,7 +20,7 @@ from dagwright.llm.request_body import PreparedCall, is_wrapped
 from dagwright.planning.model_calls.calls import Message, ModelError, ModelResponse, OutputSchema, ToolCall
 from dagwright.tools.results import DEPTH_LIMIT
 
-_PROBLEMS_TOLD = 5
+_MAX_PROBLEMS = 5
 _CANNOT_TRAVEL = (
     "it holds a number or half a character that JSON cannot carry, or a key twice with different values, "
     "or is nested too deep"
@@ -81,12 +81,12 @@ def parse_completion(body: Any) -> Completion:
     if not isinstance(body, Mapping) or choice is None or not isinstance(message, Mapping):
         seen = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
         raise ServiceError("broken", f"answered with something other than a chat completion: {seen[:200]!r}")
-    said = Completion(
+    completion = Completion(
         finish_reason=_text(choice.get("finish_reason")), model=_text(body.get("model")), usage=body.get("usage")
     )
-    said.text, said.refusal = _content(message.get("content")), _refusal(message)
-    said.calls = _calls_of(message)
-    return said
+    completion.text, completion.refusal = _content(message.get("content")), _refusal(message)
+    completion.calls = _calls_of(message)
+    return completion
 
 
 def to_stream_chunk(body: Any) -> Any:
@@ -116,7 +116,7 @@ class CompletionBuilder:
 
     def __init__(self, output_tool: str = "") -> None:
         self._output_tool = output_tool
-        self._said = Completion()
+        self._completion = Completion()
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._calls: dict[Any, _PartialToolCall] = {}
@@ -131,22 +131,22 @@ class CompletionBuilder:
         """
         if not isinstance(chunk, Mapping):
             raise ServiceError("broken", f"streamed an event that is not a chunk of a chat completion: {chunk!r:.200}")
-        said = self._said
-        said.model = said.model or _text(chunk.get("model"))
-        said.usage = chunk.get("usage") or said.usage
+        completion = self._completion
+        completion.model = completion.model or _text(chunk.get("model"))
+        completion.usage = chunk.get("usage") or completion.usage
         choice = _first_choice(chunk)
         if choice is None:
             return ""
-        said.finish_reason = _text(choice.get("finish_reason")) or said.finish_reason
+        completion.finish_reason = _text(choice.get("finish_reason")) or completion.finish_reason
         delta = choice.get("delta")
         if not isinstance(delta, Mapping):
             return ""
-        words = _content(delta.get("content"))
-        self._texts.append(words)
+        message = _content(delta.get("content"))
+        self._texts.append(message)
         self._refusals.append(_refusal(delta))
-        self.characters += len(words) + len(self._refusals[-1])
+        self.characters += len(message) + len(self._refusals[-1])
         arguments = "".join(self._take_call(call) for call in _list(delta.get("tool_calls")))
-        return arguments if self._output_tool else words
+        return arguments if self._output_tool else message
 
     def _take_call(self, call: Any) -> str:
         """Add a fragment of a tool call and return the text that it adds to the answer."""
@@ -167,10 +167,10 @@ class CompletionBuilder:
 
     def partial(self) -> Completion:
         """Return the content received so far."""
-        said = self._said
-        said.text, said.refusal = "".join(self._texts), "".join(self._refusals)
-        said.calls = [(call.id, call.name, "".join(call.arguments)) for call in self._calls.values()]
-        return said
+        completion = self._completion
+        completion.text, completion.refusal = "".join(self._texts), "".join(self._refusals)
+        completion.calls = [(call.id, call.name, "".join(call.arguments)) for call in self._calls.values()]
+        return completion
 
     def finish(self) -> Completion:
         """Return the complete content.
@@ -178,7 +178,7 @@ class CompletionBuilder:
         Raises:
             ServiceError: the stream ended before the response was complete.
         """
-        if not self._said.finish_reason:
+        if not self._completion.finish_reason:
             raise ServiceError("broken", "finish its stream before its answer was whole")
         return self.partial()
 
@@ -237,24 +237,24 @@ def _arguments(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def parse_usage(said: Completion, prices: PriceTable, *, asked: str) -> Usage:
+def parse_usage(completion: Completion, prices: PriceTable, *, requested_model: str) -> Usage:
     """Return the usage of a call with its cost.
 
     Args:
-        asked: requested model; the server may report a more specific model.
+        requested_model: requested model; the server may report a more specific model.
     """
-    told = said.usage if isinstance(said.usage, Mapping) else {}
-    if not any(isinstance(told.get(name), int) for name in ("prompt_tokens", "completion_tokens")):
+    reported = completion.usage if isinstance(completion.usage, Mapping) else {}
+    if not any(isinstance(reported.get(name), int) for name in ("prompt_tokens", "completion_tokens")):
         return Usage(calls=1, uncounted_calls=1)
-    prompt = _count(told, "prompt_tokens")
+    prompt = _count(reported, "prompt_tokens")
     usage = Usage(
         calls=1,
         prompt_tokens=prompt,
-        completion_tokens=_count(told, "completion_tokens"),
-        cached_tokens=min(prompt, _count(told.get("prompt_tokens_details"), "cached_tokens")),
-        reasoning_tokens=_count(told.get("completion_tokens_details"), "reasoning_tokens"),
+        completion_tokens=_count(reported, "completion_tokens"),
+        cached_tokens=min(prompt, _count(reported.get("prompt_tokens_details"), "cached_tokens")),
+        reasoning_tokens=_count(reported.get("completion_tokens_details"), "reasoning_tokens"),
     )
-    return prices.priced(usage, said.model, asked)
+    return prices.priced(usage, completion.model, requested_model)
 
 
 def _count(counts: Any, name: str) -> int:
@@ -262,26 +262,33 @@ def _count(counts: Any, name: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def to_model_response(said: Completion, prepared: PreparedCall, mode: OutputMode, *, usage: Usage) -> ModelResponse:
+def to_model_response(
+    completion: Completion, prepared: PreparedCall, mode: OutputMode, *, usage: Usage
+) -> ModelResponse:
     """Convert a completion to the response of the call.
 
     Raises:
         ServiceError: the completion cannot be used; the error has its partial text and usage.
     """
-    said = said.cleaned()
+    completion = completion.cleaned()
     try:
-        return _to_model_response(said, prepared, mode, usage=usage)
+        return _to_model_response(completion, prepared, mode, usage=usage)
     except ServiceError as error:
-        error.partial, error.usage = said.text or "".join(arguments for _, _, arguments in said.calls), usage
+        error.partial, error.usage = (
+            completion.text or "".join(arguments for _, _, arguments in completion.calls),
+            usage,
+        )
         raise
 
 
-def _to_model_response(said: Completion, prepared: PreparedCall, mode: OutputMode, *, usage: Usage) -> ModelResponse:
+def _to_model_response(
+    completion: Completion, prepared: PreparedCall, mode: OutputMode, *, usage: Usage
+) -> ModelResponse:
     output = prepared.call.output
-    _check_whole(said)
-    calls = said.tool_calls()
+    _check_whole(completion)
+    calls = completion.tool_calls()
     value: Any = None
-    text: str | None = said.text or None
+    text: str | None = completion.text or None
     if output is not None and mode is OutputMode.TOOL:
         given = [call for call in calls if call.name == prepared.names.sent(output.name)]
         if given:
@@ -291,7 +298,7 @@ def _to_model_response(said: Completion, prepared: PreparedCall, mode: OutputMod
     # call without an answer.
     offered = calls if prepared.call.tools else []
     named = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in offered)
-    if output is None and not said.text.strip() and not named:
+    if output is None and not completion.text.strip() and not named:
         # Models return empty answers occasionally. Without this check, a run would end with one as its answer.
         raise ServiceError("broken", "called a tool, and there are none" if calls else "answered with nothing")
     if output is not None and not named:
@@ -300,15 +307,15 @@ def _to_model_response(said: Completion, prepared: PreparedCall, mode: OutputMod
         message=Message(role="assistant", content=text if text or named else "", tool_calls=named),
         output=value,
         finish_reason="tool_calls" if named else "stop",
-        model=said.model or prepared.model,
+        model=completion.model or prepared.model,
         usage=usage,
     )
 
 
-def _check_whole(said: Completion) -> None:
-    if said.refusal:
-        raise ServiceError("answer", f"declined: {said.refusal}", error=ModelError.REFUSED)
-    match said.finish_reason:
+def _check_whole(completion: Completion) -> None:
+    if completion.refusal:
+        raise ServiceError("answer", f"declined: {completion.refusal}", error=ModelError.REFUSED)
+    match completion.finish_reason:
         case "length":
             raise ServiceError("answer", "cut its answer off at the limit of tokens", error=ModelError.CUT_OFF)
         case "content_filter":
@@ -337,10 +344,10 @@ def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: Out
         problems = problems or _problems(candidates[0], output)
     if not output.is_binding:
         return None
-    words = (
+    message = (
         f"gave JSON that does not fit the schema: {problems}" if problems else "gave no JSON, but the call requires it"
     )
-    raise ServiceError("answer", words, error=ModelError.OUTPUT_INVALID)
+    raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
 
 
 def _can_travel(value: Any) -> bool:
@@ -353,7 +360,7 @@ def _can_travel(value: Any) -> bool:
 
 
 def _problems(value: Any, output: OutputSchema) -> str:
-    errors = islice(validator_of(output.schema).iter_errors(value), _PROBLEMS_TOLD)
+    errors = islice(validator_of(output.schema).iter_errors(value), _MAX_PROBLEMS)
     return "; ".join(
         "/".join(["answer", *map(str, error.instance_path)]) + f": {str(error.message)[:300]}" for error in errors
     )

@@ -35,7 +35,7 @@ class ServiceError(Exception):
     Args:
         kind: `status`: HTTP error; `stream`: error inside a stream; `connection`, `timeout`; `broken`: a response that
             violates the protocol; `answer`: a valid response that cannot be used.
-        words: description of the failure.
+        description: description of the failure.
         status: HTTP status, or the status that a server reported inside a stream.
         code, type, param: fields of the error body.
         headers: response headers with names in lower case.
@@ -47,16 +47,16 @@ class ServiceError(Exception):
     def __init__(
         self,
         kind: Kind,
-        words: str,
+        description: str,
         *,
         status: int | None = None,
         body: "ErrorBody | None" = None,
         headers: Mapping[str, str] | None = None,
         error: ModelError | None = None,
     ) -> None:
-        super().__init__(words)
+        super().__init__(description)
         self.kind = kind
-        self.words = words
+        self.description = description
         self.status = status
         self.body = body or ErrorBody()
         self.headers = headers or {}
@@ -108,14 +108,14 @@ _ADVICE: Mapping[ModelError, str] = {
 }
 
 
-def to_model_failure(trouble: ServiceError, asked: CallTarget, *, now: datetime) -> ModelFailure:
+def to_model_failure(trouble: ServiceError, target: CallTarget, *, now: datetime) -> ModelFailure:
     """Convert a service error to the error for callers. This is the only place that maps failures to actions."""
     error = model_error_of(trouble)
-    words = cut_bytes(_message(trouble, error, asked), max_bytes=MESSAGE_LIMIT_BYTES // 2)
-    limit = "" if asked.max_tokens is None else f" (now {asked.max_tokens:,})"
-    advice = _ADVICE.get(error, "").format(base_url=asked.base_url, model=asked.model, max_tokens=limit)
+    description = cut_bytes(_message(trouble, error, target), max_bytes=MESSAGE_LIMIT_BYTES // 2)
+    limit = "" if target.max_tokens is None else f" (now {target.max_tokens:,})"
+    advice = _ADVICE.get(error, "").format(base_url=target.base_url, model=target.model, max_tokens=limit)
     delay = requested_delay(trouble.headers, now=now) if ACTIONS[error] is Action.RETRY else None
-    failure = ModelFailure(error, words, advice=advice, delay=delay)
+    failure = ModelFailure(error, description, advice=advice, delay=delay)
     failure.partial, failure.usage = trouble.partial, trouble.usage
     return failure
 
@@ -129,7 +129,7 @@ def model_error_of(trouble: ServiceError) -> ModelError:
             return ModelError.UNAVAILABLE
         case "broken" | "answer":
             return ModelError.ANSWER_BROKEN
-    return _by_words(trouble) or _by_status(trouble.status)
+    return _classify_body(trouble) or _by_status(trouble.status)
 
 
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "budget_exceeded"})
@@ -155,19 +155,19 @@ _UNKNOWN = re.compile(
 )
 
 
-def _by_words(trouble: ServiceError) -> ModelError | None:
+def _classify_body(trouble: ServiceError) -> ModelError | None:
     """Classify an error by its body, which is more specific than the status and more consistent between servers."""
     body = trouble.body
     names = {body.code.lower(), body.type.lower()}
-    words = f"{body.message or body.text}".lower()[:10_000]
+    description = f"{body.message or body.text}".lower()[:10_000]
     status = trouble.status or 0
-    if names & _QUOTA_CODES or status == 402 or _QUOTA.search(words):
+    if names & _QUOTA_CODES or status == 402 or _QUOTA.search(description):
         return ModelError.QUOTA_SPENT
-    if names & _CONTEXT_CODES or status == 413 or (status < 500 and _CONTEXT.search(words)):
+    if names & _CONTEXT_CODES or status == 413 or (status < 500 and _CONTEXT.search(description)):
         return ModelError.CONTEXT_EXCEEDED
-    if names & _FILTER_CODES or (status < 500 and _FILTER.search(words)):
+    if names & _FILTER_CODES or (status < 500 and _FILTER.search(description)):
         return ModelError.FILTERED
-    if names & _UNKNOWN_CODES or (status in (400, 404) and _UNKNOWN.search(words)):
+    if names & _UNKNOWN_CODES or (status in (400, 404) and _UNKNOWN.search(description)):
         return ModelError.MODEL_UNKNOWN
     if names & _KEY_CODES:
         return ModelError.KEY_REFUSED
@@ -193,21 +193,21 @@ def _by_status(status: int | None) -> ModelError:
     return ModelError.UNAVAILABLE if status >= 500 else ModelError.REQUEST_INVALID
 
 
-def _message(trouble: ServiceError, error: ModelError, asked: CallTarget) -> str:
-    said = trouble.body.message or trouble.body.text
-    said = _without_key(cut_bytes(one_line(said), max_bytes=_SERVER_WORDS_BYTES), asked)
-    where = f"{asked.model or 'the model'} at {asked.base_url}"
+def _message(trouble: ServiceError, error: ModelError, target: CallTarget) -> str:
+    server_text = trouble.body.message or trouble.body.text
+    server_text = _without_key(cut_bytes(one_line(server_text), max_bytes=_SERVER_WORDS_BYTES), target)
+    where = f"{target.model or 'the model'} at {target.base_url}"
     if trouble.kind in ("status", "stream"):
         number = f" {trouble.status}" if trouble.status is not None else ""
         what = f"{where} answered{number}" if trouble.kind == "status" else f"{where} broke off its answer"
-        return f"{what}: {said}" if said else what
+        return f"{what}: {server_text}" if server_text else what
     if error in (ModelError.KEY_MISSING, ModelError.MODEL_MISSING):
-        return trouble.words
-    return f"{where} {_without_key(trouble.words, asked)}"
+        return trouble.description
+    return f"{where} {_without_key(trouble.description, target)}"
 
 
-def _without_key(words: str, asked: CallTarget) -> str:
-    return words.replace(asked.api_key, _HIDDEN) if len(asked.api_key) >= _SHORTEST_HIDDEN else words
+def _without_key(description: str, target: CallTarget) -> str:
+    return description.replace(target.api_key, _HIDDEN) if len(target.api_key) >= _SHORTEST_HIDDEN else description
 
 
 def error_body(given: Any, text: str) -> ErrorBody:

@@ -125,15 +125,15 @@ class PreparedCall:
         }
 
     def _messages(self, capabilities: Capabilities) -> list[Json]:
-        said = [self._message(message) for message in self.call.messages]
+        messages = [self._message(message) for message in self.call.messages]
         if self.call.output is None or capabilities.mode not in (OutputMode.JSON, OutputMode.TEXT):
-            return said
+            return messages
         schema = json.dumps(object_schema(self.call.output), ensure_ascii=False)
-        words = _ONLY_JSON.format(schema=schema)
-        if said[0]["role"] == "system":
+        text = _ONLY_JSON.format(schema=schema)
+        if messages[0]["role"] == "system":
             # Some servers allow only one system message, and only as the first message.
-            return [{**said[0], "content": f"{said[0]['content']}\n\n{words}"}, *said[1:]]
-        return [{"role": "system", "content": words}, *said]
+            return [{**messages[0], "content": f"{messages[0]['content']}\n\n{text}"}, *messages[1:]]
+        return [{"role": "system", "content": text}, *messages]
 
     def _message(self, message: Message) -> Json:
         encoded = message.to_json()

@@ -14,8 +14,8 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 
-_KEPT = ("type", "enum", "const", "description", "title", "pattern", "format", "$ref")
-_KEPT_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems")
+_SUPPORTED = ("type", "enum", "const", "description", "title", "pattern", "format", "$ref")
+_SUPPORTED_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems")
 _FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())  # noqa: SIM905
 _WRAPPED = "value"
 """Property of the object that wraps an answer of another type."""
@@ -138,9 +138,9 @@ def _strict(schema: Any, root: Schema) -> dict[str, Any]:
     if "allOf" in schema:
         return _strict(_merged(schema, root), root)
     if _choices(schema):
-        kept = {"description": schema["description"]} if "description" in schema else {}
-        return {**kept, "anyOf": [_strict(choice, root) for choice in _choices(schema)]}
-    strict = {word: schema[word] for word in (*_KEPT, *_KEPT_BOUNDS) if word in schema}
+        base = {"description": schema["description"]} if "description" in schema else {}
+        return {**base, "anyOf": [_strict(choice, root) for choice in _choices(schema)]}
+    strict = {word: schema[word] for word in (*_SUPPORTED, *_SUPPORTED_BOUNDS) if word in schema}
     if strict.get("format") not in _FORMATS:
         strict.pop("format", None)
     if "const" in strict:

@@ -67,7 +67,7 @@ class Transport:
         Raises:
             ServiceError: the request failed.
         """
-        with _told():
+        with _service_errors():
             stream = await self._client.post(
                 _COMPLETIONS, cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object]
             )
@@ -88,7 +88,7 @@ class Transport:
             raise ServiceError(
                 "broken", f"answered with {content_type or 'no content type'} where a stream was asked for"
             )
-        with _told():
+        with _service_errors():
             async for chunk in stream:
                 yield chunk
 
@@ -98,7 +98,7 @@ class Transport:
         Raises:
             ServiceError: the server does not return a list of models.
         """
-        with _told():
+        with _service_errors():
             stream = await self._client.get(_MODELS, cast_to=object, stream=True, stream_cls=AsyncStream[object])
         try:
             listed = await _whole(stream.response)
@@ -122,7 +122,7 @@ async def _whole(response: httpx2.Response) -> Any:
         ServiceError: the response is incomplete, too long, or invalid JSON.
     """
     content = bytearray()
-    with _told():
+    with _service_errors():
         async for piece in response.aiter_bytes():
             content += piece
             if len(content) > ANSWER_BYTES:
@@ -157,7 +157,7 @@ async def _bound_error(response: httpx2.Response) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _service_errors() -> Iterator[None]:
     """Convert exceptions of `openai` and of its HTTP library to `ServiceError`."""
     try:
         yield
@@ -167,8 +167,8 @@ def _told() -> Iterator[None]:
         raise ServiceError("timeout", "did not answer in time") from error
     except openai.APIConnectionError as error:
         cause = error.__cause__
-        words = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
-        raise ServiceError("connection", f"could not be reached, or broke off ({words})") from error
+        message = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
+        raise ServiceError("connection", f"could not be reached, or broke off ({message})") from error
     except httpx2.RequestError as error:
         raise ServiceError("connection", f"broke off ({type(error).__name__}: {error})") from error
     except openai.APIError as error:

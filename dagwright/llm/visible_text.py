@@ -28,14 +28,14 @@ class VisibleText:
         self._half = ""
         self._found = ""
 
-    def take(self, words: str) -> None:
+    def take(self, chunk: str) -> None:
         """Add the next piece of the answer."""
         if len(self._written) >= MOST_CHARACTERS:
             return
-        words = self._half + words
+        chunk = self._half + chunk
         # A surrogate pair may be split between two pieces.
-        self._half = words[-1:] if "\ud800" <= words[-1:] <= "\udbff" else ""
-        self._written += without_lone_surrogates(words[: len(words) - len(self._half)])
+        self._half = chunk[-1:] if "\ud800" <= chunk[-1:] <= "\udbff" else ""
+        self._written += without_lone_surrogates(chunk[: len(chunk) - len(self._half)])
 
     @property
     def text(self) -> str:

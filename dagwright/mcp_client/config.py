@@ -61,8 +61,8 @@ class ToolRules(BaseModel):
     def over(self, others: "ToolRules") -> "ToolRules":
         """Merge two sets of rules: these rules override `others`."""
         names = set(ToolRules.model_fields)
-        said = (rules.model_dump(exclude_none=True, include=names) for rules in (others, self))
-        return ToolRules(**{name: value for one in said for name, value in one.items()})
+        message = (rules.model_dump(exclude_none=True, include=names) for rules in (others, self))
+        return ToolRules(**{name: value for one in message for name, value in one.items()})
 
 
 class ServerRules(ToolRules):
@@ -148,7 +148,7 @@ def read_servers(file: Path, variables: Variables) -> list[ServerConfig]:
         try:
             found = _Reading(name, file.parent.resolve(), variables).read(server)
         except _Wrong as wrong:
-            problems += [f"{pointer('mcpServers', name, *place)}: {said}" for place, said in wrong.told]
+            problems += [f"{pointer('mcpServers', name, *place)}: {message}" for place, message in wrong.problems]
             continue
         if found is not None:
             servers.append(found)
@@ -196,9 +196,9 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class _Wrong(Exception):
     """Problems of a server: path inside the server -> message."""
 
-    def __init__(self, *told: tuple[tuple[str | int, ...], str]) -> None:
-        super().__init__(told)
-        self.told = told
+    def __init__(self, *problems: tuple[tuple[str | int, ...], str]) -> None:
+        super().__init__(problems)
+        self.problems = problems
 
 
 class _Reading:
@@ -216,20 +216,20 @@ class _Reading:
             raise _Wrong(((), "expected an object with command or url"))
         if written.get("disabled") is True:
             return None
-        kept = {key: value for key, value in written.items() if key not in _IGNORED}
-        rules = kept.pop("dagwright", {})
-        server = self._validated({**self._filled(kept, ()), "dagwright": rules})
+        settings = {key: value for key, value in written.items() if key not in _IGNORED}
+        rules = settings.pop("dagwright", {})
+        server = self._validated({**self._filled(settings, ()), "dagwright": rules})
         where = self._where(server)
         if self._problems or where is None:
             raise _Wrong(*self._problems)
-        identity = hashlib.sha256(json.dumps([self._name, kept], sort_keys=True).encode()).hexdigest()[:16]
+        identity = hashlib.sha256(json.dumps([self._name, settings], sort_keys=True).encode()).hexdigest()[:16]
         return ServerConfig(self._name, where, server.dagwright, tuple(self._secrets), identity)
 
     def _validated(self, filled: dict[str, Any]) -> _Server:
         try:
             return _Server.model_validate(filled)
         except ValidationError as error:
-            self._problems += [_told(one) for one in error.errors(include_url=False, include_input=False)]
+            self._problems += [_config_problem(one) for one in error.errors(include_url=False, include_input=False)]
             raise _Wrong(*self._problems) from None
 
     def _where(self, server: _Server) -> Program | Address | None:
@@ -261,8 +261,8 @@ class _Reading:
             self._wrong("url", "it is no address such as https://mcp.example.com/mcp")
         return Address(server.url, server.headers)
 
-    def _wrong(self, key: str, said: str) -> None:
-        self._problems.append(((key,), said))
+    def _wrong(self, key: str, message: str) -> None:
+        self._problems.append(((key,), message))
 
     def _filled(self, value: Any, place: tuple[str | int, ...]) -> Any:
         """Return a value with the variables in its strings replaced."""
@@ -290,7 +290,7 @@ class _Reading:
         return match[2] or ""
 
 
-def _told(error: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str]:
+def _config_problem(error: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str]:
     place = tuple(error["loc"])
     if error["type"] != "extra_forbidden":
         return place, str(error["msg"]).removeprefix("Value error, ")

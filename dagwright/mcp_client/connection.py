@@ -60,7 +60,7 @@ class Connection:
 
     def __init__(self, server: ServerConfig) -> None:
         self.server = server
-        self._said = f"The MCP server {server.name!r}"
+        self._server_name = f"The MCP server {server.name!r}"
         self._redaction = Redaction(server.secrets)
         self._session: Session | None = None
         self._former: list[Session] = []
@@ -73,7 +73,7 @@ class Connection:
         self._listed_at = float("-inf")
         self._listing = asyncio.Lock()
 
-    async def call(self, asked: RemoteCall, context: ToolContext) -> Any:
+    async def call(self, remote_call: RemoteCall, context: ToolContext) -> Any:
         """Call a tool and return its result.
 
         Args:
@@ -84,24 +84,24 @@ class Connection:
         """
         try:
             session = await self._running(context)
-            await self._refuse_other(session, asked)
+            await self._refuse_other(session, remote_call)
         except RemoteFailed as error:
-            raise NotStarted(self._told(error)) from None
+            raise NotStarted(self._error_text(error)) from None
         except ToolError as error:
-            error.args = (self._told(error),)
+            error.args = (self._error_text(error),)
             raise
-        meta = {KEY_META: context.idempotency_key} if asked.has_key else {}
+        meta = {KEY_META: context.idempotency_key} if remote_call.has_key else {}
         try:
-            answer = await session.call(asked.tool, asked.arguments, meta=meta, progressed=context.progress)
+            answer = await session.call(remote_call.tool, remote_call.arguments, meta=meta, progressed=context.progress)
         except ToolError as error:
-            error.args = (self._told(error),)
+            error.args = (self._error_text(error),)
             raise
-        for place in places_of(asked.arguments, answer):
+        for place in places_of(remote_call.arguments, answer):
             context.read(place)
         failure = failure_text(answer)
         if failure is not None:
             raise RemoteFailed(self._redaction.text(failure))
-        return self._redaction.value(result_of(answer, reads_json=asked.reads_json))
+        return self._redaction.value(result_of(answer, reads_json=remote_call.reads_json))
 
     async def close(self) -> None:
         """End the server, if it is running, and wait until it has ended."""
@@ -112,8 +112,8 @@ class Connection:
         self._session, self._former = None, []
         await asyncio.gather(*(session.close() for session in running))
 
-    def _told(self, error: ToolError) -> str:
-        return self._redaction.text(f"{self._said}: {error}")
+    def _error_text(self, error: ToolError) -> str:
+        return self._redaction.text(f"{self._server_name}: {error}")
 
     async def _running(self, context: ToolContext) -> "Session":
         if self._session is not None and self._session.is_over:
@@ -126,7 +126,7 @@ class Connection:
             self._opening = asyncio.create_task(self._open(), context=contextvars.Context())
             self._opening.add_done_callback(_heard)
         if self._deaths:
-            context.heartbeat({"waits_for": f"{self._said} is started again: {self._why_ended}"})
+            context.heartbeat({"waits_for": f"{self._server_name} is started again: {self._why_ended}"})
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> "Session":
@@ -160,19 +160,19 @@ class Connection:
         self._why_ended = self._redaction.text(why)
         _LOG.warning("an MCP server is gone", server=self.server.name, why=self._why_ended, times=self._deaths)
 
-    async def _refuse_other(self, session: "Session", asked: RemoteCall) -> None:
+    async def _refuse_other(self, session: "Session", remote_call: RemoteCall) -> None:
         """Reject a call if the tool differs from the tool that the plan was checked against."""
         async with self._listing:
             if session.has_other_tools or time.monotonic() - self._listed_at > LISTED_FOR_S:
                 self._versions = versions_of(self.server, await session.tools())
                 self._listed_at = time.monotonic()
-        version = self._versions.get(asked.tool)
+        version = self._versions.get(remote_call.tool)
         if version is None:
-            hint = suggestion(asked.tool, list(self._versions)) or f"it has {', '.join(self._versions) or 'none'}"
-            raise ToolChanged(f"it has no tool {asked.tool!r} any more; {hint}; check the plan again")
-        if version != asked.version:
+            hint = suggestion(remote_call.tool, list(self._versions)) or f"it has {', '.join(self._versions) or 'none'}"
+            raise ToolChanged(f"it has no tool {remote_call.tool!r} any more; {hint}; check the plan again")
+        if version != remote_call.version:
             what = "its arguments, its result or its effects are not those that the plan was checked against"
-            raise ToolChanged(f"{asked.tool!r} has changed: {what}; check the plan again, and run it again")
+            raise ToolChanged(f"{remote_call.tool!r} has changed: {what}; check the plan again, and run it again")
 
 
 def _heard(task: "asyncio.Task[Session]") -> None:

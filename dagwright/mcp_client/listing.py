@@ -22,7 +22,7 @@ from dagwright.tools.spec import validate_declaration
 DESCRIPTION_CHARACTERS = 4_000
 """Limit for descriptions of a server; they are untrusted text that is shown to people and models."""
 
-_NOT_BEGUN_ATTEMPTS = 3
+_NOT_STARTED_ATTEMPTS = 3
 """Maximum attempts of a `write`: a call is retried only if it is known not to have started."""
 
 # Not structlog, which writes to stdout in commands that do not configure logging.
@@ -80,7 +80,7 @@ def _listed(server: ServerConfig, tool: Mapping[str, Any]) -> ListedTool:
         name=f"{server.name}.{name}",
         input_schema=_schema_of(server, tool),
         max_parallel=rules.max_parallel,
-        max_attempts=_NOT_BEGUN_ATTEMPTS if effects is Effects.WRITE else None,
+        max_attempts=_NOT_STARTED_ATTEMPTS if effects is Effects.WRITE else None,
         version=version_of(tool, rules),
         is_pinned=True,
         description=str(tool.get("description") or tool.get("title") or "")[:DESCRIPTION_CHARACTERS],

@@ -52,7 +52,7 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
         MissingExtra: the MCP SDK is not installed.
     """
     read = [(file, server) for file in files for server in read_servers(file, variables)]
-    listings = _told_by([server for _, server in read])
+    listings = _list_tools([server for _, server in read])
     specs: list[ToolSpec] = []
     sources: dict[str, str] = {}
     connections: list[Connection] = []
@@ -71,13 +71,13 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
         raise ToolLoadError(f"{', '.join(file.name for file in files)}: {error}") from None
 
 
-def _told_by(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
+def _list_tools(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
     """List the tools of all servers concurrently."""
     answers: Future[list[list[dict[str, Any]]]] = Future()
 
     def ask() -> None:
         try:
-            answers.set_result(asyncio.run(_asked(servers)))
+            answers.set_result(asyncio.run(_list_tools_async(servers)))
         # Top level of a thread: pass the error to the waiting thread.
         except BaseException as error:
             answers.set_exception(error)
@@ -88,8 +88,8 @@ def _told_by(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
     return answers.result()
 
 
-async def _asked(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
-    answers = await asyncio.gather(*map(_asked_one, servers), return_exceptions=True)
+async def _list_tools_async(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
+    answers = await asyncio.gather(*map(_list_tools_of, servers), return_exceptions=True)
     problems: list[str] = []
     for server, answer in zip(servers, answers, strict=True):
         if isinstance(answer, ToolError):
@@ -101,7 +101,7 @@ async def _asked(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
     return [answer for answer in answers if not isinstance(answer, BaseException)]
 
 
-async def _asked_one(server: ServerConfig) -> list[dict[str, Any]]:
+async def _list_tools_of(server: ServerConfig) -> list[dict[str, Any]]:
     require_extra("mcp")
     from dagwright.mcp_client.session import Session  # noqa: PLC0415 - the SDK takes over a second to import
 
@@ -135,14 +135,14 @@ class _Remote:
         problem = problem_of_call(self.declaration, arguments) if version == self.declaration.version else None
         if problem is not None:
             raise InvalidArguments(f"Invalid arguments: {problem}")
-        asked = RemoteCall(
+        remote_call = RemoteCall(
             tool=self.name,
             arguments=arguments,
             version=version,
             reads_json=self.reads_json,
             has_key=self.declaration.effects in (Effects.IDEMPOTENT, Effects.WRITE),
         )
-        return await self.connection.call(asked, running)
+        return await self.connection.call(remote_call, running)
 
 
 def _spec_of(tool: ListedTool, connection: Connection) -> ToolSpec:

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from dagwright import __version__
 from dagwright.mcp_client.answers import CONNECTION_CLOSED, is_session_gone, tool_error_of
 from dagwright.mcp_client.config import Address, Program, ServerConfig
-from dagwright.mcp_client.last_words import LastWords
+from dagwright.mcp_client.stderr_tail import StderrTail
 from dagwright.tools.errors import NotStarted, RemoteFailed
 from dagwright.tools.retry_after import requested_delay
 
@@ -60,7 +60,7 @@ class Session:
 
     def __init__(self, server: ServerConfig) -> None:
         self._server = server
-        self._words = LastWords(server.name)
+        self._words = StderrTail(server.name)
         self._stop = asyncio.Event()
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._cause: BaseException | None = None
@@ -107,8 +107,8 @@ class Session:
         cause = self._cause
         if isinstance(cause, FileNotFoundError):
             return f"there is no {cause.filename or 'such program'}"
-        said = str(cause) or type(cause).__name__ if cause is not None else "the server has ended"
-        return f"{said}{self._why()}"
+        reason = str(cause) or type(cause).__name__ if cause is not None else "the server has ended"
+        return f"{reason}{self._why()}"
 
     async def tools(self) -> list[dict[str, Any]]:
         """Return the tools of the server in the form of the protocol, from all pages.

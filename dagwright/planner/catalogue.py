@@ -52,7 +52,7 @@ def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
     """
     known = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
     entries, omitted = fit_lines(
-        {name: json_line(_tool_told(tool) if tool.agent is None else _agent_told(tool.agent)) for name, tool in known}
+        {name: json_line(_tool_entry(tool) if tool.agent is None else _agent_entry(tool.agent)) for name, tool in known}
     )
     parts = [
         (title, [line for name, line in entries.items() if (tools[name].agent is not None) is are_agents])
@@ -77,7 +77,7 @@ def fit_lines(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     return document, omitted
 
 
-def _agent_told(agent: AgentCard) -> dict[str, Any]:
+def _agent_entry(agent: AgentCard) -> dict[str, Any]:
     document = {
         "agent": agent.name,
         "description": cut_for_model(one_line(agent.description), DESCRIPTION_CHARACTERS),
@@ -85,7 +85,7 @@ def _agent_told(agent: AgentCard) -> dict[str, Any]:
     return {**document, "objective": cut_for_model(agent.objective_template, DESCRIPTION_CHARACTERS)}
 
 
-def _tool_told(tool: ToolDeclaration) -> dict[str, Any]:
+def _tool_entry(tool: ToolDeclaration) -> dict[str, Any]:
     document = {"tool": tool.name, **describe_tool(tool), "arguments": arguments_schema(tool)}
     return document if tool.worker is None else {**document, "result": [*tool.worker.outputs]}
 

@@ -85,85 +85,85 @@ class PlanningOptions:
 
 
 def prepare_goal(
-    words: Any, tools: Mapping[str, ToolDeclaration], asked: PlanningOptions
+    text: Any, tools: Mapping[str, ToolDeclaration], options: PlanningOptions
 ) -> tuple[CompiledPlan, str | None]:
     """Return the initial plan of the run for a request, and an optional note for the user.
 
     Args:
-        words: the request, not yet validated.
+        text: the request, not yet validated.
         tools: tools that a plan may use, including agents.
 
     Raises:
         GoalRefused: the request cannot be planned for.
     """
-    if asked.profile == "intents":
-        return _prepare_intents(words, tools, asked)
+    if options.profile == "intents":
+        return _prepare_intents(text, tools, options)
     # Compensating tools are not offered to the planner, but the parser of the plan still needs their declarations.
     unnamed = {*_OWN_TOOLS, *(tool.undo for tool in tools.values())} | (tools.keys() - callable_tools(tools).keys())
     catalogue = build_catalogue({name: tool for name, tool in tools.items() if name not in unnamed})
-    request = validate_goal(words, catalogue)
-    policy = asked.policy or default_policy("model")
+    request = validate_goal(text, catalogue)
+    policy = options.policy or default_policy("model")
     inline_agents = policy.verdict_on_inline(()) != "refuse"
-    replans = 0 if asked.plan_only else asked.replans
+    replans = 0 if options.plan_only else options.replans
     goal = Goal(
         request,
-        encode_tools(_with_undoing(catalogue.tools, tools), inline_agents=inline_agents),
+        encode_tools(_with_compensation(catalogue.tools, tools), inline_agents=inline_agents),
         response_schema(inline_agents=inline_agents),
         ANSWER_PROMPT,
         REPLAN_PROMPT,
         answer_schema(),
-        config=asked.config,
-        plans=asked.plans,
+        config=options.config,
+        plans=options.plans,
         replans=replans,
-        approve_plan=asked.approve_plan,
-        plan_only=asked.plan_only,
-        streams=asked.streams and not (asked.may_ask_first or asked.plan_only),
+        approve_plan=options.approve_plan,
+        plan_only=options.plan_only,
+        streams=options.streams and not (options.may_ask_first or options.plan_only),
         inline_agents=inline_agents,
-        output_schema=asked.output_schema,
+        output_schema=options.output_schema,
     )
     messages = planning_messages(
-        request, catalogue, inline_agents=inline_agents, plans_again=replans > 0, turns=asked.turns
+        request, catalogue, inline_agents=inline_agents, plans_again=replans > 0, turns=options.turns
     )
-    plan = goal_plan(goal, messages, title=summary_of(asked.title or request))
+    plan = goal_plan(goal, messages, title=summary_of(options.title or request))
     _refuse_too_large(plan, catalogue.tools)
     return plan, catalogue.note()
 
 
-def _with_undoing(
+def _with_compensation(
     named: Mapping[str, ToolDeclaration], tools: Mapping[str, ToolDeclaration]
 ) -> Mapping[str, ToolDeclaration]:
     return {name: tools[name] for name in with_compensating_tools(named, tools) if name in tools}
 
 
 def _prepare_intents(
-    words: Any, tools: Mapping[str, ToolDeclaration], asked: PlanningOptions
+    text: Any, tools: Mapping[str, ToolDeclaration], options: PlanningOptions
 ) -> tuple[CompiledPlan, str | None]:
     verbs = verb_catalogue(intent_verbs(tools))
     resolver = resolver_of(tools)
     of_resolver = {name: tools[name] for name in (resolver.find, resolver.bind) if name in tools}
     advice = tools[resolver.find].description if of_resolver else ""
-    request = validate_goal(words, verbs)
+    request = validate_goal(text, verbs)
     goal = Goal(
         request,
-        encode_tools({**_with_undoing(verbs.tools, tools), **of_resolver}),
+        encode_tools({**_with_compensation(verbs.tools, tools), **of_resolver}),
         intents_schema(resolver),
         "",
-        config=asked.config,
-        plans=asked.plans,
+        config=options.config,
+        plans=options.plans,
         # Intents are not replanned, and no intent starts before the answer is complete: the meaning of the first
         # intents may depend on the rest.
         replans=0,
         streams=False,
-        approve_plan=asked.approve_plan,
-        plan_only=asked.plan_only,
+        approve_plan=options.approve_plan,
+        plan_only=options.plan_only,
         profile="intents",
-        context=asked.context,
-        confidence=asked.confidence,
+        context=options.context,
+        confidence=options.confidence,
     )
     plan = goal_plan(
         goal,
-        intents_messages(request, verbs, context=asked.context, advice=advice, turns=asked.turns),
-        title=summary_of(asked.title or request),
+        intents_messages(request, verbs, context=options.context, advice=advice, turns=options.turns),
+        title=summary_of(options.title or request),
     )
     _refuse_too_large(plan, verbs.tools)
     return plan, verbs.note()
@@ -263,7 +263,7 @@ def goal_from_document(
     names, turns, confidence = _session_of(document, context or {}, problems)
     if problems:
         raise PlanInvalid(problems)
-    asked = PlanningOptions(
+    options = PlanningOptions(
         config,
         1 + counts["max_repairs"],
         counts["max_replans"],
@@ -276,7 +276,7 @@ def goal_from_document(
         confidence=confidence,
     )
     try:
-        return prepare_goal(document["goal"], tools, asked)[0]
+        return prepare_goal(document["goal"], tools, options)[0]
     except GoalRefused as refused:
         raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None
 
@@ -297,9 +297,9 @@ def _session_of(
         confidence = confidence_from_json(document.get("confidence"))
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("confidence")))
-    said = document.get("turns", [])
-    if isinstance(said, list) and all(isinstance(turn, str) for turn in said):
-        turns = said
+    given_turns = document.get("turns", [])
+    if isinstance(given_turns, list) and all(isinstance(turn, str) for turn in given_turns):
+        turns = given_turns
     else:
         problems.append(Problem("invalid_field", "turns must be a list of strings", pointer("turns")))
     return names, turns, confidence

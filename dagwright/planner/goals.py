@@ -35,13 +35,13 @@ def validate_goal(goal: Any, catalogue: Catalogue) -> str:
         )
     if any("\ud800" <= character <= "\udfff" for character in goal):
         raise GoalRefused("invalid_field", "the request contains a lone surrogate", hint="encode it as UTF-8")
-    words = goal.strip()
-    if not words:
-        raise GoalRefused("empty_goal", "the request is empty", hint="describe the task in words")
-    if (size := len(words.encode())) > GOAL_LIMIT_BYTES:
+    text = goal.strip()
+    if not text:
+        raise GoalRefused("empty_goal", "the request is empty", hint="describe the task in text")
+    if (size := len(text.encode())) > GOAL_LIMIT_BYTES:
         message = f"the request has {size:,} bytes; at most {GOAL_LIMIT_BYTES:,} are allowed"
         raise GoalRefused("too_large", message, hint="move long text into a file, and describe the file in the request")
     if not catalogue.tools:
         message = "there is no tool and no agent that a plan could use"
         raise GoalRefused("no_tools", message, hint="name some in `tools` or `agents`")
-    return words
+    return text

@@ -74,7 +74,10 @@ def parse_intents(
         raise PlanInvalid(problems)
     made = build_parsed_plan(checked, [*repairs, *named])
     read = replace(
-        made, written=_with_verbs(raw, document), words=f"{_words(raw, checked)}\n{made.words}", said=_said(raw)
+        made,
+        written=_with_verbs(raw, document),
+        summary=f"{_summary(raw, checked)}\n{made.summary}",
+        model_fields=_explanation_fields(raw),
     )
     reject_oversized(read)
     return read
@@ -95,11 +98,15 @@ def _plain(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Repair]]:
     plain, repairs = dict(raw), list[Repair]()
     if isinstance(intents := raw.get("intents"), list):
         plain["intents"] = [_plain_intent(intent) if isinstance(intent, dict) else intent for intent in intents]
-    said = raw.get("confidence")
-    if isinstance(said, str) and isinstance(number := _json_of(said), int | float) and not isinstance(number, bool):
+    confidence = raw.get("confidence")
+    if (
+        isinstance(confidence, str)
+        and isinstance(number := _json_of(confidence), int | float)
+        and not isinstance(number, bool)
+    ):
         plain["confidence"] = number
         repairs.append(
-            Repair("number_as_text", f"the confidence {said!r:.40} was read as a number", None, "/confidence")
+            Repair("number_as_text", f"the confidence {confidence!r:.40} was read as a number", None, "/confidence")
         )
     return plain, repairs
 
@@ -132,16 +139,18 @@ def _nothing_of(raw: Mapping[str, Any]) -> ParsedPlan:
         problems.append(Problem("empty_plan", "there are no intents and no explanation", "/intents", hint=hint))
     if problems:
         raise PlanInvalid(problems)
-    return ParsedPlan(PlannedNodes((), {}), raw, f"{_explained(raw)}\n{NOTHING_TO_DO}", said=_said(raw))
+    return ParsedPlan(
+        PlannedNodes((), {}), raw, f"{_explained(raw)}\n{NOTHING_TO_DO}", model_fields=_explanation_fields(raw)
+    )
 
 
 def _own_problems(raw: Any) -> Iterator[Problem]:
     """Yield errors that the dialect accepts from people but not from models."""
     if not isinstance(raw, Mapping):
         return
-    said = _confidence(raw)
-    if said is not None and not 0 <= said <= 1:
-        message = f"'confidence' must be a number from 0 to 1, not {said!r:.40}"
+    confidence = _confidence(raw)
+    if confidence is not None and not 0 <= confidence <= 1:
+        message = f"'confidence' must be a number from 0 to 1, not {confidence!r:.40}"
         yield Problem("invalid_field", message, "/confidence")
     intents = raw.get("intents")
     if isinstance(intents, list) and len(intents) > MAX_INTENTS:
@@ -167,8 +176,8 @@ def _given_entities(raw: Any, document: Document, tools: Mapping[str, ToolDeclar
         verb = tools.get(node.get("tool") or "")
         params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
         for key, value in params.items() if isinstance(params, dict) else ():
-            is_told = (index, key) in document.bindings
-            if value is not None and not is_told and verb is not None and accepted_kinds(verb, key):
+            is_bound = (index, key) in document.bindings
+            if value is not None and not is_bound and verb is not None and accepted_kinds(verb, key):
                 message = f"intent {index + 1}: {key!r} is an entity, not a plain value"
                 hint = "write a lookup if the entity exists; otherwise write a ref to the intent that makes it"
                 at = pointer("intents", index, "params", key)
@@ -192,20 +201,20 @@ def _with_verbs(raw: Any, document: Document) -> dict[str, Any]:
     return {**raw, "intents": intents}
 
 
-def _said(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _explanation_fields(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return explanation and confidence of an answer; a missing confidence counts as 0."""
     return {"explanation": raw.get("explanation") or "", "confidence": _confidence(raw) or 0}
 
 
 def _confidence(raw: Mapping[str, Any]) -> float | None:
-    said = raw.get("confidence")
-    return said if isinstance(said, int | float) and not isinstance(said, bool) else None
+    confidence = raw.get("confidence")
+    return confidence if isinstance(confidence, int | float) and not isinstance(confidence, bool) else None
 
 
 # Text for a person who approves the plan.
 
 
-def _words(raw: Mapping[str, Any], checked: Checked) -> str:
+def _summary(raw: Mapping[str, Any], checked: Checked) -> str:
     lines = [_explained(raw), _looked_up(checked.lookups), _order(checked.levels)]
     return "\n".join(filter(None, lines))
 

@@ -20,7 +20,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import depth_of
 from dagwright.dialects.written_values import CUT_OFF, Repair, folded
-from dagwright.features.feedback.plan_text import changes_of, words_and_shown
+from dagwright.features.feedback.plan_text import changes_of, summary_and_described
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planner.prompts import accepted_message, repair_message
 from dagwright.planner.reserved_ids import rename_reserved_ids
@@ -41,7 +41,7 @@ from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
 PLANNED_BYTES = 192 * 1024
 """Limit for the JSON of a parsed plan, which is part of the history and of the run state from then on."""
-_PROBLEMS_TOLD = 200
+_MAX_PROBLEMS = 200
 _PROBLEMS_CHARACTERS = 48 * 1024
 _IGNORED = ("output", "deadline", "on_failure")
 """Fields of a plan that are ignored, because the run has its own values."""
@@ -84,31 +84,31 @@ class ParsedPlan:
     Args:
         planned: nodes of the plan, ready to run.
         written: the plan document, for people.
-        words: summary of the plan, in lines.
-        shown: ids of the nodes that the summary describes completely.
+        summary: summary of the plan, in lines.
+        described: ids of the nodes that the summary describes completely.
         notes: repairs and ignored fields.
         changes: number of nodes that change something.
-        said: the model's `explanation` and `confidence`, if the profile has them.
+        model_fields: the model's `explanation` and `confidence`, if the profile has them.
     """
 
     planned: PlannedNodes
     written: Mapping[str, Any]
-    words: str
-    shown: Sequence[str] = ()
+    summary: str
+    described: Sequence[str] = ()
     notes: Sequence[Note] = ()
     changes: int = 0
-    said: Mapping[str, Any] = field(default_factory=dict)
+    model_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Serialize the plan as the result of the activity."""
         return {
             "valid": True,
             "plan": dict(self.written),
-            "words": self.words,
-            "shown": list(self.shown),
+            "summary": self.summary,
+            "described": list(self.described),
             "notes": [note.to_json() for note in self.notes[:NOTES]],
             "changes": self.changes,
-            **self.said,
+            **self.model_fields,
             **self.planned.to_json(),
         }
 
@@ -174,19 +174,21 @@ def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, there: Seq
         PlanInvalid: the plan uses something that cannot run, or a part of the plan is too large.
     """
     compiled = compile_planned(checked)
-    asked = with_policy_approval(
+    restricted = with_policy_approval(
         replace(compiled, output=None, output_bindings=(), deadline_s=None, on_failure="continue")
     )
-    plan = with_tools_for_answers(with_agents(asked, checked.tools), checked.tools)
+    plan = with_tools_for_answers(with_agents(restricted, checked.tools), checked.tools)
     try:
         refuse_too_large(plan)
     except PlanTooLarge as error:
         raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
-    own = replace(asked, nodes=tuple(node for node in asked.nodes if node.id not in there))
+    own = replace(restricted, nodes=tuple(node for node in restricted.nodes if node.id not in there))
     return ParsedPlan(
-        PlannedNodes(_with_regions_below(plan), {n: tool for n, tool in plan.tools.items() if n != EXISTING_NODE.name}),
+        PlannedNodes(
+            _with_nested_regions(plan), {n: tool for n, tool in plan.tools.items() if n != EXISTING_NODE.name}
+        ),
         _own_of(checked.document.plan, there=there),
-        *words_and_shown(asked, there=frozenset(there)),
+        *summary_and_described(restricted, there=frozenset(there)),
         [*(repair.to_note() for repair in folded(repairs)), *_notes_of(checked)],
         changes_of(own),
     )
@@ -227,7 +229,7 @@ def _known(tools: Mapping[str, ToolDeclaration], replan_context: ReplanContext |
 
 
 def _standing(accepted: Sequence[Any], replan_context: ReplanContext | None) -> Sequence[Any]:
-    return accepted if replan_context is None else [*accepted, *replan_context.stand_ins()]
+    return accepted if replan_context is None else [*accepted, *replan_context.stubs()]
 
 
 def _is_empty(invalid: PlanInvalid) -> bool:
@@ -290,7 +292,7 @@ def rejected_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile
         accepted: nodes that have started already.
         profile: selects the wording of the message.
     """
-    entries = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_TOLD]]
+    entries = [problem.to_json() for problem in invalid.problems[:_MAX_PROBLEMS]]
     while len(entries) > 1 and len(json.dumps(entries)) > _PROBLEMS_CHARACTERS:
         entries = entries[: len(entries) // 2]
     repair = repair_message(invalid.problems, profile=profile)
@@ -358,10 +360,10 @@ def _notes_of(checked: Checked) -> Iterator[Note]:
 
 def with_policy_approval(plan: CompiledPlan) -> CompiledPlan:
     """Return a plan in which no node excludes itself from approval, by `approval: never` or by effects it declares."""
-    return replace(plan, nodes=tuple(_asked(node) for node in plan.nodes))
+    return replace(plan, nodes=tuple(_node_with_policy_approval(node) for node in plan.nodes))
 
 
-def _asked(node: CompiledNode) -> CompiledNode:
+def _node_with_policy_approval(node: CompiledNode) -> CompiledNode:
     below = None if node.sub_plan is None else with_policy_approval(node.sub_plan)
     approval = "policy" if node.approval == "never" else node.approval
     # Only an author declares a call idempotent; its arguments show whether a request only reads.
@@ -369,7 +371,7 @@ def _asked(node: CompiledNode) -> CompiledNode:
     return replace(node, approval=approval, effects=effects, sub_plan=below)
 
 
-def _with_regions_below(plan: CompiledPlan) -> Sequence[CompiledNode]:
+def _with_nested_regions(plan: CompiledPlan) -> Sequence[CompiledNode]:
     """Return the nodes of a plan; pure nodes of its sub-plans are contracted into regions."""
     return tuple(
         node if node.sub_plan is None else replace(node, sub_plan=contract(node.sub_plan)) for node in plan.nodes

@@ -118,11 +118,11 @@ def turns_message(turns: Sequence[str]) -> str:
         turns: at least one turn, newest last.
     """
     *before, newest = turns[-MAX_TURNS_IN_PROMPT:]
-    kept = [
-        *(cut_for_model(words.strip(), TURN_CHARACTERS) for words in before),
+    recent = [
+        *(cut_for_model(text.strip(), TURN_CHARACTERS) for text in before),
         cut_for_model(newest.strip(), NEWEST_TURN_CHARACTERS),
     ]
-    entries = [f"- {json_line(words)}" for words in kept]
+    entries = [f"- {json_line(text)}" for text in recent]
     return "\n".join(["Earlier requests of this session, the newest last:", *entries])
 
 

@@ -62,14 +62,14 @@ def _with_ids(node: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, 
     names = "|".join(re.escape(name) for name in sorted(renamed, key=len, reverse=True))
     reference = re.compile(rf"(\{{\{{\s*)({names})(?=\.(?:result|status|error)\b)")
 
-    def said(value: Any) -> Any:
+    def with_ids(value: Any) -> Any:
         if isinstance(value, str):
             return reference.sub(lambda found: found[1] + renamed[found[2]], value)
         if isinstance(value, list):
-            return [said(part) for part in value]
-        return {name: said(part) for name, part in value.items()} if isinstance(value, dict) else value
+            return [with_ids(part) for part in value]
+        return {name: with_ids(part) for name, part in value.items()} if isinstance(value, dict) else value
 
-    document = {name: value if name in _NO_REFERENCES else said(value) for name, value in node.items()}
+    document = {name: value if name in _NO_REFERENCES else with_ids(value) for name, value in node.items()}
     document["id"] = renamed.get(node["id"], node["id"])
     if node.get("depends_on"):
         document["depends_on"] = [renamed.get(name, name) for name in node["depends_on"]]

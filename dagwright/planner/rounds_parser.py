@@ -26,30 +26,30 @@ READ_BYTES = 96 * 1024
 REASONING_CHARACTERS = 4_000
 _ACTIONS = ("continue", "done", "failed")
 _WORDS_CHARACTERS = 1_000
-_PROBLEMS_TOLD = 100
+_MAX_PROBLEMS = 100
 _PROBLEMS_BYTES = 32 * 1024
 _MESSAGE_CHARACTERS = 1_000
 
 
-def parse_round(output: Any, text: str, asked: RoundContext) -> dict[str, Any]:
+def parse_round(output: Any, text: str, round_context: RoundContext) -> dict[str, Any]:
     """Parse an answer: `{"valid": true, "action", "reasoning", …}`.
 
-    An invalid answer results in `{"valid": false, "problems", "repair": message for the planner, "words": summary of
+    An invalid answer results in `{"valid": false, "problems", "repair": message for the planner, "message": summary of
     the problems, "repeats": whether the answer repeats completed work}`.
 
     Args:
         output: the answer, if it fits the response format; null to extract it from the text.
         text: the whole text of the model's answer.
-        asked: worker tools and known sub-goals, to check the answer against.
+        round_context: worker tools and known sub-goals, to check the answer against.
 
     Raises:
-        ValueError: `asked` is invalid.
+        ValueError: `round_context` is invalid.
     """
-    workers = workers_among(decode_tools(list(asked.workers)))
+    workers = workers_among(decode_tools(list(round_context.workers)))
     raw: Any = None
     try:
         raw, repairs = _written(output, text)
-        read = _read(raw, asked, workers, repairs)
+        read = _read(raw, round_context, workers, repairs)
         if (size := encoded_size(read)) > READ_BYTES:
             message = f"the answer has {size:,} bytes; at most {READ_BYTES:,} are allowed"
             hint = "start fewer sub-goals, and let workers find long values"
@@ -62,15 +62,17 @@ def parse_round(output: Any, text: str, asked: RoundContext) -> dict[str, Any]:
 def _written(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
     if output is not None and not isinstance(output, str):
         return plain(output), ()
-    said = text if output is None else output
-    if not said.strip():
+    content = text if output is None else output
+    if not content.strip():
         hint = "tools cannot be called directly: write one object with action, and name workers in its sub_goals"
         raise PlanInvalid([Problem("empty_plan", "the answer is empty", hint=hint)])
-    written = read_written_json(said)
+    written = read_written_json(content)
     return plain(written.value), written.repairs
 
 
-def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], repairs: Sequence[Repair]) -> dict[str, Any]:
+def _read(
+    raw: Any, round_context: RoundContext, workers: Mapping[str, Worker], repairs: Sequence[Repair]
+) -> dict[str, Any]:
     if cut := [repair for repair in repairs if repair.code == CUT_OFF]:
         raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}") for repair in cut])
     if lost := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:
@@ -83,7 +85,7 @@ def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], repairs:
         raise PlanInvalid([Problem("invalid_field", "the answer must be one object with 'action'")])
     reasoning = _reasoning(raw.get("reasoning"))
     document: dict[str, Any] = {"valid": True, "action": raw.get("action"), "reasoning": reasoning}
-    checks = RoundChecks(asked, workers)
+    checks = RoundChecks(round_context, workers)
     match raw.get("action"):
         case "continue":
             problems, sub_goals = _sub_goals(raw, checks)
@@ -106,8 +108,8 @@ def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], repairs:
     return document
 
 
-def _reasoning(said: Any) -> str:
-    text = printable(said) if isinstance(said, str) else ""
+def _reasoning(content: Any) -> str:
+    text = printable(content) if isinstance(content, str) else ""
     return cut_for_model(text, REASONING_CHARACTERS)
 
 
@@ -120,7 +122,7 @@ def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Proble
 
 
 def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
-    entries = [_bounded(problem) for problem in problems[:_PROBLEMS_TOLD]]
+    entries = [_bounded(problem) for problem in problems[:_MAX_PROBLEMS]]
     while len(entries) > 1 and encoded_size(entries) > _PROBLEMS_BYTES:
         entries = entries[: len(entries) // 2]
     return {
@@ -129,7 +131,7 @@ def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
         "problems": entries,
         "problem_count": len(problems),
         "repeats": any(problem.code == REPEATED for problem in problems),
-        "words": "; ".join(_in_short(problems))[:_WORDS_CHARACTERS],
+        "message": "; ".join(_in_short(problems))[:_WORDS_CHARACTERS],
         "repair": repair_message(problems, profile="rounds"),
     }
 

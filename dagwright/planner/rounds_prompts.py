@@ -106,12 +106,12 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
 def worker_catalogue(workers: Mapping[str, Worker]) -> Catalogue:
     """Format worker tools for the planner; deliverables last, each kind sorted by name."""
     known = sorted(workers.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
-    entries, omitted = fit_lines({name: json_line(_told(worker)) for name, worker in known})
+    entries, omitted = fit_lines({name: json_line(_describe_worker(worker)) for name, worker in known})
     text = "\n".join(["Workers:", *entries.values()])
     return Catalogue({name: workers[name].tool for name in entries}, text, omitted)
 
 
-def _told(worker: Worker) -> dict[str, Any]:
+def _describe_worker(worker: Worker) -> dict[str, Any]:
     card = worker.card
     return {
         "worker": worker.tool.name,

@@ -48,12 +48,12 @@ class RoundsOptions:
 
 
 def prepare_rounds(
-    words: Any, tools: Mapping[str, ToolDeclaration], asked: RoundsOptions
+    text: Any, tools: Mapping[str, ToolDeclaration], options: RoundsOptions
 ) -> tuple[CompiledPlan, str | None]:
     """Return the initial plan of the run for a question, and an optional note for the user.
 
     Args:
-        words: the question, not yet validated.
+        text: the question, not yet validated.
         tools: all tools; only the worker tools among them are used.
 
     Raises:
@@ -68,27 +68,27 @@ def prepare_rounds(
     except WorkersRefused as refused:
         raise GoalRefused("no_tools", str(refused), hint="name other worker tools in `tools`") from None
     registry = worker_catalogue(workers)
-    question = validate_goal(words, registry)
+    question = validate_goal(text, registry)
     rounds = RoundsSpec(
         question,
         encode_tools(registry.tools),
         registry.text,
         rounds_schema(),
-        planner_prompt(asked.limits.synthesis),
+        planner_prompt(options.limits.synthesis),
         ANSWER_PROMPT,
-        asked.config,
-        asked.limits.max_rounds,
-        asked.limits.worker_timeout_s,
-        recent_turns(asked.turns, characters=TURN_SHOWN_CHARACTERS),
-        asked.limits.synthesis,
+        options.config,
+        options.limits.max_rounds,
+        options.limits.worker_timeout_s,
+        recent_turns(options.turns, characters=TURN_SHOWN_CHARACTERS),
+        options.limits.synthesis,
     )
-    plan = rounds_plan(rounds, intention_messages(question, asked.turns), title=summary_of(asked.title or question))
+    plan = rounds_plan(rounds, intention_messages(question, options.turns), title=summary_of(options.title or question))
     if (size := max(encoded_size(dict(node.arguments)) for node in plan.nodes)) > ARGUMENTS_LIMIT_BYTES // 2:
         message = (
             f"the workers and the question have {size:,} bytes together; at most {ARGUMENTS_LIMIT_BYTES // 2:,} fit"
         )
         raise GoalRefused("too_large", message, hint="describe workers in fewer words, or ask in fewer")
-    return replace(plan, deadline_s=asked.limits.deadline_s), registry.note()
+    return replace(plan, deadline_s=options.limits.deadline_s), registry.note()
 
 
 def is_rounds(document: Mapping[str, Any]) -> bool:

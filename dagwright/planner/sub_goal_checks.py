@@ -36,9 +36,9 @@ class RoundChecks:
         workers: worker tools that the answer may use.
     """
 
-    def __init__(self, asked: RoundContext, workers: Mapping[str, Worker]) -> None:
+    def __init__(self, round_context: RoundContext, workers: Mapping[str, Worker]) -> None:
         self.workers = workers
-        self._known = {each.id: each for each in asked.known}
+        self._known = {each.id: each for each in round_context.known}
         self._refused: Collection[int] = ()
 
     # Action `done`.

@@ -86,55 +86,57 @@ class Fields:
         self.refused: dict[int, tuple[int, Mapping[str, Input]]] = {}
         """Sub-goals with an invalid field: id -> index in the answer, and the inputs that could be read."""
 
-    def _tell(self, code: str, message: str, *at: str | int, hint: str | None = None, node: str | None = None) -> None:
+    def _report(
+        self, code: str, message: str, *at: str | int, hint: str | None = None, node: str | None = None
+    ) -> None:
         self.problems.append(Problem(code, message, pointer(*at), node, hint))
 
     def sub_goals(self, raw: Any, workers: Mapping[str, Worker]) -> list[PlannedSubGoal | None]:
         """Return the sub-goals of an answer in their order, `None` for each with an invalid field."""
         if not isinstance(raw, list) or not raw:
             hint = "start at least one, or write done or failed"
-            self._tell("empty_plan", "'continue' needs a list of sub-goals", "sub_goals", hint=hint)
+            self._report("empty_plan", "'continue' needs a list of sub-goals", "sub_goals", hint=hint)
             return []
         if len(raw) > MAX_SUB_GOALS:
             message = f"there are {len(raw):,} sub-goals; at most {MAX_SUB_GOALS} may start in one round"
-            self._tell("too_large", message, "sub_goals", hint="start the first ones, and the rest in later rounds")
+            self._report("too_large", message, "sub_goals", hint="start the first ones, and the rest in later rounds")
             return []
         return [self._sub_goal(each, place, workers) for place, each in enumerate(raw)]
 
     def _sub_goal(self, raw: Any, place: int, workers: Mapping[str, Worker]) -> PlannedSubGoal | None:
         at = ("sub_goals", place)
         if not isinstance(raw, Mapping):
-            self._tell("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
+            self._report("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
             return None
         before = len(self.problems)
         self._refuse_unknown(raw, SUB_GOAL_FIELDS, "a sub-goal", *at)
         number = sub_goal_id(raw.get("id"))
         if number is None:
-            self._tell("invalid_field", f"'id' must be a whole number from 0, not {raw.get('id')!r:.60}", *at, "id")
+            self._report("invalid_field", f"'id' must be a whole number from 0, not {raw.get('id')!r:.60}", *at, "id")
         worker = self._worker(raw.get("worker"), workers, *at, "worker")
         description = _given(raw, "description", "")
         if not isinstance(description, str):
-            self._tell("invalid_field", f"'description' must be a text, not {description!r:.60}", *at, "description")
+            self._report("invalid_field", f"'description' must be a text, not {description!r:.60}", *at, "description")
         params = self._named(_given(raw, "params", {}), worker, *at, "params")
         if not isinstance(params, Mapping):
-            self._tell("invalid_field", f"'params' must be an object, not {params!r:.60}", *at, "params")
+            self._report("invalid_field", f"'params' must be an object, not {params!r:.60}", *at, "params")
             params = {}
         inputs = self.inputs(self._named(_given(raw, "inputs", {}), worker, *at, "inputs"), *at, "inputs")
         if (count := sum(len(refs_of(given)) for given in inputs.values())) > MAX_REFS:
-            self._tell("too_large", f"it receives {count:,} slots; at most {MAX_REFS} are allowed", *at, "inputs")
+            self._report("too_large", f"it receives {count:,} slots; at most {MAX_REFS} are allowed", *at, "inputs")
         for name in (name for name in inputs if name in params):
-            self._tell("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
+            self._report("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
         if len(self.problems) > before or number is None or worker is None:
             if number is not None:
                 self.refused[number] = (place, inputs)
             return None
         card = worker.card
         # Outputs and goal type come from the card, not from the answer.
-        words = one_line(description)[:DESCRIPTION_CHARACTERS]
+        text = one_line(description)[:DESCRIPTION_CHARACTERS]
         return PlannedSubGoal(
             id=number,
             worker=worker.tool.name,
-            description=words,
+            description=text,
             inputs=inputs,
             params=dict(params),
             outputs=card.outputs,
@@ -150,33 +152,35 @@ class Fields:
         for name, value in raw.items():
             declared = parameter_name(str(name), properties)
             if declared in found:
-                self._tell("invalid_field", f"{declared!r} is given twice", *at, name)
+                self._report("invalid_field", f"{declared!r} is given twice", *at, name)
             found[declared] = value
         return found
 
     def _refuse_unknown(self, raw: Mapping[str, Any], known: Sequence[str], what: str, *at: str | int) -> None:
         for name in raw:
             if name not in known:
-                self._tell("invalid_field", f"{what} has no field {name!r:.60}", *at, name, hint=_nearest(name, known))
+                self._report(
+                    "invalid_field", f"{what} has no field {name!r:.60}", *at, name, hint=_nearest(name, known)
+                )
 
     def _worker(self, name: Any, workers: Mapping[str, Worker], *at: str | int) -> Worker | None:
         worker = workers.get(name) if isinstance(name, str) else None
         if worker is None:
             hint = suggestion(str(name), list(workers)) or f"there are {', '.join(workers)}"
-            self._tell("unknown_tool", f"there is no worker {name!r:.80}", *at, hint=hint)
+            self._report("unknown_tool", f"there is no worker {name!r:.80}", *at, hint=hint)
         return worker
 
     def inputs(self, raw: Any, *at: str | int) -> dict[str, Input]:
         """Return inputs by name; invalid inputs are left out."""
         if not isinstance(raw, Mapping):
-            self._tell("invalid_field", f"{at[-1]!r} must be an object of name -> slot, not {raw!r:.60}", *at)
+            self._report("invalid_field", f"{at[-1]!r} must be an object of name -> slot, not {raw!r:.60}", *at)
             return {}
         found: dict[str, Input] = {}
         for name, given in raw.items():
             if isinstance(given, list):
                 refs = [self._ref(each, *at, name, place) for place, each in enumerate(given)]
                 if not refs:
-                    self._tell("invalid_field", f"the input {name!r} is an empty list", *at, name)
+                    self._report("invalid_field", f"the input {name!r} is an empty list", *at, name)
                 found[str(name)] = tuple(ref for ref in refs if ref is not None)
             elif (ref := self._ref(given, *at, name)) is not None:
                 found[str(name)] = ref
@@ -187,7 +191,7 @@ class Fields:
         slot = raw.get("slot") if isinstance(raw, Mapping) else None
         if source is None or not isinstance(slot, str):
             hint = "write plain values in params"
-            self._tell("invalid_field", f"expected {_SHAPE}, not {raw!r:.100}", *at, hint=hint)
+            self._report("invalid_field", f"expected {_SHAPE}, not {raw!r:.100}", *at, hint=hint)
             return None
         self._refuse_unknown(raw, INPUT_REF_FIELDS, "a reference to a slot", *at)
         return InputRef(source, slot)

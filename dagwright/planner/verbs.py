@@ -17,24 +17,24 @@ def intent_verbs(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDecla
 
     A user's tool with the name of a built-in helper is a verb.
     """
-    undoing = {tool.undo for tool in tools.values()}
+    compensating = {tool.undo for tool in tools.values()}
     return {
         name: tool
         for name, tool in callable_tools(tools).items()
         if tool.effects is not Effects.PURE
         and tool.agent is None
-        and name not in undoing
+        and name not in compensating
         and not (name in BUILTIN_TOOL_NAMES and tool.task_queue is None)
     }
 
 
 def verb_catalogue(verbs: Mapping[str, ToolDeclaration]) -> Catalogue:
     """Format verbs for a model, one line each, sorted by name; verbs that do not fit are omitted."""
-    entries, omitted = fit_lines({name: json_line(_verb_told(verbs[name])) for name in sorted(verbs)})
+    entries, omitted = fit_lines({name: json_line(_describe_verb(verbs[name])) for name in sorted(verbs)})
     return Catalogue({name: verbs[name] for name in entries}, "\n".join(["Verbs:", *entries.values()]), omitted)
 
 
-def _verb_told(verb: ToolDeclaration) -> dict[str, Any]:
+def _describe_verb(verb: ToolDeclaration) -> dict[str, Any]:
     document = {"verb": verb.name, **describe_tool(verb), **_arguments(verb)}
     return document if verb.returns is None else {**document, "makes": verb.returns}
 

@@ -44,11 +44,11 @@ def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
         raise ValueError(f"turns: expected {expected}")
     found = []
     for place, turn in enumerate(encoded):
-        said = [turn.get(name) for name in ("human_message", "ai_response")] if isinstance(turn, Mapping) else []
-        number = turn.get("turn_id") if said else None
-        if type(number) is not int or not all(isinstance(text, str) for text in said):
+        texts = [turn.get(name) for name in ("human_message", "ai_response")] if isinstance(turn, Mapping) else []
+        number = turn.get("turn_id") if texts else None
+        if type(number) is not int or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"turns[{place}]: expected {expected}")
-        found.append(TurnSummary(number, str(said[0]), str(said[1])))
+        found.append(TurnSummary(number, str(texts[0]), str(texts[1])))
     return tuple(found)
 
 
@@ -80,7 +80,7 @@ def is_session_name(name: Any) -> bool:
 
 def identified(result: Any) -> dict[str, Any] | None:
     """Return the identity of a named result, `{"id", "name", "kind"}`; `None` if the result has no id."""
-    known = _told(result) if isinstance(result, StoredValue) else result
+    known = _identity_of_stored(result) if isinstance(result, StoredValue) else result
     known = known if isinstance(known, Mapping) else {"id": known}
     identity = known.get("id")
     identity = str(identity) if type(identity) is int else identity
@@ -89,7 +89,7 @@ def identified(result: Any) -> dict[str, Any] | None:
     return {"id": identity, **{key: line_or_none(known.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTIFYING[1:]}}
 
 
-def _told(result: StoredValue) -> dict[str, Any]:
+def _identity_of_stored(result: StoredValue) -> dict[str, Any]:
     """Return the identifying fields of a stored result, as far as they are known without loading it."""
     parts = {key: result.at((key,)) for key in IDENTIFYING}
     return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, Part) and not rest}

@@ -6,7 +6,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from dagwright.core.expressions.references import holds_reference, listed, suggestion, walk_texts
+from dagwright.core.expressions.references import contains_reference, listed, suggestion, walk_texts
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.errors import Problem, pointer
@@ -65,7 +65,7 @@ def problems_of_call(tool: ToolDeclaration, node: Node, uses: Uses) -> Iterator[
 def _type_problem(tool: ToolDeclaration, node: Node, path: ValuePath, use: HandleUse) -> Iterator[Problem]:
     types = use.schema.types if use.schema is not None else ALL
     # With another join a node may run although a node that it reads was skipped; the value is null then.
-    if types == ALL or node.join != "all" or not holds_reference(str(_part(node.arguments, path))):
+    if types == ALL or node.join != "all" or not contains_reference(str(_part(node.arguments, path))):
         return
     accepted = accepted_types(tool, path)
     if accepted is not None and not types & accepted:
@@ -126,7 +126,7 @@ def problems_of_inputs(declared: Mapping[str, Any], node: Node, *, is_read: Mapp
 
 
 def _bindings(arguments: Mapping[str, Any]) -> list[Binding]:
-    return [(path, ()) for path, text in walk_texts(arguments) if holds_reference(text)]
+    return [(path, ()) for path, text in walk_texts(arguments) if contains_reference(text)]
 
 
 def _words(types: frozenset[str]) -> str:

@@ -130,19 +130,19 @@ class Drawing:
         for number, (node, name) in enumerate(zip(self.nodes, names, strict=True)):
             mark = MARKS[node.status][0] + " " if node.status is not None else ""
             after = f"  after {', '.join(needs[number])}" if number in needs else ""
-            lines.append(f"  {mark}{name:<{width}}  {' '.join(self._words(node))}{after}".rstrip())
+            lines.append(f"  {mark}{name:<{width}}  {' '.join(self._label_parts(node))}{after}".rstrip())
         return "\n".join([*lines, *([f"  {note}"] if (note := self._note()) else [])])
 
-    def _words(self, node: DrawnNode) -> list[str]:
-        words = [single_line(node.work), "for each item" if node.is_map else "", node.counts, node.states]
+    def _label_parts(self, node: DrawnNode) -> list[str]:
+        parts = [single_line(node.work), "for each item" if node.is_map else "", node.counts, node.states]
         if self.is_of_run:
-            words += [str(node.status or ""), duration_text(node)]
-        return [word for word in words if word]
+            parts += [str(node.status or ""), duration_text(node)]
+        return [word for word in parts if word]
 
     def _heading(self) -> str:
         count = len(self.nodes) + self.omitted
-        words = [single_line(self.title or ("run" if self.is_of_run else "plan")), f"{count:,} nodes"]
-        return ": ".join(words) + (f", {self.status}" if self.status is not None else "")
+        parts = [single_line(self.title or ("run" if self.is_of_run else "plan")), f"{count:,} nodes"]
+        return ": ".join(parts) + (f", {self.status}" if self.status is not None else "")
 
     def _note(self) -> str:
         return f"… and {self.omitted:,} more nodes" if self.omitted else ""
@@ -181,7 +181,7 @@ def draw_plan(checked: Checked) -> Drawing:
         DrawnNode(
             id=node.id,
             title=node.title,
-            work=node.tool or _agent_words(node.agent_name) or ("person" if node.human is not None else "plan"),
+            work=node.tool or _agent_text(node.agent_name) or ("person" if node.human is not None else "plan"),
             kind=next((kind for kind in ("tool", "agent", "human", "plan") if getattr(node, kind) is not None), "tool"),
             is_map=node.for_each is not None,
         )
@@ -191,7 +191,7 @@ def draw_plan(checked: Checked) -> Drawing:
     return _limited(Drawing(nodes, edges, title=checked.plan.title))
 
 
-def _agent_words(name: str | None) -> str:
+def _agent_text(name: str | None) -> str:
     if name is None:
         return ""
     return "agent" if is_inline(name) else f"agent {name}"

@@ -189,7 +189,7 @@ def _node(node: NodeToDraw, box: Box) -> str:
     ]
     name, work = shortened(node.title or node.id, _COLUMNS), _work(node)
     count = (node.counts or "for each") if node.is_map else ""
-    tooltip = "\n".join(filter(None, [node.id, node.title or "", node.work, _status_words(node), node.error or ""]))
+    tooltip = "\n".join(filter(None, [node.id, node.title or "", node.work, _status_text(node), node.error or ""]))
     texts = [
         f'<text class="mark" x="16" y="{box.height / 2 + 4.5:.1f}">{mark}</text>',
         f'<text class="name" x="30" y="20">{escaped(name)}</text>',
@@ -203,7 +203,7 @@ def _node(node: NodeToDraw, box: Box) -> str:
     )
 
 
-def _status_words(node: NodeToDraw) -> str:
+def _status_text(node: NodeToDraw) -> str:
     return f"{node.status} (partial)" if node.is_partial else str(node.status or "")
 
 

@@ -198,11 +198,11 @@ def _sort_layer(orders: list[list[int]], index: int, neighbours: Sequence[Sequen
         return
     position = {place: number for number, place in enumerate(orders[index + by])}
     order = orders[index]
-    wanted = {
+    preferred = {
         place: (sum(map(position.__getitem__, near)) / len(near)) if (near := neighbours[place]) else float(number)
         for number, place in enumerate(order)
     }
-    order.sort(key=wanted.__getitem__)
+    order.sort(key=preferred.__getitem__)
 
 
 def _crossings(graph: _Layered, orders: Sequence[Sequence[int]]) -> int:
@@ -232,8 +232,8 @@ def _placed(graph: _Layered, heights: Sequence[float], *, count: int, gaps: Spac
         for index in range(len(graph.orders)) if number % 2 == 0 else reversed(range(len(graph.orders))):
             order = graph.orders[index]
             side = None if is_last else number % 2 == 0
-            wanted = [_wanted(graph, place, middles, weights, forward=side) for place in order]
-            found = _apart(wanted, offsets[index], [weights[place] for place in order])
+            preferred = [_preferred(graph, place, middles, weights, forward=side) for place in order]
+            found = _apart(preferred, offsets[index], [weights[place] for place in order])
             for place, at in zip(order, found, strict=True):
                 middles[place] = at
     lowest = min((middles[place] - heights[place] / 2 for place in range(len(middles))), default=0.0)
@@ -249,7 +249,7 @@ def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int, gaps
     return found[: len(order)]
 
 
-def _wanted(
+def _preferred(
     graph: _Layered, place: int, middles: Sequence[float], weights: Sequence[float], *, forward: bool | None
 ) -> float:
     """Return the mean of the neighbours on one side, or on both if `forward` is `None`."""
@@ -262,13 +262,13 @@ def _wanted(
     return sum(middles[other] * weights[other] for other in near) / total
 
 
-def _apart(wanted: Sequence[float], offsets: Sequence[float], weights: Sequence[float]) -> list[float]:
+def _apart(preferred: Sequence[float], offsets: Sequence[float], weights: Sequence[float]) -> list[float]:
     """Return the positions closest to the wanted ones, by least squares, that preserve order and distances.
 
     Source: isotonic regression by pooling adjacent violators.
     """
     blocks: list[tuple[float, float, int]] = []
-    for place, offset, weight in zip(wanted, offsets, weights, strict=True):
+    for place, offset, weight in zip(preferred, offsets, weights, strict=True):
         mean, total, size = place - offset, weight, 1
         while blocks and blocks[-1][0] >= mean:
             other, other_total, other_size = blocks.pop()

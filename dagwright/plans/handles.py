@@ -55,9 +55,9 @@ class ValueSchema:
 
     def problem_of(self, step: str | int) -> tuple[str, str | None] | None:
         """Return why the value has no such part, with a hint; `None` if it may have the part."""
-        wanted = "object" if isinstance(step, str) else "array"
-        if (types := self.types) != ALL and wanted not in types:
-            return f"it is {' or '.join(sorted(types))}, and not an {wanted}", None
+        expected = "object" if isinstance(step, str) else "array"
+        if (types := self.types) != ALL and expected not in types:
+            return f"it is {' or '.join(sorted(types))}, and not an {expected}", None
         schema = schema_at(self.root, self.root, self.path).schema
         if not isinstance(step, str) or not isinstance(schema, Mapping) or any(key in schema for key in _OPEN):
             return None

@@ -66,7 +66,7 @@ async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
     """Offload the large regions of a plan and its sub-plans to the store; return the plan without them."""
     detached = offload_regions(plan)
     nodes = list(detached.plan.nodes)
-    for number, inside in detached.insides.items():
+    for number, inside in detached.offloaded.items():
         nodes[number] = replace(nodes[number], inner=await _put_inside(inside, store))
     for number, node in enumerate(nodes):
         if node.sub_plan is not None:

@@ -179,7 +179,7 @@ def with_published(document: Any, published: Mapping[str, Any], *, names: Sequen
         PlanInvalid: a sub-plan is not published; `document` of the error is for checking the rest of the plan.
     """
     problems = ProblemList()
-    completed = _completed(document, published, at="", missing=partial(_tell_missing, problems, names))
+    completed = _completed(document, published, at="", missing=partial(_report_unknown_plan, problems, names))
     if problems:
         raise PlanInvalid(problems, document=completed)
     return completed
@@ -204,7 +204,7 @@ def _completed(
     return {**document, "nodes": nodes}
 
 
-def _tell_missing(problems: list[Problem], names: Sequence[str], plan: str, at: str, node: Any) -> None:
+def _report_unknown_plan(problems: list[Problem], names: Sequence[str], plan: str, at: str, node: Any) -> None:
     message = f"the sub-plan {plan!r:.200} is a file name, but files of callers are not read: {WRITE_SUB_PLAN}"
     if names:
         more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""

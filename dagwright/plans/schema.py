@@ -80,7 +80,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m dagwright.plans.schema", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not fresh")
     is_checking = parser.parse_args().check
-    stale = [file for file, text in schema_texts().items() if not _holds(file, text)]
+    stale = [file for file, text in schema_texts().items() if not _matches(file, text)]
     for file in stale:
         if is_checking:
             sys.stderr.write(f"{file.name} differs from the model; run: make docs-schema\n")
@@ -89,7 +89,7 @@ def main() -> int:
     return 1 if stale and is_checking else 0
 
 
-def _holds(file: Path, text: str) -> bool:
+def _matches(file: Path, text: str) -> bool:
     return file.is_file() and file.read_text(encoding="utf-8") == text
 
 

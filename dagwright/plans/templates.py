@@ -105,14 +105,14 @@ def compiled_with(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
         PlanInvalid: as `Template.compiled`.
     """
     if unused := unused_inputs(checked, inputs):
-        raise PlanInvalid(_told([*unused, *input_problems(checked, inputs, given=inputs)]))
+        raise PlanInvalid(_with_template_hints([*unused, *input_problems(checked, inputs, given=inputs)]))
     try:
         return prepare_plan(checked, inputs)
     except PlanInvalid as invalid:
-        raise PlanInvalid(_told(invalid.problems)) from None
+        raise PlanInvalid(_with_template_hints(invalid.problems)) from None
 
 
-def _told(problems: Iterable[Problem]) -> list[Problem]:
+def _with_template_hints(problems: Iterable[Problem]) -> list[Problem]:
     """Replace the hints about missing inputs, which apply to the command line only."""
     hint = "give it among the inputs"
     return [replace(problem, hint=hint) if problem.code == "missing_input" else problem for problem in problems]

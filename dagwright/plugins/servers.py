@@ -1,8 +1,8 @@
 """Background processes of an application in the state folder, and the private files that describe them."""
 
-from dagwright.server.binary import tell
+from dagwright.server.binary import print_progress
 from dagwright.server.daemon import Daemon
 from dagwright.server.locks import locked
 from dagwright.store.private_files import UMASK, make_private_folder, write_private
 
-__all__ = ["UMASK", "Daemon", "locked", "make_private_folder", "tell", "write_private"]
+__all__ = ["UMASK", "Daemon", "locked", "make_private_folder", "print_progress", "write_private"]

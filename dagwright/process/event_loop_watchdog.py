@@ -16,7 +16,7 @@ from types import FrameType
 import structlog
 
 LOOK_S = 1.0
-STANDS_S = 2.0
+BLOCKED_S = 2.0
 """Time without a finished step of the loop after which the next check logs it: after 3 s at the latest, which is the
 shortest heartbeat timeout. A call whose last heartbeat was a second earlier times out slightly before, without a log
 line.
@@ -27,7 +27,7 @@ _OF_OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib",
 
 
 @contextmanager
-def standing_told() -> Iterator[None]:
+def blocked_loop_logged() -> Iterator[None]:
     """Watch the running loop until the block ends; each time the loop blocks, log a warning with the location."""
     watch = _Watch(asyncio.get_running_loop())
     thread = threading.Thread(target=watch.look_on, name="loop watch", daemon=True)
@@ -49,20 +49,20 @@ class _Watch:
         self._stepped_at = time.monotonic()
 
     def look_on(self) -> None:
-        is_told = False
+        is_logged = False
         before = time.monotonic()
         while not self.is_over.wait(LOOK_S):
             now = time.monotonic()
-            if now - before > LOOK_S + STANDS_S:
+            if now - before > LOOK_S + BLOCKED_S:
                 # The whole process was suspended, for example by SIGSTOP.
                 self._stepped_at = now
             before = now
-            stands_s = now - self._stepped_at
-            if stands_s < STANDS_S + LOOK_S:
-                is_told = False
-            elif not is_told:
-                is_told = True
-                self._tell(stands_s)
+            blocked_s = now - self._stepped_at
+            if blocked_s < BLOCKED_S + LOOK_S:
+                is_logged = False
+            elif not is_logged:
+                is_logged = True
+                self._log_blocked(blocked_s)
             # The loop may be closed already.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._step)
@@ -70,13 +70,13 @@ class _Watch:
     def _step(self) -> None:
         self._stepped_at = time.monotonic()
 
-    def _tell(self, stands_s: float) -> None:
+    def _log_blocked(self, blocked_s: float) -> None:
         frame = sys._current_frames().get(self._thread)
         _LOG.warning(
             "the event loop stands still, so no call of this worker can heartbeat, and the server gives them up: "
             "an async tool must not block; write it as a plain def, which runs in a thread, or await what takes long",
             where=_place_of(frame) if frame is not None else None,
-            since_s=round(stands_s, 1),
+            since_s=round(blocked_s, 1),
         )
 
 

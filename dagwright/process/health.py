@@ -64,7 +64,9 @@ class Readiness:
         async with self._turn:
             if time.monotonic() - self._checked_at >= FRESH_S:
                 found = await asyncio.gather(*map(_problem, self._checks.values()))
-                problems = {name: words for name, words in zip(self._checks, found, strict=True) if words is not None}
+                problems = {
+                    name: message for name, message in zip(self._checks, found, strict=True) if message is not None
+                }
                 self._log_changes(problems)
                 self._problems, self._checked_at = problems, time.monotonic()
             return self._problems
@@ -162,5 +164,5 @@ async def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> 
 
 
 def _stuck() -> JSONResponse:
-    words = f"the event loop has not responded for {LOOP_TIMEOUT_S:g} s"
-    return JSONResponse({"status": "stuck", "message": words}, status_code=503)
+    message = f"the event loop has not responded for {LOOP_TIMEOUT_S:g} s"
+    return JSONResponse({"status": "stuck", "message": message}, status_code=503)

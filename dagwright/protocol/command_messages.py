@@ -9,7 +9,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import CANCEL_GRACE_S
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.answers import size_problem
-from dagwright.core.model.budget_limits import limit_words, limits_from_json
+from dagwright.core.model.budget_limits import limit_text, limits_from_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MayAnswer, Through
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
@@ -286,13 +286,15 @@ _T = TypeVar("_T")
 def _pause(message: Any, *, through: Through) -> CommandMessage:
     by = actor_from_any_message(message, through=through)
     confirmation = "the run is paused; running nodes finish"
-    return CommandMessage(_for_children(by), None, Pause(by), confirmation, note=by.words("paused"), is_broadcast=True)
+    return CommandMessage(
+        _for_children(by), None, Pause(by), confirmation, note=by.describe("paused"), is_broadcast=True
+    )
 
 
 def _resume(message: Any, *, through: Through) -> CommandMessage:
     by = actor_from_any_message(message, through=through)
     return CommandMessage(
-        _for_children(by), None, Resume(by), "the run continues", note=by.words("resumed"), is_broadcast=True
+        _for_children(by), None, Resume(by), "the run continues", note=by.describe("resumed"), is_broadcast=True
     )
 
 
@@ -303,13 +305,13 @@ def _cancel_run(message: Any, *, through: Through) -> CommandMessage:
 
 def cancel_message(by: Actor) -> CommandMessage:
     """Return the command that cancels the run."""
-    return CommandMessage({}, None, Cancel(by), "the run is being stopped", note=by.words("cancelled"))
+    return CommandMessage({}, None, Cancel(by), "the run is being stopped", note=by.describe("cancelled"))
 
 
 def _set_policy(message: Any, *, through: Through) -> CommandMessage:
     policy, name = policy_change_from_json(message)
     by = Actor(name or None, None, through)
-    return CommandMessage({}, None, SetPolicy(policy, by), "the policy is changed", note=by.words("policy changed"))
+    return CommandMessage({}, None, SetPolicy(policy, by), "the policy is changed", note=by.describe("policy changed"))
 
 
 def _set_limits(message: Any, *, through: Through) -> CommandMessage:
@@ -335,11 +337,11 @@ def _set_limits(message: Any, *, through: Through) -> CommandMessage:
             raise MessageInvalid(f"'budget' is invalid: {error}") from None
         for kind, limit in budget.items():
             changes.append(
-                f"no limit of {kind}" if limit is None else f"a limit of {limit_words(kind, limit)} for {kind}"
+                f"no limit of {kind}" if limit is None else f"a limit of {limit_text(kind, limit)} for {kind}"
             )
-    words = " and ".join(changes)
+    text = " and ".join(changes)
     command = SetLimits(width, deadline_s, budget, by)
-    return CommandMessage({}, None, command, f"the run has {words} now", note=by.words(f"{words} set"))
+    return CommandMessage({}, None, command, f"the run has {text} now", note=by.describe(f"{text} set"))
 
 
 def _read_limit(message: Mapping[str, Any], name: str, read: Callable[[Any], _T], *, default: _T) -> _T:

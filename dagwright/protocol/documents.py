@@ -9,14 +9,14 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, paths_to_json
-from dagwright.core.expressions.value_refs import encode, shown_in_arguments, with_shown
+from dagwright.core.expressions.value_refs import encode, ref_for_display, with_refs_formatted
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lookups import resolved_lookups
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler.map_batches import counts_of_items, is_batched, shown_items
+from dagwright.core.scheduler.map_batches import counts_of_items, is_batched, listed_items
 from dagwright.core.scheduler.run_end import counts_of, omitted_ends
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.places import lookup_errors
@@ -61,7 +61,7 @@ def result_document(scheduler: RunScheduler | None, facts: RunFacts, *, status: 
 def counted_result_document(scheduler: RunScheduler, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
     """Return the same as `counted_document` of the result document, without building the documents of the nodes."""
     counts = counts_of(scheduler.plan, scheduler.records)
-    counts.update(item.record.status for _, record in scheduler.state.shown() for item in shown_items(record))
+    counts.update(item.record.status for _, record in scheduler.state.shown() for item in listed_items(record))
     shown_counts = {status.value: count for status, count in sorted(counts.items()) if count}
     failed = (
         (name, record.error.message if record.error else None)
@@ -76,7 +76,7 @@ def _named_records(scheduler: RunScheduler) -> Iterator[tuple[str, Record]]:
     """Yield each node and item with its name, in the order of documents."""
     for node, record in scheduler.state.shown():
         yield node.id, record
-        for item in shown_items(record):
+        for item in listed_items(record):
             yield f"{node.id}[{item.key}]", item.record
 
 
@@ -110,7 +110,7 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
         "output": output,
         "error": facts.error or ({**error.to_json(), **({"errors": unbound} if unbound else {})} if error else None),
         "nodes": {},
-        "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
+        "waiting_for": listed_requests(scheduler, facts.workflow_id) if scheduler else [],
         "usage": scheduler.state.totals.usage.to_document() if scheduler else {},
         "notes": notes,
         **({"context": context} if context else {}),
@@ -125,13 +125,13 @@ def _error_of(scheduler: RunScheduler) -> NodeError | None:
     error = scheduler.state.error
     if error is None or not (scheduler.state.phase.is_compensated and scheduler.is_finished):
         return error
-    words, standing = compensation_summary(scheduler.state)
+    message, standing = compensation_summary(scheduler.state)
     if scheduler.state.options.only_compensates:
-        return NodeError(NOTE_UNCOMPENSATED, words) if standing else None
-    return replace(error, message=f"{error.message}; {words}")
+        return NodeError(NOTE_UNCOMPENSATED, message) if standing else None
+    return replace(error, message=f"{error.message}; {message}")
 
 
-def shown_requests(scheduler: RunScheduler, workflow_id: str) -> list[dict[str, Any]]:
+def listed_requests(scheduler: RunScheduler, workflow_id: str) -> list[dict[str, Any]]:
     """Return the open requests in the order of their opening, as many as fit into one document."""
     shown: list[dict[str, Any]] = []
     left_bytes = REQUESTS_BYTES
@@ -163,15 +163,15 @@ def _counts_inside(scheduler: RunScheduler) -> dict[str, int]:
 def node_documents(scheduler: RunScheduler) -> Sequence[tuple[str, dict[str, Any]]]:
     """Return (id, document) of every node in plan order, each `for_each` node followed by its items."""
     documents: list[tuple[str, dict[str, Any]]] = []
-    undone = compensated_by(scheduler.state)
+    compensated = compensated_by(scheduler.state)
     for node, record in scheduler.state.shown():
         documents.append((node.id, node_document(scheduler, node.id, node=node, record=record)))
-        for item in shown_items(record):
+        for item in listed_items(record):
             task_id = f"{node.id}[{item.key}]"
             documents.append((task_id, node_document(scheduler, task_id, node=node, record=item.record)))
-    for task_id, document in documents if undone else ():
-        if task_id in undone:
-            document["compensated_by"] = undone[task_id]
+    for task_id, document in documents if compensated else ():
+        if task_id in compensated:
+            document["compensated_by"] = compensated[task_id]
     return documents
 
 
@@ -344,7 +344,7 @@ def compact_value(value: Any, *, ref: str) -> Any:
         return shown(value)
     encoded, has_refs = encode(value, shown)
     if has_refs:
-        value = with_shown(value, shown)
+        value = with_refs_formatted(value, shown)
     if len(encoded) <= INLINE_VALUE_BYTES:
         return value
     preview = value[:PREVIEW_CHARACTERS] if isinstance(value, str) else preview_of(value)
@@ -358,7 +358,7 @@ def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
         ref: reference of a text that is made of several values.
     """
     if isinstance(part, WorkerText):
-        preview = shown_in_arguments(part)[:PREVIEW_CHARACTERS]
+        preview = ref_for_display(part)[:PREVIEW_CHARACTERS]
         return {"ref": ref, "bytes": None, "preview": preview}
     shape = part.shape
     shown = {"ref": part.ref, "bytes": shape.size_bytes if shape else None, "preview": shape.preview if shape else ""}
@@ -370,7 +370,7 @@ def encoded_size(value: Any) -> int:
 
     Complexity: linear, some 10 ms for 10 MB: the end of a run measures all its results in one activation.
     """
-    return len(encode(value, shown_in_arguments)[0])
+    return len(encode(value, ref_for_display)[0])
 
 
 def error_json(code: str, message: str) -> dict[str, Any]:

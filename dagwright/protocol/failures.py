@@ -44,8 +44,8 @@ def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
     if not failed and FIRST_FAILED in reference:
         failed = [(reference[FIRST_FAILED]["node_id"], reference[FIRST_FAILED])]
     if not failed:
-        words = "1 node failed" if count == 1 else f"{count:,} nodes failed"
-        return {"code": NODE_FAILED, "message": words, "node_id": None}
+        message = "1 node failed" if count == 1 else f"{count:,} nodes failed"
+        return {"code": NODE_FAILED, "message": message, "node_id": None}
     name, cause = failed[0]
     more = f"; {count - 1:,} more failed" if count > 1 else ""
     return {"code": NODE_FAILED, "message": f"{name!r} failed: {cause.get('message')}{more}", "node_id": name}

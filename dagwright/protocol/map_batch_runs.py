@@ -127,11 +127,11 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
 
 
 def load_items_message(source: StoredList, node: CompiledNode) -> dict[str, Any]:
-    """Return the input of the activity that loads the items of a batch; `wanted` are the projections that the keys
+    """Return the input of the activity that loads the items of a batch; `parts` are the projections that the keys
     read.
     """
-    wanted = parts_of_key(node)
-    return stored_list_to_json(source) | ({"projections": projections_to_json(wanted)} if wanted else {})
+    parts = parts_of_key(node)
+    return stored_list_to_json(source) | ({"projections": projections_to_json(parts)} if parts else {})
 
 
 def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any]:

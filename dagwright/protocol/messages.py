@@ -117,7 +117,7 @@ class RunInput:
         only_compensates: for a sub-plan, whether it only compensates the calls of the run in the snapshot.
         model: JSON of the `ModelConfig` of the run; `None` means the settings of the workers.
         session: session to which the run of a turn reports its end.
-        asks: whether people are asked about an ambiguous lookup; if not, an ambiguous lookup ends the run.
+        is_interactive: whether people are asked about an ambiguous lookup; if not, an ambiguous lookup ends the run.
         bound: lookups that a session has resolved before, with the entity of each; they are not searched for.
         reads_starts: whether a `write` that timed out without a recorded start counts as not called, whatever the
             timeout. Inputs of earlier versions do not have the field, and their histories must replay.
@@ -148,7 +148,7 @@ class RunInput:
     only_compensates: bool = False
     model: Mapping[str, Any] | None = None
     session: ParentSession | None = None
-    asks: bool = True
+    is_interactive: bool = True
     bound: Mapping[Lookup, Mapping[str, Any]] = field(default_factory=dict)
     reads_starts: bool = True
 
@@ -212,7 +212,7 @@ def _options_to_json(run_input: RunInput) -> dict[str, Any]:
         options["compensate"] = True
     if run_input.model:
         options["model"] = dict(run_input.model)
-    if not run_input.asks:
+    if not run_input.is_interactive:
         options["interactive"] = False
     return options
 
@@ -277,7 +277,7 @@ def run_input_from_json(message: Any) -> RunInput:
             only_compensates=message.get("only_compensates") is True,
             model=options.get("model"),
             session=_turn_place(message.get("session")),
-            asks=options.get("interactive", True),
+            is_interactive=options.get("interactive", True),
             bound=bound_from_json(message.get("bound", ())),
             reads_starts=message.get("reads_starts") is True,
         )

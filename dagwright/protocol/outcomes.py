@@ -42,7 +42,7 @@ from dagwright.core.boundary.usage import (
 )
 from dagwright.core.expressions.hydration import secret_names, stored_refs
 from dagwright.core.expressions.stored_values import stored_from_json
-from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of, encode, shown_in_arguments
+from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of, encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, RunStatus
@@ -192,7 +192,7 @@ def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
 _DIED = "its worker died"
 
 
-def outcome_unknown_words(tool: str, *, what: str = _DIED) -> str:
+def outcome_unknown_message(tool: str, *, what: str = _DIED) -> str:
     """Return the message of a `write` with an unknown outcome.
 
     Args:
@@ -208,7 +208,7 @@ def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, 
         if reads_starts and started_attempt(error.last_heartbeat_details) is None:
             message = f"{node.tool} was not called: {what} before the call started, so nothing was changed"
             return NodeError(wire.ERROR_NOT_STARTED, message, retryable=True)
-        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_words(node.tool, what=what))
+        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(node.tool, what=what))
     if error.type == TimeoutType.HEARTBEAT:
         why = "its worker died, or an async tool blocks its event loop; its log names a tool that blocks for over 3 s"
         return NodeError("timeout", f"{node.tool} stopped heartbeating: {why}", retryable=True)
@@ -227,7 +227,7 @@ def encode_arguments(arguments: Mapping[str, Any]) -> tuple[bytes, bool]:
         ValueError: the arguments are not JSON.
     """
     try:
-        encoded, has_refs = encode(arguments, shown_in_arguments)
+        encoded, has_refs = encode(arguments, ref_for_display)
     except pydantic_core.PydanticSerializationError as error:
         raise ValueError(str(error)) from None
     if len(encoded) > ARGUMENTS_LIMIT_BYTES:
@@ -265,7 +265,7 @@ def next_call(scheduler: RunScheduler, at: float) -> ReadyCall | None:
                 return ReadyCall(task, encode_region(scheduler, task))
             except BatchTooLarge as error:
                 scheduler.features.regions.end_batch(
-                    task.id, at=at, goes_on=False, error=NodeError("too_large", str(error))
+                    task.id, at=at, is_incomplete=False, error=NodeError("too_large", str(error))
                 )
                 continue
         tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
@@ -451,7 +451,7 @@ def apply_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *
     if node.kind == "region":
         # The cause may be the batch alone: each of its nodes may still fail or succeed by itself, if the run has them.
         failure, _ = read_failure(error, node, Effects.PURE)
-        scheduler.features.regions.end_batch(task_id, at=at, goes_on=False, error=failure)
+        scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=False, error=failure)
         return failure if node.inner is not None else None
     tool = scheduler.plan.tools.get(node.tool)
     is_recorded = scheduler.state.options.reads_starts and tool is not None and not tool.is_foreign
@@ -473,7 +473,7 @@ def apply_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *
 def _terminated(tool: ToolDeclaration) -> NodeError:
     what = "its workflow was terminated"
     if tool.effects is Effects.WRITE:
-        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_words(tool.name, what=what))
+        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(tool.name, what=what))
     return NodeError("terminated", f"{tool.name}: {what}", retryable=True)
 
 

@@ -130,14 +130,14 @@ def _refuse_part(node: CompiledNode, size: int) -> None:
     if size > PLAN_PART_BYTES:
         what = f"{name} is too large, in bytes of its compiled form"
         raise PlanTooLarge(what, has=size, limit=PLAN_PART_BYTES, advice=advice, node=node.id)
-    if (count := _count_below(node)) > PLAN_NODES:
+    if (count := _count_nested(node)) > PLAN_NODES:
         what = f"{name} is too large, in nodes, including those of its own sub-plans"
         raise PlanTooLarge(what, has=count, limit=PLAN_NODES, advice=advice, node=node.id)
 
 
-def _count_below(node: CompiledNode) -> int:
+def _count_nested(node: CompiledNode) -> int:
     children = node.sub_plan.nodes if node.sub_plan is not None else ()
-    return len(children) + sum(_count_below(inner) for inner in children)
+    return len(children) + sum(_count_nested(inner) for inner in children)
 
 
 def _refuse_counts(held: CompiledPlan) -> None:

@@ -32,7 +32,7 @@ class TagsInvalid(DagwrightError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class TagWords:
+class TagLabels:
     """Names of a tag in messages: the API accepts tags as the entries of `metadata`."""
 
     one: str
@@ -41,11 +41,11 @@ class TagWords:
     key: str
 
 
-TAGS = TagWords("tag", "a tag", "tags", "tag key")
-METADATA = TagWords("entry", "an entry", "entries", "key")
+TAGS = TagLabels("tag", "a tag", "tags", "tag key")
+METADATA = TagLabels("entry", "an entry", "entries", "key")
 
 
-def checked_tags(tags: Mapping[str, Any], *, words: TagWords = TAGS) -> dict[str, str]:
+def checked_tags(tags: Mapping[str, Any], *, labels: TagLabels = TAGS) -> dict[str, str]:
     """Validate the tags of a run.
 
     Returns:
@@ -55,25 +55,25 @@ def checked_tags(tags: Mapping[str, Any], *, words: TagWords = TAGS) -> dict[str
         TagsInvalid: there are more than `MOST_TAGS`, or one of them cannot be a tag.
     """
     if len(tags) > MOST_TAGS:
-        raise TagsInvalid(f"a run has at most {MOST_TAGS} {words.many}; {len(tags)} were given")
+        raise TagsInvalid(f"a run has at most {MOST_TAGS} {labels.many}; {len(tags)} were given")
     for key, value in tags.items():
-        _check_tag(key, value, words)
+        _check_tag(key, value, labels)
     return dict(tags)
 
 
-def _check_tag(key: str, value: Any, words: TagWords) -> None:
+def _check_tag(key: str, value: Any, labels: TagLabels) -> None:
     if not key or len(key.encode(errors="replace")) > TAG_KEY_BYTES or _FORBIDDEN_IN_KEYS & set(key):
         limit = f"1 to {TAG_KEY_BYTES} bytes of UTF-8 without spaces and '='"
-        raise TagsInvalid(f"{words.key} {key!r:.80} is invalid: a {words.key} has {limit}")
+        raise TagsInvalid(f"{labels.key} {key!r:.80} is invalid: a {labels.key} has {limit}")
     if not isinstance(value, str):
-        raise TagsInvalid(f"the value of {words.one} {key!r} must be a string, not {type(value).__name__}")
+        raise TagsInvalid(f"the value of {labels.one} {key!r} must be a string, not {type(value).__name__}")
     text = keyword_of_tag(key, value)
     if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
-        raise TagsInvalid(f"{words.one} {key!r:.80} contains control characters or surrogates")
+        raise TagsInvalid(f"{labels.one} {key!r:.80} contains control characters or surrogates")
     if len(text) > KEYWORD_CHARACTERS:
         found = f"{key!r} has {len(text)}"
         raise TagsInvalid(
-            f"{words.article} has at most {KEYWORD_CHARACTERS} characters, its key and '=' included; {found}"
+            f"{labels.article} has at most {KEYWORD_CHARACTERS} characters, its key and '=' included; {found}"
         )
 
 

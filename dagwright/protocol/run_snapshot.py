@@ -28,17 +28,17 @@ class RunSnapshot:
     """State of a run before this execution, or the data that a fork reuses from its source run.
 
     Args:
-        began_at: seconds since the epoch at which the first execution started; deadlines count from there.
+        started_at: seconds since the epoch at which the first execution started; deadlines count from there.
         state: state of the nodes as text (`state_to_text`); or
         refs: references of the pieces of that text, in order.
         notes: notes so far.
         omitted_notes: number of omitted notes.
-        deadline_s: deadline in seconds from `began_at`; infinite means no deadline, `None` means the deadline of the
+        deadline_s: deadline in seconds from `started_at`; infinite means no deadline, `None` means the deadline of the
             plan and the starter.
-        origin: workflow id of the source run of a fork; `began_at` has no meaning then.
+        origin: workflow id of the source run of a fork; `started_at` has no meaning then.
     """
 
-    began_at: float
+    started_at: float
     state: str = ""
     refs: Sequence[str] = ()
     notes: Sequence[Mapping[str, Any]] = ()
@@ -85,7 +85,7 @@ def snapshot_to_json(snapshot: RunSnapshot) -> dict[str, Any]:
     """Encode a snapshot for the input of a run."""
     where = {"refs": list(snapshot.refs)} if snapshot.refs else {"state": snapshot.state}
     return {
-        "began_at": snapshot.began_at,
+        "started_at": snapshot.started_at,
         "notes": list(snapshot.notes),
         "omitted_notes": snapshot.omitted_notes,
         **where,
@@ -105,7 +105,7 @@ def snapshot_from_json(encoded: Any) -> RunSnapshot:
         if len(refs) > _MOST_PIECES or not all(isinstance(ref, str) and len(ref) < _REF_BYTES for ref in refs):
             raise ValueError("invalid references")
         return RunSnapshot(
-            began_at=float(encoded["began_at"]),
+            started_at=float(encoded["started_at"]),
             state="" if refs else str(encoded["state"]),
             refs=tuple(refs),
             notes=tuple(dict(note) for note in encoded["notes"]),

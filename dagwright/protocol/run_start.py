@@ -43,34 +43,34 @@ def changed_deadline(scheduler: RunScheduler, run_input: RunInput) -> float | No
     return math.inf if limit_s is None else limit_s
 
 
-def initial_deadline(plan: CompiledPlan, run_input: RunInput, *, began_at: float) -> Deadline:
+def initial_deadline(plan: CompiledPlan, run_input: RunInput, *, started_at: float) -> Deadline:
     """Return the deadline at the start of a run; a sub-plan has its name in the parent run.
 
     Args:
-        began_at: start of its first execution, in seconds since the epoch.
+        started_at: start of its first execution, in seconds since the epoch.
     """
     limit_s = deadline_of(plan, run_input)
     if run_input.parent is None:
-        return Deadline(began_at, limit_s)
+        return Deadline(started_at, limit_s)
     whose = repr(run_input.parent.task)
     if limit_s is None:
-        return Deadline(began_at, None, whose)
+        return Deadline(started_at, None, whose)
     if limit_s == run_input.deadline_s:
-        return Deadline(began_at, limit_s, whose, f"its timeout of {limit_s:g} s")
-    return Deadline(began_at, limit_s, whose, f"the deadline of its plan, {limit_s:g} s")
+        return Deadline(started_at, limit_s, whose, f"its timeout of {limit_s:g} s")
+    return Deadline(started_at, limit_s, whose, f"the deadline of its plan, {limit_s:g} s")
 
 
 def scheduler_for_run(
     plan: CompiledPlan,
     run_input: RunInput,
     *,
-    began_at: float,
+    started_at: float,
     inputs: Mapping[str, Any],
 ) -> RunScheduler:
     """Return the scheduler of a run that has not started.
 
     Args:
-        began_at: start of the first execution of the run, in seconds since the epoch.
+        started_at: start of the first execution of the run, in seconds since the epoch.
         inputs: inputs of the run, with the items of a map batch.
     """
     extender = extender_of(plan)
@@ -85,7 +85,7 @@ def scheduler_for_run(
     )
     scheduler.features.extension.use(extender)
     scheduler.features.budget.use(initial_budget(run_input))
-    scheduler.features.deadline.deadline = initial_deadline(plan, run_input, began_at=began_at)
+    scheduler.features.deadline.deadline = initial_deadline(plan, run_input, started_at=started_at)
     scheduler.features.feedback.requests.remembered.update(run_input.approved_tools)
     if run_input.approved_by is not None:
         scheduler.features.feedback.run.approve_plan(run_input.approved_by)
@@ -94,7 +94,7 @@ def scheduler_for_run(
 
 def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
     return RunOptions(
-        interactive=run_input.asks,
+        interactive=run_input.is_interactive,
         compensate=run_input.compensate,
         is_child=run_input.parent is not None,
         only_compensates=run_input.only_compensates,
@@ -133,10 +133,10 @@ def start_run(scheduler: RunScheduler, run_input: RunInput, *, at: float) -> Non
     if run_input.needs_approval or _is_for_approval(scheduler, run_input):
         scheduler.features.feedback.run.ask_for_approval(at)
     elif run_input.parent is None:
-        scheduler.features.feedback.run.begin(at)
+        scheduler.features.feedback.run.start_or_request_inputs(at)
     else:
         # The parent run has provided the inputs.
-        scheduler.begin(at)
+        scheduler.start(at)
 
 
 def _is_for_approval(scheduler: RunScheduler, run_input: RunInput) -> bool:

@@ -100,7 +100,7 @@ class Turn:
         response: its answer, if the outcome does not contain all of it.
         response_at: reference of the full answer in the payload store, if it is too long for a run.
         names: names that it set.
-        began_at, ended_at: RFC 3339.
+        started_at, ended_at: RFC 3339.
     """
 
     number: int
@@ -112,7 +112,7 @@ class Turn:
     response: str | None = None
     response_at: Mapping[str, Any] | None = None
     names: Sequence[str] = ()
-    began_at: str | None = None
+    started_at: str | None = None
     ended_at: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Turn:
             "response": self.response,
             **({"response_at": dict(self.response_at)} if self.response_at is not None else {}),
             "names": list(self.names),
-            "began_at": self.began_at,
+            "started_at": self.started_at,
             "ended_at": self.ended_at,
         }
 
@@ -260,12 +260,12 @@ class Session:
             return TurnRefused("session_changed", message)
         return None
 
-    def begin_turn(self, start: TurnStart, *, at: float) -> bool:
+    def start_turn(self, start: TurnStart, *, at: float) -> bool:
         """Start a turn that is not refused; return `False` for a turn that exists already."""
         if self.turn_of(start.run) is not None:
             return False
         number = self.omitted_turns + len(self.turns) + 1
-        self.turns.append(Turn(number, start.run, start.request, began_at=format_time(at)))
+        self.turns.append(Turn(number, start.run, start.request, started_at=format_time(at)))
         self.policy = start.policy or self.policy
         self._changed()
         return True
@@ -408,7 +408,7 @@ def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
         response=response_of(encoded.get("response")),
         response_at=answer_ref_from_json(encoded.get("response_at")),
         names=tuple(str(name) for name in encoded.get("names", ())),
-        began_at=_cut(encoded.get("began_at"), 40),
+        started_at=_cut(encoded.get("started_at"), 40),
         ended_at=_cut(encoded.get("ended_at"), 40),
     )
 

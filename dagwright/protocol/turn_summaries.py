@@ -53,7 +53,7 @@ def _call_summary(tool: str, result: Any) -> str:
         for key, value in result.items()
         if isinstance(value, str) and 0 < len(value.strip()) <= _TEXT_CHARACTERS and not _OF_ID.fullmatch(str(key))
     ]
-    without = [words for key, words in _WITHOUT_EFFECT.items() if result.get(key) is False]
+    without = [message for key, message in _WITHOUT_EFFECT.items() if result.get(key) is False]
     shown = ", ".join(list(dict.fromkeys(texts))[:_TEXTS_SHOWN])
     return tool + (f": {shown}" if shown else "") + (f" ({without[0]})" if without else "")
 

@@ -48,12 +48,12 @@ class Binary:
     server_version: str
 
 
-async def get_binary(cache_home: Path, *, wanted_version: str | None) -> Binary:
+async def get_binary(cache_home: Path, *, required_version: str | None) -> Binary:
     """Return a program to start a server with, installing it if necessary.
 
     Args:
         cache_home: the user's cache folder.
-        wanted_version: version of the server that created the state, which an installed program should have.
+        required_version: version of the server that created the state, which an installed program should have.
 
     Raises:
         ServerUnreachable: there is no program, and none can be installed.
@@ -66,9 +66,9 @@ async def get_binary(cache_home: Path, *, wanted_version: str | None) -> Binary:
         if (binary := await _inspect(path)) is not None
     ]
     for binary in found:
-        if wanted_version in (None, binary.server_version):
+        if required_version in (None, binary.server_version):
             return binary
-    if found and wanted_version != SERVER_VERSION:
+    if found and required_version != SERVER_VERSION:
         return found[0]
     try:
         return await _obtain(cached)
@@ -100,18 +100,18 @@ async def _inspect(path: Path) -> Binary | None:
 
 
 async def _obtain(target: Path) -> Binary:
-    shelf = target.parent.parent
+    cache_folder = target.parent.parent
     try:
-        shelf.mkdir(parents=True, exist_ok=True)
+        cache_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ServerUnreachable(f"the cache folder {shelf} can not be written: {error.strerror}") from error
-    async with locked(shelf / "get.lock", timeout_s=_BUILD_TIMEOUT_S, on_wait=_tell_of_other):
+        raise ServerUnreachable(f"the cache folder {cache_folder} can not be written: {error.strerror}") from error
+    async with locked(cache_folder / "get.lock", timeout_s=_BUILD_TIMEOUT_S, on_wait=_report_other_install):
         ready = await _inspect(target)
         if ready is not None:
             return ready
-        for left_over in shelf.glob(".getting-*"):
+        for left_over in cache_folder.glob(".getting-*"):
             shutil.rmtree(left_over, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=shelf, prefix=".getting-") as name:
+        with tempfile.TemporaryDirectory(dir=cache_folder, prefix=".getting-") as name:
             folder = Path(name)
             made = await _download(folder) or await _build(folder)
             target.parent.mkdir(exist_ok=True)
@@ -128,7 +128,7 @@ async def _download(folder: Path) -> Path | None:
         return None
     from temporalio.testing import WorkflowEnvironment  # noqa: PLC0415 - takes long to import, and is rarely used
 
-    tell("downloading the Temporal server (once, about 100 MB)")
+    print_progress("downloading the Temporal server (once, about 100 MB)")
     try:
         # The SDK has no call that only downloads, so the server that it starts is stopped immediately.
         environment = await asyncio.wait_for(
@@ -138,7 +138,7 @@ async def _download(folder: Path) -> Path | None:
             timeout=_DOWNLOAD_TIMEOUT_S,
         )
     except (RuntimeError, TimeoutError) as error:
-        tell(f"the download failed: {error}")
+        print_progress(f"the download failed: {error}")
         return None
     await environment.shutdown()
     return next((path for path in folder.iterdir() if path.is_file() and os.access(path, os.X_OK)), None)
@@ -161,7 +161,7 @@ def _is_site_reachable() -> bool:
 async def _build(folder: Path) -> Path:
     if shutil.which("go") is None:
         raise ServerUnreachable(_INSTALL_HINT)
-    tell("building the Temporal server with Go (once, about 3 minutes)")
+    print_progress("building the Temporal server with Go (once, about 3 minutes)")
     process = await asyncio.create_subprocess_exec(
         "env",
         f"GOBIN={folder}",
@@ -174,7 +174,7 @@ async def _build(folder: Path) -> Path:
         start_new_session=True,
     )
     try:
-        words = await asyncio.wait_for(_watch_build(process), timeout=_BUILD_TIMEOUT_S)
+        message = await asyncio.wait_for(_watch_build(process), timeout=_BUILD_TIMEOUT_S)
     except BaseException as error:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -183,7 +183,7 @@ async def _build(folder: Path) -> Path:
             raise ServerUnreachable(f"the build did not end within half an hour; {_INSTALL_HINT}") from error
         raise
     if process.returncode != 0:
-        last = words.strip().splitlines()[-1][:300] if words.strip() else f"exit code {process.returncode}"
+        last = message.strip().splitlines()[-1][:300] if message.strip() else f"exit code {process.returncode}"
         raise ServerUnreachable(f"go install {_GO_MODULE} failed ({last}); {_INSTALL_HINT}")
     return folder / "temporal"
 
@@ -191,9 +191,9 @@ async def _build(folder: Path) -> Path:
 async def _watch_build(process: asyncio.subprocess.Process) -> str:
     ended = asyncio.create_task(process.communicate())
     async for minutes in _each_minute(ended):
-        tell(f"still building ({minutes} min)")
-    _, words = await ended
-    return words.decode("utf-8", "replace")
+        print_progress(f"still building ({minutes} min)")
+    _, message = await ended
+    return message.decode("utf-8", "replace")
 
 
 async def _each_minute(task: asyncio.Task[tuple[bytes, bytes]]) -> AsyncIterator[int]:
@@ -203,11 +203,11 @@ async def _each_minute(task: asyncio.Task[tuple[bytes, bytes]]) -> AsyncIterator
         yield minutes
 
 
-def _tell_of_other() -> None:
-    tell("waiting for another command that gets the Temporal server")
+def _report_other_install() -> None:
+    print_progress("waiting for another command that gets the Temporal server")
 
 
-def tell(text: str) -> None:
+def print_progress(text: str) -> None:
     """Write one line of progress to stderr, at any log level: some steps take minutes."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

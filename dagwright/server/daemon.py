@@ -204,12 +204,12 @@ def _sockets_of_group(group: int) -> Iterator[str]:
 
 
 async def _end(pid: int, is_running: Callable[[], bool], *, grace_s: float) -> None:
-    for sign, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
+    for sign, timeout_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
         try:
             os.killpg(os.getpgid(pid), sign)
         except ProcessLookupError:
             return
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while is_running() and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
         if not is_running():

@@ -23,7 +23,7 @@ from temporalio.service import RPCError
 
 from dagwright.logging import temporal_runtime
 from dagwright.protocol.conversion import data_converter
-from dagwright.server.binary import Binary, get_binary, tell
+from dagwright.server.binary import Binary, get_binary, print_progress
 from dagwright.server.daemon import Daemon, Grip
 from dagwright.server.errors import NO_ANSWER, ServerUnreachable
 from dagwright.server.locks import is_locked, locked, try_lock
@@ -55,7 +55,7 @@ _ANSWER_TIMEOUT_S = 20.0
 """How long a running server may fail to respond before it is restarted."""
 
 _DIAL_TIMEOUT_S = 5.0
-_HUNG_GRACE_S = 2.0
+_UNRESPONSIVE_GRACE_S = 2.0
 _STARTS = 3
 """Attempts to start the server, each with new ports: a free port may be taken before the server opens it."""
 
@@ -121,7 +121,7 @@ class LocalServer:
         Raises:
             ServerUnreachable: the server cannot be started.
         """
-        with self._told():
+        with self._report_unusable_files():
             self._make_folder()
             holder = self._folder / "holders" / f"{os.getpid()}-{uuid4().hex[:8]}"
             async with self._turn():
@@ -136,7 +136,7 @@ class LocalServer:
         try:
             yield server
         finally:
-            with self._told():
+            with self._report_unusable_files():
                 await self._leave(holder, descriptor=descriptor, started=started)
 
     async def _leave(self, holder: Path, *, descriptor: int | None, started: Grip | None) -> None:
@@ -151,14 +151,14 @@ class LocalServer:
 
     def keep(self) -> None:
         """Let the running server continue without a user until `stop`."""
-        with self._told():
+        with self._report_unusable_files():
             pid = self._daemon.pid()
             if pid is not None:
-                write_private(self._kept, str(pid))
+                write_private(self._keep_file, str(pid))
 
     def find(self, namespace: str = "default") -> Server | None:
         """Return the server if its process is running; start nothing and register no user."""
-        with self._told():
+        with self._report_unusable_files():
             record = self._read()
             if record is None or not self._daemon.is_running():
                 return None
@@ -172,11 +172,11 @@ class LocalServer:
         workers = self.workers()
         have_run = await asyncio.gather(*(worker.stop() for worker in workers))
         ended = [worker.name for worker, has_run in zip(workers, have_run, strict=True) if has_run]
-        with self._told():
+        with self._report_unusable_files():
             async with self._turn():
                 if await self._daemon.stop():
                     ended.append(self._daemon.name)
-                self._kept.unlink(missing_ok=True)
+                self._keep_file.unlink(missing_ok=True)
         return ended
 
     def program(self) -> str | None:
@@ -193,7 +193,7 @@ class LocalServer:
         return [self.worker(path.stem) for path in sorted((self._folder / "workers").glob("*.lock"))]
 
     @property
-    def _kept(self) -> Path:
+    def _keep_file(self) -> Path:
         return self._folder / "kept"
 
     @property
@@ -201,7 +201,7 @@ class LocalServer:
         return self._folder / "server.json"
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _report_unusable_files(self) -> Iterator[None]:
         """Report an unusable file of the state folder in one sentence, with a hint."""
         try:
             yield
@@ -216,7 +216,7 @@ class LocalServer:
         """Lock the server, so that only one command at a time inspects and changes it."""
         turn = self._folder / "start.lock"
         try:
-            async with locked(turn, timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
+            async with locked(turn, timeout_s=_TURN_TIMEOUT_S, on_wait=_report_other_start):
                 yield
         except TimeoutError as error:
             raise ServerUnreachable(f"another command has been starting the server for too long: {error}") from error
@@ -224,7 +224,9 @@ class LocalServer:
     def _make_folder(self) -> None:
         try:
             if not make_private_folder(self._folder):
-                tell(f"other users may read the state folder {self._folder}: its mode cannot be changed to 0700")
+                print_progress(
+                    f"other users may read the state folder {self._folder}: its mode cannot be changed to 0700"
+                )
             make_private_folder(self._folder / "holders")
             ignore = self._folder / ".gitignore"
             if not ignore.exists():
@@ -237,13 +239,13 @@ class LocalServer:
         holder.unlink(missing_ok=True)
         if descriptor is not None:
             os.close(descriptor)
-        if not self.is_kept() and not self._has_holders():
+        if not self.is_persistent() and not self._has_holders():
             await self._daemon.stop()
 
-    def is_kept(self) -> bool:
+    def is_persistent(self) -> bool:
         """Return whether the running server continues without a user."""
         try:
-            return self._kept.read_text(encoding="ascii") == str(self._daemon.pid())
+            return self._keep_file.read_text(encoding="ascii") == str(self._daemon.pid())
         except FileNotFoundError:
             return False
 
@@ -266,8 +268,8 @@ class LocalServer:
             if server is not None:
                 return server
         if self._daemon.is_running():
-            tell(f"the server process {self._daemon.pid()} does not answer and is started again")
-            await self._daemon.stop(grace_s=_HUNG_GRACE_S)
+            print_progress(f"the server process {self._daemon.pid()} does not answer and is started again")
+            await self._daemon.stop(grace_s=_UNRESPONSIVE_GRACE_S)
         return await self._start_answering(await self._binary_for(record), record, namespace=namespace)
 
     async def close_ui(self, namespace: str = "default") -> bool:
@@ -276,7 +278,7 @@ class LocalServer:
         Raises:
             ServerUnreachable: the server cannot be restarted.
         """
-        with self._told():
+        with self._report_unusable_files():
             if not self._has_open_ui(self._read()):
                 return False
             async with self._turn():
@@ -292,13 +294,15 @@ class LocalServer:
         return has_ui and self._api_keys.exists() and self._daemon.is_running()
 
     async def _restart_without_ui(self, record: _Record | None, *, namespace: str) -> Server:
-        tell("API keys are enabled, and the Temporal UI does not check them: restarting the server without its UI")
-        is_kept = self.is_kept()
+        print_progress(
+            "API keys are enabled, and the Temporal UI does not check them: restarting the server without its UI"
+        )
+        is_persistent = self.is_persistent()
         # A server that cannot be started again must not be stopped.
         binary = await self._binary_for(record)
         await self._daemon.stop()
         server = await self._start_answering(binary, record, namespace=namespace)
-        if is_kept:
+        if is_persistent:
             self.keep()
         return server
 
@@ -308,12 +312,12 @@ class LocalServer:
         Raises:
             ServerUnreachable: there is no program, or none has the version that created the state.
         """
-        wanted = record.version if record is not None and (self._folder / "temporal.db").exists() else None
-        binary = await get_binary(self._cache_home, wanted_version=wanted)
-        if wanted not in (None, binary.server_version):
+        preferred = record.version if record is not None and (self._folder / "temporal.db").exists() else None
+        binary = await get_binary(self._cache_home, required_version=preferred)
+        if preferred not in (None, binary.server_version):
             raise ServerUnreachable(
-                f"the runs in {self._folder} were made by Temporal server {wanted}, and {binary.path} is "
-                f"{binary.server_version}: put {wanted} on the path, or use another state folder"
+                f"the runs in {self._folder} were made by Temporal server {preferred}, and {binary.path} is "
+                f"{binary.server_version}: put {preferred} on the path, or use another state folder"
             )
         return binary
 
@@ -330,9 +334,9 @@ class LocalServer:
 
     async def _start(self, binary: Binary, *, namespace: str, before: _Record | None) -> _Record:
         # Reuse the previous ports: running commands then find the restarted server without notice.
-        wanted = [None, None] if before is None else [before.address, before.ui_url]
+        preferred = [None, None] if before is None else [before.address, before.ui_url]
         # The UI accepts any `Host` header, and does not check the owners and scopes of keys.
-        ports = _free_ports(*(wanted[:1] if self._api_keys.exists() else wanted))
+        ports = _free_ports(*(preferred[:1] if self._api_keys.exists() else preferred))
         port, ui_url = ports[0], f"http://{_HOST}:{ports[1]}" if len(ports) > 1 else None
         program = str(binary.path)
         record = _Record(address=f"{_HOST}:{port}", ui_url=ui_url, version=binary.server_version, program=program)
@@ -431,14 +435,14 @@ def _port(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def _free_ports(*wanted: str | None) -> list[int]:
+def _free_ports(*preferred: str | None) -> list[int]:
     """Return a distinct port for each address: its own if that is free, otherwise any free port."""
     with ExitStack() as held:
-        return [_bound_port(address, held) for address in wanted]
+        return [_bound_port(address, held) for address in preferred]
 
 
-def _bound_port(wanted: str | None, held: ExitStack) -> int:
-    for port in ([_port(wanted)] if wanted else []) + [0]:
+def _bound_port(preferred: str | None, held: ExitStack) -> int:
+    for port in ([_port(preferred)] if preferred else []) + [0]:
         listener = held.enter_context(socket.socket())
         # As the server does: connections of a killed predecessor may linger for a minute.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -472,5 +476,5 @@ async def _answers(address: str) -> bool:
     return True
 
 
-def _tell_of_other() -> None:
-    tell("waiting for another command that is starting the server")
+def _report_other_start() -> None:
+    print_progress("waiting for another command that is starting the server")

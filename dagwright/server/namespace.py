@@ -42,7 +42,7 @@ _WIRE_TYPES = {
 }
 
 _APPEAR_TIMEOUT_S = 30.0
-_ASK_AGAIN_S = 60.0
+_RECHECK_S = 60.0
 """Interval of the check for missing attributes: an administrator may register them at any time."""
 _RPC_TIMEOUT = timedelta(seconds=10)
 
@@ -108,13 +108,13 @@ class StateAttribute:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._is_registered = False
-        self._asked_at = -_ASK_AGAIN_S
+        self._checked_at = -_RECHECK_S
 
     async def is_registered(self) -> bool:
         """Return whether all search attributes are registered."""
-        if not self._is_registered and time.monotonic() - self._asked_at >= _ASK_AGAIN_S:
+        if not self._is_registered and time.monotonic() - self._checked_at >= _RECHECK_S:
             self._is_registered = not await _missing(self._client)
-            self._asked_at = time.monotonic()
+            self._checked_at = time.monotonic()
         return self._is_registered
 
 

@@ -90,7 +90,7 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
     chain_started_at = None
     root_id = None
     if execution.workflow_type in wire.WORKFLOWS:
-        chain_started_at = await _began_at(client, execution)
+        chain_started_at = await _started_at(client, execution)
         if chain_started_at is None:
             first_run_id = await _first_run_id(client, execution)
         root_id = await _root_of(client, execution)
@@ -132,7 +132,7 @@ async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | N
     return described.raw_info.first_run_id
 
 
-async def _began_at(client: Client, execution: WorkflowExecution) -> datetime | None:
+async def _started_at(client: Client, execution: WorkflowExecution) -> datetime | None:
     """Return the start time in the memo.
 
     Raises:

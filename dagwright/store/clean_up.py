@@ -88,14 +88,14 @@ def removal_bound(retained: NamespaceRetention, *, owners: Collection[str], now:
     _check_owners(retained, owners)
     if retained.retention <= timedelta(0):
         raise RetentionUnknown(f"the namespace {retained.namespace} does not report its retention period")
-    kept_since = now - retained.retention - MARGIN
+    retained_since = now - retained.retention - MARGIN
     by_age = RemovalBound(
-        kept_since,
+        retained_since,
         f"the namespace {retained.namespace} retains runs for {_days(retained.retention)}, and a day is added",
     )
     started = _start_times(retained.runs)
     oldest = min(started, key=lambda workflow_id: (started[workflow_id], workflow_id), default=None)
-    if oldest is None or started[oldest] - MARGIN >= kept_since:
+    if oldest is None or started[oldest] - MARGIN >= retained_since:
         return by_age
     return RemovalBound(
         started[oldest] - MARGIN, f"the run {oldest!r} is still listed, and a day before its start is added"

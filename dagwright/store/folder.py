@@ -43,7 +43,7 @@ T = TypeVar("T")
 _THREADS = 8
 """A separate pool: the store must not wait behind tools that occupy the threads of the process."""
 _UNFINISHED = "tmp"
-_LEFT_BEHIND_S = 86_400.0
+_LEFTOVER_AGE_S = 86_400.0
 """A file of this age in `tmp` belongs to a dead process: no write takes a day."""
 _CHUNK_BYTES = 1 << 20
 
@@ -292,7 +292,7 @@ class FolderStore:
         self._is_swept = True
         with suppress(OSError), os.scandir(self._root / _UNFINISHED) as files:
             for file in files:
-                if time.time() - file.stat().st_mtime > _LEFT_BEHIND_S:
+                if time.time() - file.stat().st_mtime > _LEFTOVER_AGE_S:
                     Path(file.path).unlink(missing_ok=True)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

@@ -164,9 +164,9 @@ class Silence:
 Answer = Completion | Refused | Raw | Reset | Silence
 
 
-def text(words: str, **more: Any) -> Completion:
+def text(message: str, **more: Any) -> Completion:
     """Return a text response; `more` are fields of `Completion`."""
-    return Completion(text=words, **more)
+    return Completion(text=message, **more)
 
 
 def json_text(value: Any, **more: Any) -> Completion:
@@ -214,7 +214,9 @@ def summary_of(answer: Answer) -> str:
         case Completion():
             calls = ", ".join(f"{call.name}({call.arguments_text})" for call in answer.tool_calls)
             lines = [("text", answer.text), ("refusal", answer.refusal), ("calls", calls or None)]
-            return ", ".join(f"{name} {words[:_SHOWN_CHARACTERS]!r}" for name, words in lines if words is not None)
+            return ", ".join(
+                f"{name} {summary[:_SHOWN_CHARACTERS]!r}" for name, summary in lines if summary is not None
+            )
         case Refused(status, message):
             return f"error {status} {message[:_SHOWN_CHARACTERS]!r}"
         case Raw(body, status):

@@ -24,8 +24,8 @@ def validation_error(call: ReceivedCall) -> Refused | None:
         return Refused(400, "We could not parse the JSON body of your request.")
     for problem in (_wrong_fields(body), _wrong_messages(body), _wrong_tools(body), _wrong_format(body, call)):
         if problem is not None:
-            param, words = problem
-            return Refused(400, words, param=param)
+            param, text = problem
+            return Refused(400, text, param=param)
     return None
 
 
@@ -93,8 +93,8 @@ def _wrong_tools(body: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _wrong_format(body: Mapping[str, Any], call: ReceivedCall) -> tuple[str, str] | None:
-    wanted = body.get("response_format")
-    if wanted is None:
+    response_format = body.get("response_format")
+    if response_format is None:
         return None
     if call.response_format == "json_object" and "json" not in call.text.lower():
         return "messages", (
@@ -102,7 +102,7 @@ def _wrong_format(body: Mapping[str, Any], call: ReceivedCall) -> tuple[str, str
         )
     if call.response_format != "json_schema":
         return None
-    described = wanted.get("json_schema")
+    described = response_format.get("json_schema")
     if not isinstance(described, dict) or not isinstance(described.get("name"), str):
         return "response_format.json_schema", "Missing required parameter: 'response_format.json_schema.name'."
     wrong = strict_schema_problem(described.get("schema")) if described.get("strict") is True else ""
@@ -200,8 +200,8 @@ class WireCompletion:
     def final_chunks(self) -> list[dict[str, Any]]:
         """Return the chunks that end a stream: the finish reason, and the usage if requested."""
         end = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": self._completion.ending}
-        is_told = self._streams_usage and self._completion.has_usage
-        usage = [self._chunk([]) | {"usage": self._tokens.to_json()}] if is_told else []
+        sends_usage = self._streams_usage and self._completion.has_usage
+        usage = [self._chunk([]) | {"usage": self._tokens.to_json()}] if sends_usage else []
         return [self._chunk([end]), *usage]
 
     def _calls(self) -> Iterator[tuple[str, Any]]:
@@ -225,12 +225,12 @@ DONE = b"data: [DONE]\n\n"
 """End of a stream."""
 
 
-def _cut(words: str, characters: int) -> Sequence[str]:
-    if not words:
+def _cut(text: str, characters: int) -> Sequence[str]:
+    if not text:
         return []
-    return [words[start : start + characters] for start in range(0, len(words), characters)] if characters else [words]
+    return [text[start : start + characters] for start in range(0, len(text), characters)] if characters else [text]
 
 
 def _count_tokens(completion: Completion, call: ReceivedCall) -> Tokens:
-    said = " ".join([completion.text or "", *(each.arguments_text for each in completion.tool_calls)])
-    return Tokens(prompt=len(call.text.split()), completion=len(said.split()))
+    response_text = " ".join([completion.text or "", *(each.arguments_text for each in completion.tool_calls)])
+    return Tokens(prompt=len(call.text.split()), completion=len(response_text.split()))

@@ -91,7 +91,7 @@ class ReceivedCall:
         """Return a one-line summary of the call."""
         last = _text_of(self.messages[-1].get("content")) if self.messages else ""
         labels = f" metadata={json.dumps(self.metadata, ensure_ascii=False)}" if self.metadata else ""
-        return f"{self.method} {self.path} model={self.model!r}{labels} last message: {_shown(last)}"
+        return f"{self.method} {self.path} model={self.model!r}{labels} last message: {_short_text(last)}"
 
 
 def _text_of(content: Any) -> str:
@@ -102,8 +102,8 @@ def _text_of(content: Any) -> str:
     return ""
 
 
-def _shown(words: str) -> str:
-    return repr(cut_characters(one_line(words), _SHOWN_CHARACTERS))
+def _short_text(text: str) -> str:
+    return repr(cut_characters(one_line(text), _SHOWN_CHARACTERS))
 
 
 Reply = Callable[[ReceivedCall], Answer | str]
@@ -122,7 +122,7 @@ class When:
         tool: an offered tool.
         response_format: `text`, `json_object` or `json_schema`.
         is_streamed: whether the request asks for a stream.
-        holds: any other predicate.
+        condition: any other predicate.
     """
 
     model: str | None = None
@@ -132,7 +132,7 @@ class When:
     tool: str | None = None
     response_format: str | None = None
     is_streamed: bool | None = None
-    holds: Callable[[ReceivedCall], bool] | None = None
+    condition: Callable[[ReceivedCall], bool] | None = None
 
     def matches(self, call: ReceivedCall) -> bool:
         """Return whether a call matches."""
@@ -145,14 +145,14 @@ class When:
             and (self.tool is None or self.tool in call.tools)
             and (self.response_format is None or call.response_format == self.response_format)
             and (self.is_streamed is None or call.is_streamed == self.is_streamed)
-            and (self.holds is None or self.holds(call))
+            and (self.condition is None or self.condition(call))
         )
 
     def summary(self) -> str:
         """Return the condition in words; empty for no condition."""
         names = ("model", "metadata", "text", "last", "tool", "response_format", "is_streamed")
         lines = [f"{name}={value!r}" for name in names if (value := getattr(self, name)) not in (None, {})]
-        return ", ".join([*lines, *(["holds=…"] if self.holds is not None else [])])
+        return ", ".join([*lines, *(["condition=…"] if self.condition is not None else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +210,9 @@ class Script:
         self._unexpected.append(call.summary())
         return None
 
-    def record_violation(self, call: ReceivedCall, words: str) -> None:
+    def record_violation(self, call: ReceivedCall, text: str) -> None:
         """Record a request that violates the protocol."""
-        self._violations.append(f"{call.summary()}: {words}")
+        self._violations.append(f"{call.summary()}: {text}")
 
     def record_unexpected(self, call: ReceivedCall, why: str = "") -> None:
         """Record a request without a response: an unknown path, or the reason `why`."""

@@ -160,8 +160,8 @@ def _reply(function: _Function, more: Mapping[str, Any]) -> Reply:
     """Return a response built from the call; values other than text are sent as JSON."""
 
     def reply(call: ReceivedCall) -> Answer:
-        said = function(call)
-        return Completion(text=said, **more) if isinstance(said, str) else json_text(said, **more)
+        returned = function(call)
+        return Completion(text=returned, **more) if isinstance(returned, str) else json_text(returned, **more)
 
     return reply
 

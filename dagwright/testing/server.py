@@ -101,18 +101,18 @@ class ModelServer(ScriptedServer):
         if refusal is not None:
             await _send_refusal(exchange, refusal)
         elif place is None:
-            words = f"no step of the script matches this call: {received.summary()}"
-            await _send_refusal(exchange, Refused(400, words, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
+            text = f"no step of the script matches this call: {received.summary()}"
+            await _send_refusal(exchange, Refused(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
         else:
             await self._send(self._steps[place], received, exchange, sent_at)
 
     def _reject(self, received: ReceivedCall) -> Refused | None:
         if self._api_keys is not None and received.api_key not in self._api_keys:
-            words = f"Incorrect API key provided: {received.api_key[:3]}***. You can find your API key in your account."
-            return Refused(401, words, code="invalid_api_key")
+            text = f"Incorrect API key provided: {received.api_key[:3]}***. You can find your API key in your account."
+            return Refused(401, text, code="invalid_api_key")
         if self._models is not None and received.model not in self._models:
-            words = f"The model `{received.model}` does not exist or you do not have access to it."
-            return Refused(404, words, code="model_not_found")
+            text = f"The model `{received.model}` does not exist or you do not have access to it."
+            return Refused(404, text, code="model_not_found")
         return None
 
     async def _send(self, taken: Step, received: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
@@ -140,9 +140,9 @@ class ModelServer(ScriptedServer):
             return taken.answer_to(received)
         except Exception as error:
             # The function of a script may fail in any way; the report names the error for its author.
-            words = f"its response cannot be built: {type(error).__name__}: {error}"
-            self._script.record_unexpected(received, words)
-            return Refused(400, words, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL)
+            text = f"its response cannot be built: {type(error).__name__}: {error}"
+            self._script.record_unexpected(received, text)
+            return Refused(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL)
 
 
 def _json_of(body: bytes) -> Any:

@@ -213,7 +213,7 @@ class ToolContext:
 
     def ask_model(
         self,
-        said: str | Sequence[Message],
+        messages: str | Sequence[Message],
         *,
         purpose: str = PURPOSE,
         output: OutputSchema | Mapping[str, Any] | None = None,
@@ -225,7 +225,7 @@ class ToolContext:
         The usage of the model calls is recorded with the result or failure of the tool call.
 
         Args:
-            said: the conversation; a string is a user message.
+            messages: the conversation; a string is a user message.
             purpose: label of the model call, at the provider and in logs.
             output: JSON Schema of the response's `output`; without it, the response is a `text`.
             config: model configuration; the worker's settings apply to everything that it leaves open.
@@ -234,7 +234,7 @@ class ToolContext:
         Raises:
             ValueError: there is no message.
         """
-        call = model_call(said, purpose=purpose, output=output, config=config, tools=tools)
+        call = model_call(messages, purpose=purpose, output=output, config=config, tools=tools)
         return PendingModelCall(self._models, call, is_cancelled=self._cancellation.check)
 
     @property

@@ -120,13 +120,13 @@ def _failed(reference: str, error: BaseException, path: Path | None = None) -> s
 
 def _reason(error: BaseException) -> str:
     """Return why an import failed, with a fix where there is an obvious one."""
-    said = one_line(str(error))[:500]
+    message = one_line(str(error))[:500]
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         return f"it needs the module {error.name!r}, which is not installed: {sys.executable} -m pip install {package}"
     if isinstance(error, SystemExit):
         return "it exits when imported; put that code under `if __name__ == '__main__':`"
-    if isinstance(error, ImportError | NameError | ValueError | TypeError) and said:
-        return said
+    if isinstance(error, ImportError | NameError | ValueError | TypeError) and message:
+        return message
     # The class name is needed where the text alone is not clear, such as `'key'`.
-    return f"{type(error).__name__}: {said}" if said else f"it raises {type(error).__name__}"
+    return f"{type(error).__name__}: {message}" if message else f"it raises {type(error).__name__}"

@@ -48,7 +48,7 @@ async def no_model(call: ModelCall) -> ModelResponse:  # noqa: ARG001 - the sign
 
 
 def model_call(
-    said: str | Sequence[Message],
+    prompt: str | Sequence[Message],
     *,
     purpose: str,
     output: OutputSchema | Mapping[str, Any] | None,
@@ -60,7 +60,7 @@ def model_call(
     Raises:
         ValueError: there is no message.
     """
-    messages = (user(said),) if isinstance(said, str) else tuple(said)
+    messages = (user(prompt),) if isinstance(prompt, str) else tuple(prompt)
     if not messages:
         raise ValueError("ask_model needs at least one message")
     schema = OutputSchema("answer", output) if isinstance(output, Mapping) else output
@@ -91,12 +91,12 @@ class PendingModelCall:
             raise RuntimeError("an async def must use `await context().ask_model(…)` instead of wait()")
         if self._models.loop is None:
             return asyncio.run(self._answer())
-        asked = asyncio.run_coroutine_threadsafe(self._answer(), self._models.loop)
-        while not wait([asked], timeout=_POLL_INTERVAL_S).done:
+        future = asyncio.run_coroutine_threadsafe(self._answer(), self._models.loop)
+        while not wait([future], timeout=_POLL_INTERVAL_S).done:
             if self._is_cancelled():
-                asked.cancel()
+                future.cancel()
                 raise CancelledError
-        return asked.result()
+        return future.result()
 
     async def _answer(self) -> ModelResponse:
         return await self

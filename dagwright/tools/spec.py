@@ -91,7 +91,7 @@ def tool(
     max_parallel: int | None = None,
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
-    asks_models: bool = False,
+    uses_models: bool = False,
     effects_by: Mapping[str, Any] | None = None,
     secrets: Sequence[str] | None = None,
     sends_to_hosts: bool = False,
@@ -112,7 +112,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     max_parallel: int | None = None,
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
-    asks_models: bool = False,
+    uses_models: bool = False,
     effects_by: Mapping[str, Any] | None = None,
     secrets: Sequence[str] | None = None,
     sends_to_hosts: bool = False,
@@ -133,7 +133,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         max_attempts: attempts including the first; the default depends on the effects.
         schema: additional JSON Schema of the arguments object, such as a `oneOf` of parameters of which exactly one
             must be given.
-        asks_models: whether calls use a model, so that a run with a budget starts them only while some is left.
+        uses_models: whether calls use a model, so that a run with a budget starts them only while some is left.
         effects_by: how an argument determines the effects of a call, such as
             `{"argument": "method", "default": "GET", "effects": {"GET": "read"}}`; other values have `effects`.
         secrets: names of the secrets that plans may give to the tool; an empty list refuses all; by default, the
@@ -172,7 +172,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 max_parallel=max_parallel,
                 max_attempts=max_attempts,
                 version=version_of(decorated),
-                asks_models=asks_models,
+                uses_models=uses_models,
                 effects_by=None if effects_by is None else dict(effects_by),
                 secrets=None if secrets is None else tuple(secrets),
                 sends_to_hosts=sends_to_hosts,

@@ -60,7 +60,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
     timeout: Duration | None = None,
     max_parallel: int | None = None,
     max_attempts: int | None = None,
-    asks_models: bool = False,
+    uses_models: bool = False,
     aliases: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
     """Declare a typed function as a worker tool; the function itself is unchanged and can still be called.
@@ -75,7 +75,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
         same_as: own slot -> slot of another worker tool that it can replace where that slot is required.
         name: the activity type; the function's name by default.
         effects: as for `@tool`, but `read` by default, because most worker tools look up or compute and change nothing.
-        timeout, max_parallel, max_attempts, asks_models, aliases: as for `@tool`.
+        timeout, max_parallel, max_attempts, uses_models, aliases: as for `@tool`.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON, or a required slot is not a parameter.
@@ -112,7 +112,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
             max_parallel=max_parallel,
             max_attempts=max_attempts,
             version=version_of(decorated),
-            asks_models=asks_models,
+            uses_models=uses_models,
             description=card.description,
             worker=card,
         )
@@ -149,8 +149,8 @@ def _caller_schema(parameters: Parameters, requires: Sequence[str]) -> dict[str,
 def _first_of(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = "/".join(map(str, first["loc"]))
-    said = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {said}" if place else said
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {message}" if place else message
 
 
 def _wrapped(function: Callable[..., Any], declaration: ToolDeclaration) -> Callable[..., Any]:

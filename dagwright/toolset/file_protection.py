@@ -25,7 +25,7 @@ RECORD = "protected-paths.json"
 MAX_RECORDED = 1_000
 """Maximum recorded paths, newest first; older paths belong to commands of long ago."""
 _SQLITE_FILE = re.compile(r"sqlite[^:/]*:///([^?]+)")
-_BESIDE_SQLITE = ("", "-wal", "-shm", "-journal")
+_SQLITE_SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 
 def protected_paths(settings: Settings, references: Sequence[str] = ()) -> ProtectedPaths:
@@ -85,7 +85,7 @@ def _places_of(settings: Settings) -> Iterator[Path]:
     if "://" not in settings.payload_store:
         yield Path(settings.payload_store)
     if (found := _SQLITE_FILE.match(settings.database_url)) is not None:
-        yield from (Path(f"{found[1]}{end}") for end in _BESIDE_SQLITE)
+        yield from (Path(f"{found[1]}{end}") for end in _SQLITE_SIDE_FILES)
     for file in settings.temporal_files():
         yield file
         yield from _tls_files_in(file)

@@ -22,14 +22,14 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.preparation import unknown_tools
 from dagwright.store import PayloadStore, StoreUnavailable
 
-_KEPT = timedelta(days=365)
+_MAX_ENTRIES = timedelta(days=365)
 _DECLARATION = TypeAdapter(ToolDeclaration)
 _logger = structlog.get_logger(__name__)
 
 
 async def publish_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *, task_queue: str) -> None:
     """Publish the tools of a worker whose workflows are on `task_queue`; if the store is unavailable, log a warning."""
-    expires_at = datetime.now(UTC) + _KEPT
+    expires_at = datetime.now(UTC) + _MAX_ENTRIES
     try:
         # Concurrently: with a bucket, a worker of hundreds of tools would otherwise accept no work for many seconds.
         async with asyncio.TaskGroup() as group:
@@ -96,7 +96,7 @@ def names_unknown_tools(invalid: PlanInvalid) -> bool:
 
 async def publish_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
     """Store cards by version, for workers with other versions; if the store is unavailable, log a warning."""
-    expires_at = datetime.now(UTC) + _KEPT
+    expires_at = datetime.now(UTC) + _MAX_ENTRIES
     try:
         async with asyncio.TaskGroup() as group:
             for card in cards:

@@ -130,11 +130,11 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     own = own.merged(agent_tools(agents, environment, find=partial(find_published_card, store)))
     named = own.on_queue(queue) if queue else own.on_queues(partial(queue_name, task_queue=settings.task_queue))
     named_modules = [*map(_absolute, references), *given.importable_modules]
-    kept = [*dict.fromkeys(named_modules), *([queue_reference(queue)] if queue else [])]
+    modules = [*dict.fromkeys(named_modules), *([queue_reference(queue)] if queue else [])]
     return Toolset(
         built_in=built_in,
         own=named,
-        references=tuple(kept),
+        references=tuple(modules),
         environment=environment,
         database_url=settings.database_url,
         store=store,

@@ -229,7 +229,7 @@ async def _around(served: _Served, settings: Settings) -> AsyncIterator[None]:
     await prepare_to_serve(settings, served.toolset)
     await publish_toolset(served.client, served.toolset, task_queue=served.task_queue)
     async with held_resources(served.toolset, served.models), releasing_calls(served.client, served.toolset):
-        with event_loop_watchdog.standing_told():
+        with event_loop_watchdog.blocked_loop_logged():
             yield
 
 
@@ -263,8 +263,8 @@ def _missing_activities(given: Sequence[Activity], added: Sequence[Activity]) ->
 
 def _without_built_in(toolset: Toolset, given: Sequence[Activity]) -> Toolset:
     names = {_activity_name(each) for each in given}
-    kept = {name: spec for name, spec in toolset.built_in.specs.items() if name not in names}
-    return replace(toolset, built_in=ToolRegistry(kept, toolset.built_in.sources))
+    built_in = {name: spec for name, spec in toolset.built_in.specs.items() if name not in names}
+    return replace(toolset, built_in=ToolRegistry(built_in, toolset.built_in.sources))
 
 
 def _conflict(kind: str, name: str) -> str:

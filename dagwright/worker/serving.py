@@ -117,7 +117,7 @@ async def releasing_calls(client: Client, toolset: Toolset) -> AsyncIterator[Non
     if not toolset.own_queues:
         yield
         return
-    async with _beside(keep_releasing(client, toolset.own.served_names(), toolset.own_queues)):
+    async with _running_task(keep_releasing(client, toolset.own.served_names(), toolset.own_queues)):
         yield
 
 
@@ -136,7 +136,7 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
         await stack.enter_async_context(held_resources(toolset, models))
         workers = create_workers(client, toolset, task_queue=task_queue, models=models)
         # From here on, a blocked loop would stop heartbeats.
-        stack.enter_context(event_loop_watchdog.standing_told())
+        stack.enter_context(event_loop_watchdog.blocked_loop_logged())
         for worker in workers:
             await stack.enter_async_context(worker)
         await stack.enter_async_context(releasing_calls(client, toolset))
@@ -144,7 +144,7 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def _running_task(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run something for as long as the block lasts."""
     task = asyncio.create_task(work)
     try:

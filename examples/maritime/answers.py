@@ -19,27 +19,27 @@ def query(call: ReceivedCall) -> Mapping[str, Any]:
 
     If the date is ambiguous, the query uses the first candidate, and the answer has the ambiguity.
     """
-    [asked] = json.loads(call.messages[1]["content"])["analysis"]
-    filters = [{_KINDS[each["op"]]: {each["field"]: each["value"]}} for each in asked["filters"]]
+    [aggregations] = json.loads(call.messages[1]["content"])["analysis"]
+    filters = [{_KINDS[each["op"]]: {each["field"]: each["value"]}} for each in aggregations["filters"]]
     ambiguity = None
-    if period := asked.get("date_range"):
-        date = period.get("field") or asked["fields"][0]
+    if period := aggregations.get("date_range"):
+        date = period.get("field") or aggregations["fields"][0]
         filters.append({"range": {date: {"gte": period["start"], "lte": period["end"]}}})
         if not period.get("field"):
-            ambiguity = {"question": "Which of the dates is meant?", "options": asked["fields"]}
-    return {"body": {"query": {"bool": {"filter": filters}}, **_output(asked)}, "ambiguity": ambiguity}
+            ambiguity = {"question": "Which of the dates is meant?", "options": aggregations["fields"]}
+    return {"body": {"query": {"bool": {"filter": filters}}, **_output(aggregations)}, "ambiguity": ambiguity}
 
 
-def _output(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _output(aggregations: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sort order or the aggregations of a query; shipments are sorted by id."""
-    if asked["intent_type"] == "search":
+    if aggregations["intent_type"] == "search":
         return {"sort": [{"shipment_id": "asc"}], "size": 50}
     figures = {
         f"{_FIGURE_WORDS[each['op']]}_{each['field']}": {each["op"]: {"field": each["field"]}}
-        for each in asked["metrics"]
+        for each in aggregations["metrics"]
     }
-    [field] = asked["group_by"]
-    groups = {"terms": {"field": field, "size": asked.get("top", 10)}, "aggs": figures}
+    [field] = aggregations["group_by"]
+    groups = {"terms": {"field": field, "size": aggregations.get("top", 10)}, "aggs": figures}
     return {"size": 0, "aggs": {f"by_{field.removesuffix('_name')}": groups}}
 
 

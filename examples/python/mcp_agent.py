@@ -66,11 +66,11 @@ def scripted_model(settings: Settings) -> Iterator[Settings]:
 
 
 if __name__ == "__main__":
-    known, asked = load_settings(), " ".join(sys.argv[1:]) or QUESTION
+    known, question = load_settings(), " ".join(sys.argv[1:]) or QUESTION
     with servers_file() as path:
         if known.llm_api_key is not None or known.llm_base_url is not None:
-            asyncio.run(main(asked, known, path))
+            asyncio.run(main(question, known, path))
         else:
             print("no OPENAI_API_KEY is set, so a script plays the model")
             with scripted_model(known) as scripted:
-                asyncio.run(main(asked, scripted, path))
+                asyncio.run(main(question, scripted, path))

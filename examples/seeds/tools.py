@@ -28,8 +28,8 @@ def serper_web_search(query: str) -> list[dict[str, str]]:
 @tool(effects="read")
 def fetch_entity(input: dict[str, Any]) -> dict[str, Any]:
     """Find people whose name contains the text of the filter."""
-    wanted = str(input.get("filters", {}).get("name", "")).casefold()
-    return {"data": [person for person in PEOPLE if wanted in person["name"].casefold()]}
+    searched = str(input.get("filters", {}).get("name", "")).casefold()
+    return {"data": [person for person in PEOPLE if searched in person["name"].casefold()]}
 
 
 @tool(effects="read")

@@ -168,6 +168,6 @@ def test_no_test_is_skipped() -> None:
     assert found == []
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_describes_itself() -> None:
     texts = ((path, path.read_text(encoding="utf-8").strip()) for path in code_files())
     assert [place(path) for path, text in texts if text and not _DOCSTRING_FIRST.match(text)] == []

@@ -22,15 +22,15 @@ from tests.support.chaos import QUICK_WORKER, TOOLS, FaultPoints, restart, resul
 from tests.support.chaos_tools import calls_of
 from tests.support.eventually import eventually
 from tests.support.goals import purposes
-from tests.support.rounds import done, goes_on, ref, results_of, sub_goal
+from tests.support.rounds import continue_with, done, ref, results_of, sub_goal
 from tests.support.runs import Handle
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _LOST = "Nobody hears it."
-_FIRST = goes_on(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
-_SECOND = goes_on(sub_goal(3, "make_slot", name="c"))
+_FIRST = continue_with(sub_goal(1, "make_slot", name="a"), sub_goal(2, "make_slot", name="b"))
+_SECOND = continue_with(sub_goal(3, "make_slot", name="c"))
 _DONE = done(all=[ref(number, "made") for number in (1, 2, 3)])
 
 

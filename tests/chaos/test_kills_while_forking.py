@@ -65,10 +65,10 @@ class Forker:
 
     async def __call__(self) -> dict[str, Any]:
         """Run the command to its end and return its output."""
-        return await said(await self.start())
+        return await output_of(await self.start())
 
 
-async def said(process: Running) -> dict[str, Any]:
+async def output_of(process: Running) -> dict[str, Any]:
     """Return the output of a command that succeeded."""
     stdout, stderr = await asyncio.wait_for(process.communicate(), 240)
     assert process.returncode == 0, stderr.decode()
@@ -153,14 +153,14 @@ async def test_server_killed_under_two_commands_that_have_read_the_old_run(
     await restart(own_server)
     points.release("cut")
     points.release(READ)
-    entries = [await said(command) for command in commands]
+    entries = [await output_of(command) for command in commands]
     assert entries[0]["fork_run_id"] == entries[1]["fork_run_id"]
     assert sorted("already" in each["message"] for each in entries) == [False, True]
     await worker.start()
     await _assert_done_once(own_server, folder, entries[0]["fork_run_id"])
 
 
-async def test_all_killed_when_the_fork_has_been_started_and_nobody_knows(
+async def test_all_killed_when_the_fork_has_been_started_without_a_record(
     own_server: LiveServer, worker: WorkerProcess, folder: Path, points: FaultPoints
 ) -> None:
     await _cut_off(own_server, points, "cut-behind-the-start")

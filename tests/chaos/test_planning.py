@@ -64,7 +64,7 @@ def lost(node: str) -> Step:
     return step(_LOST, metadata={"node_id": node}, released=asyncio.Event())
 
 
-def said_to(node: str, answer: Any) -> Step:
+def response_to(node: str, answer: Any) -> Step:
     """Return the answer of a node."""
     return step(answer, metadata={"node_id": node})
 
@@ -106,11 +106,11 @@ async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_
     plan = written({**call("made", "effect_then_hold", name="made"), **_RETRIES})
     script = [
         lost("plan"),
-        said_to("plan", "I would make it."),
+        response_to("plan", "I would make it."),
         lost("plan#2"),
-        said_to("plan#2", plan),
+        response_to("plan#2", plan),
         lost("answer"),
-        said_to("answer", "It is made."),
+        response_to("answer", "It is made."),
     ]
     points.hold("made")
     async with ModelServer(*script) as model:
@@ -159,12 +159,12 @@ async def test_worker_killed_while_it_is_planned_again_asks_again_only_what_was_
     plan = written({**call("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call("b", "echo", n=2))
     again = written({**call("a", "effect_then_hold", name="made"), **_RETRIES})
     script = [
-        said_to("plan", plan),
+        response_to("plan", plan),
         lost("plan#2"),
-        said_to("plan#2", "Let me think."),
+        response_to("plan#2", "Let me think."),
         lost("plan#3"),
-        said_to("plan#3", again),
-        said_to("answer", "It is made."),
+        response_to("plan#3", again),
+        response_to("answer", "It is made."),
     ]
     points.hold("made")
     async with ModelServer(*script) as model:
@@ -209,11 +209,11 @@ async def test_worker_killed_at_each_step_of_an_agent_asks_again_only_what_was_n
     both = tool_calls(("effect_then_hold", {"name": "one"}), ("effect_then_hold", {"name": "two"}))
     script = [
         lost("turn1"),
-        said_to("turn1", both),
+        response_to("turn1", both),
         lost("turn2"),
-        said_to("turn2", tool_call("echo", n=3)),
+        response_to("turn2", tool_call("echo", n=3)),
         lost("turn3"),
-        said_to("turn3", "Both are made."),
+        response_to("turn3", "Both are made."),
     ]
     points.hold("one")
     async with ModelServer(*script) as model:
@@ -242,14 +242,14 @@ async def test_worker_killed_at_each_step_of_an_agent_asks_again_only_what_was_n
 
 
 @pytest.mark.parametrize("again", ["Oslo has rain today. Bergen has more of it.", "Bergen has sun."])
-async def test_answer_of_a_worker_that_was_killed_is_read_on_or_begins_again(
+async def test_answer_of_a_killed_worker_is_continued_or_starts_again(
     own_server: LiveServer, folder: Path, again: str
 ) -> None:
     words = "Oslo has rain today. Bergen has more of it."
     script = [
-        said_to("plan", written(call("a", "echo", n=1))),
-        said_to("answer", held(words, asyncio.Event(), after=3)),
-        said_to("answer", again),
+        response_to("plan", written(call("a", "echo", n=1))),
+        response_to("answer", held(words, asyncio.Event(), after=3)),
+        response_to("answer", again),
     ]
     async with ModelServer(*script) as model:
         client = await own_server.start()

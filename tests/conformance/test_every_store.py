@@ -34,7 +34,7 @@ def at_hand(request: pytest.FixtureRequest, tmp_path: Path) -> StoreAtHand:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", bytes(range(256)) * 40, b"x" * 5_000_000], ids=len)
-async def test_what_was_put_comes_back_in_every_process(at_hand: StoreAtHand, content: bytes) -> None:
+async def test_stored_value_is_returned_in_every_process(at_hand: StoreAtHand, content: bytes) -> None:
     ref = await at_hand.open().put(content)
     assert ref == ref_of(content)
     assert await at_hand.open().get(ref) == content
@@ -47,7 +47,7 @@ async def test_store_is_empty_before_its_first_use(at_hand: StoreAtHand) -> None
 
 
 @pytest.mark.parametrize("ref", [ABSENT, *NOT_REFS])
-async def test_what_was_never_put_is_missing(at_hand: StoreAtHand, ref: str) -> None:
+async def test_value_that_was_never_stored_is_missing(at_hand: StoreAtHand, ref: str) -> None:
     store = at_hand.open()
     await store.put(b"something else")
     with pytest.raises(PayloadMissing) as got:
@@ -76,7 +76,7 @@ async def test_damage_is_found_on_get_and_healed_by_put(at_hand: StoreAtHand, ha
     assert await at_hand.open().get(ref) == b"same length"
 
 
-async def test_what_somebody_removed_is_missing_and_can_be_put_again(at_hand: StoreAtHand) -> None:
+async def test_removed_value_is_missing_and_can_be_stored_again(at_hand: StoreAtHand) -> None:
     store = at_hand.open()
     ref = await store.put(b"gone")
     at_hand.overwrite(ref, None)
@@ -138,7 +138,7 @@ KEYS = ["0" * 64, "ab" * 32, "f" * 64]
 LATER = datetime(2126, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-async def test_what_is_remembered_is_recalled_in_every_process_until_it_is_replaced(at_hand: StoreAtHand) -> None:
+async def test_remembered_value_is_recalled_in_every_process_until_it_is_replaced(at_hand: StoreAtHand) -> None:
     first, second = KEYS[:2]
     await at_hand.open().put_cache_entry(first, b"old", expires_at=LATER)
     await at_hand.open().put_cache_entry(first, b"new", expires_at=LATER)
@@ -148,7 +148,7 @@ async def test_what_is_remembered_is_recalled_in_every_process_until_it_is_repla
     assert await at_hand.open().owners() == frozenset()
 
 
-async def test_what_is_remembered_is_reported_with_the_time_at_which_it_expires(at_hand: StoreAtHand) -> None:
+async def test_remembered_value_is_reported_with_the_time_at_which_it_expires(at_hand: StoreAtHand) -> None:
     store = at_hand.open()
     assert [one async for one in store.cache_entries()] == []
     keys = [f"{number:064x}" for number in range(40)]
@@ -170,7 +170,7 @@ async def test_only_what_has_expired_is_forgotten(at_hand: StoreAtHand) -> None:
     assert await store.delete_cache_entry(key, expired_before=LATER + timedelta(seconds=1)) is False
 
 
-async def test_who_claims_a_store_is_noted_once_and_is_no_payload(at_hand: StoreAtHand) -> None:
+async def test_owner_of_a_store_is_noted_once_and_is_no_payload(at_hand: StoreAtHand) -> None:
     assert await at_hand.open().owners() == frozenset()
     for owner in ("32049b68-7872-4094-8e63-d0dd59896a83", "b", "b"):
         await at_hand.open().claim(owner)
@@ -186,7 +186,7 @@ async def test_store_has_one_id_in_every_process_and_keeps_it(at_hand: StoreAtHa
     assert await listed(at_hand.open()) == [(ref_of(b"content"), 7)]
 
 
-async def test_store_that_loses_its_id_is_away_for_whom_it_was_known(at_hand: StoreAtHand) -> None:
+async def test_store_that_loses_its_id_is_unavailable_to_those_that_knew_it(at_hand: StoreAtHand) -> None:
     store = at_hand.open()
     await store.identify()
     await store.check()

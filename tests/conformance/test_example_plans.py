@@ -78,7 +78,7 @@ def test_index_names_every_plan_with_its_command() -> None:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_example_is_valid_with_its_tools_or_refused_as_the_index_says(name: str, toolset: Toolset) -> None:
+def test_example_is_valid_with_its_tools_or_refused_as_the_index_declares(name: str, toolset: Toolset) -> None:
     raw = read_plan_file(FOLDER / name)
     if name in REFUSED:
         with pytest.raises(PlanInvalid) as caught:

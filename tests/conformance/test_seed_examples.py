@@ -21,14 +21,14 @@ WRONG = {name: example for name, example in SEEDS.items() if "errors" in example
 RESOLVED = {name: example for name, example in SEEDS.items() if "resolves" in example}
 
 
-def test_every_example_says_what_is_expected() -> None:
+def test_every_example_names_its_expected_outcome() -> None:
     assert VALID.keys() | WRONG.keys() == SEEDS.keys()
     dialects = {example["valid"]["dialect"] for example in VALID.values()}
     assert dialects == {"tasks", "steps", "agents", "intents", "subgoals"}
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_valid_example_has_the_graph_that_its_format_says(name: str) -> None:
+def test_valid_example_has_the_graph_of_its_format(name: str) -> None:
     example, expected = VALID[name], VALID[name]["valid"]
     checked = check(example["document"], context=example.get("context"))
     found: dict[str, Any] = {
@@ -60,7 +60,7 @@ def test_wrong_example_is_refused_with_the_error_that_its_format_asks_for(name: 
 
 
 @pytest.mark.parametrize("name", RESOLVED)
-def test_arguments_get_the_values_that_the_format_says(name: str) -> None:
+def test_arguments_get_the_values_of_the_format(name: str) -> None:
     example, expected = RESOLVED[name], RESOLVED[name]["resolves"]
     plan = compile_plan(check(example["document"]))
     (node,) = (node for node in plan.nodes if node.id == expected["node"])
@@ -71,7 +71,7 @@ def test_arguments_get_the_values_that_the_format_says(name: str) -> None:
     assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == expected["arguments"]
 
 
-def test_bindings_of_an_intent_stand_where_the_arguments_are_null() -> None:
+def test_bindings_of_an_intent_are_where_the_arguments_are_null() -> None:
     document = to_document(SEEDS["intents-onboarding"]["document"])
     for (number, key), _ in document.bindings.items():
         assert document.plan["nodes"][number]["arguments"][key] is None

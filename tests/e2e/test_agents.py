@@ -57,7 +57,7 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
 
 
 @pytest.mark.parametrize(
-    ("options", "environment", "status", "told"),
+    ("options", "environment", "status", "reported"),
     [
         ((), {}, "no_model", "no model is configured and the agent of node 'below/add' needs one"),
         (("--model", "small"), {}, "no_key", "there is no key for https://api.openai.com/v1 and the agent of node"),
@@ -65,7 +65,7 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
     ],
 )
 async def test_run_whose_agents_would_have_no_model_is_refused_before_anything_starts(
-    own_command_line: CommandLine, options: tuple[str, ...], environment: dict[str, str], status: str, told: str
+    own_command_line: CommandLine, options: tuple[str, ...], environment: dict[str, str], status: str, reported: str
 ) -> None:
     (own_command_line.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
     first = {"id": "first", "tool": "calculator", "arguments": {"expression": "1+1"}}
@@ -77,4 +77,4 @@ async def test_run_whose_agents_would_have_no_model_is_refused_before_anything_s
     end = await own_command_line("run", "plan.json", "--agents", "cards.json", *options, "--json")
 
     assert (end.code, end.document["status"]) == (2, status)
-    assert end.document["message"].startswith(told)
+    assert end.document["message"].startswith(reported)

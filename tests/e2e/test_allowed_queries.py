@@ -43,7 +43,7 @@ async def opensearch(search: LiveSearch) -> AsyncIterator[AsyncOpenSearch]:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=RIGHT)
 @example(body={"query": {"bool": {"must": [{"term": {"teu": False}}, {"range": {"eta": {"gte": "now-1d/d"}}}]}}})
-async def test_query_that_nothing_is_said_against_runs_and_is_shown(opensearch: AsyncOpenSearch, body: Any) -> None:
+async def test_valid_query_runs_and_is_shown(opensearch: AsyncOpenSearch, body: Any) -> None:
     query = passed(INDEX, body)
     if query is None:
         return

@@ -15,7 +15,7 @@ _FIRST = call("sum", "calculator", expression="1 + 2")
 SUM = written(_FIRST, call("more", "calculator", expression="{{sum.result}} * 2"))
 
 
-async def test_ask_tells_the_answer_first(command_line: CommandLine) -> None:
+async def test_ask_prints_the_answer_first(command_line: CommandLine) -> None:
     async with ModelServer(SUM, "It is 6.") as server:
         end = await asking(command_line, server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
     lines = end.stdout.splitlines()
@@ -60,7 +60,7 @@ async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(
     )
 
 
-async def test_failure_of_the_planner_is_told_once(command_line: CommandLine) -> None:
+async def test_failure_of_the_planner_is_reported_once(command_line: CommandLine) -> None:
     refused = Refused(401, "Incorrect API key provided: key.", code="invalid_api_key")
     async with ModelServer("I cannot.", refused) as server:
         end = await asking(command_line, server)("ask", "Fly.", "--id", "ask-key-refused")
@@ -73,10 +73,10 @@ async def test_failure_of_the_planner_is_told_once(command_line: CommandLine) ->
 async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_line: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as server:
         end = await asking(command_line, server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
-    said = end.stderr.splitlines()
+    message = end.stderr.splitlines()
     assert (end.code, end.stdout) == (1, "")
-    assert said[0].startswith("ask-no-plan-only (Fly.): failed in ")
-    assert said[1].startswith("error: plan_invalid: the model wrote 4 plans, and none can be run; ")
+    assert message[0].startswith("ask-no-plan-only (Fly.): failed in ")
+    assert message[1].startswith("error: plan_invalid: the model wrote 4 plans, and none can be run; ")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_
         ("'Do it.' --max-repairs -1", "bad_usage"),
     ],
 )
-async def test_what_nothing_can_come_of_is_refused(command_line: CommandLine, arguments: str, status: str) -> None:
+async def test_impossible_nodes_are_refused(command_line: CommandLine, arguments: str, status: str) -> None:
     command_line.environment["DAGWRIGHT_MODEL"] = "small"
     end = await command_line("ask", *shlex.split(arguments), "--json")
     assert (end.code, end.document["status"]) == (2, status)
@@ -143,13 +143,13 @@ async def test_prices_that_cannot_be_read_are_refused_before_anything_starts(com
     assert there.code == 2
 
 
-async def test_plan_goes_back_as_often_as_is_said(command_line: CommandLine) -> None:
+async def test_plan_is_returned_as_often_as_configured(command_line: CommandLine) -> None:
     async with ModelServer("I cannot.") as server:
         end = await asking(command_line, server)("ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once")
     assert (end.code, end.document["error"]["code"], [*end.document["nodes"]]) == (1, "plan_invalid", ["plan", "read"])
 
 
-async def test_what_was_mended_is_shown(command_line: CommandLine) -> None:
+async def test_repairs_are_shown(command_line: CommandLine) -> None:
     near = written(call("sum", "calculater", expression="1 + 2"))
     repaired = "repaired: the tool 'calculater' was read as 'calculator' (sum)"
     async with ModelServer(near, "It is 3.") as server:
@@ -160,7 +160,7 @@ async def test_what_was_mended_is_shown(command_line: CommandLine) -> None:
     assert (end.code, end.document["nodes"][0]["tool"], end.stderr.splitlines()) == (0, "calculator", [repaired])
 
 
-async def test_demo_says_first_that_a_script_plays_the_model(command_line: CommandLine) -> None:
+async def test_demo_reports_first_that_a_script_plays_the_model(command_line: CommandLine) -> None:
     end = await ended(await command_line.start(program=("-m", "examples.ask_demo")))
     lines = end.stdout.splitlines()
     assert (end.code, lines[0]) == (0, "no OPENAI_API_KEY is set, so a script plays the model")
@@ -194,7 +194,7 @@ for number in range(150):
 """
 
 
-async def test_more_tools_than_a_planner_can_be_told_of_are_left_out_and_named(command_line: CommandLine) -> None:
+async def test_tools_over_the_limit_of_a_planner_are_omitted_and_named(command_line: CommandLine) -> None:
     (command_line.folder / "many.py").write_text(_MANY_TOOLS, encoding="utf-8")
     plan = written(call("a", "look.1", where="here"))
     async with ModelServer(plan, "There.") as server:
@@ -205,7 +205,7 @@ async def test_more_tools_than_a_planner_can_be_told_of_are_left_out_and_named(c
     assert len(server.calls[0].text) < 110_000
 
 
-async def test_ask_says_why_it_planned_again(command_line: CommandLine) -> None:
+async def test_ask_reports_why_it_replanned(command_line: CommandLine) -> None:
     first = {**call("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
     script = (written(first), written(first), "It cannot be said.")
     async with ModelServer(*script) as server:
@@ -221,7 +221,7 @@ async def test_ask_says_why_it_planned_again(command_line: CommandLine) -> None:
     assert "sum#2" in why.stdout
 
 
-async def test_at_the_limit_of_its_budget_a_request_that_asks_nobody_finishes(command_line: CommandLine) -> None:
+async def test_non_interactive_request_finishes_at_the_limit_of_its_budget(command_line: CommandLine) -> None:
     async with ModelServer(SUM, "It is 6.") as server:
         arguments = ["ask", "Double it.", "--budget", "calls=1", "--non-interactive", "--id", "ask-nobody"]
         end = await asking(command_line, server)(*arguments)

@@ -19,7 +19,7 @@ def look(at: str) -> str:
 """
 
 
-async def test_second_run_makes_no_call_and_node_says_so(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_second_run_makes_no_call_and_node_reports_it(command_line: CommandLine, write_plan: Plans) -> None:
     (command_line.folder / "tools.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan({"id": "x", "tool": "look", "arguments": {"at": "a"}, "cache": {"ttl": "1h"}})
     first = await command_line("run", plan, "--tools", "tools.py", "--id", "first-look", "--json")

@@ -14,7 +14,7 @@ from dagwright.testing import ModelServer, json_text, slow, step
 from tests.e2e.command import CommandLine, Terminal, asking
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
-from tests.support.rounds import done, goes_on, ref, sub_goal
+from tests.support.rounds import continue_with, done, ref, sub_goal
 
 pytestmark = pytest.mark.server
 
@@ -65,12 +65,12 @@ async def _turns(commands: CommandLine, name: str) -> list[dict[str, Any]]:
     return shown
 
 
-async def test_each_line_of_a_pipe_is_answered_with_what_was_said_before_it(command_line: CommandLine) -> None:
+async def test_each_line_of_a_pipe_is_answered_with_the_lines_before_it(command_line: CommandLine) -> None:
     clarification = "I found two companies:\n\n1. Acme LLC\n2. Acme Co\n\nWhich one did you mean?"
     async with ModelServer(_sum(), clarification, _sum("2"), "Seven.") as server:
         commands = asking(command_line, server)
-        said = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
-        end = await commands("chat", "--session", "piped", "--json", text=said)
+        message = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
+        end = await commands("chat", "--session", "piped", "--json", text=message)
         shown = await _turns(commands, "piped")
     first, second = (json.loads(line) for line in end.stdout.splitlines())
     assert (end.code, first["session_id"], first["request"], first["output"]) == (
@@ -88,7 +88,7 @@ async def test_each_line_of_a_pipe_is_answered_with_what_was_said_before_it(comm
     ]
 
 
-async def test_turn_that_fails_is_told_and_the_chat_goes_on(command_line: CommandLine) -> None:
+async def test_failed_turn_is_reported_and_the_chat_continues(command_line: CommandLine) -> None:
     bad = written({"id": "a", "tool": "nobody_knows"})
     async with ModelServer(*[bad] * 4, _sum(), "One.") as server:
         end = await asking(command_line, server)("chat", "--session", "failing", text="Bad.\nGood.\n")
@@ -98,7 +98,7 @@ async def test_turn_that_fails_is_told_and_the_chat_goes_on(command_line: Comman
     assert "dagwright chat --session failing" in end.stdout.splitlines()[-1]
 
 
-async def test_person_talks_asks_how_it_is_and_goes_on_later(own_command_line: CommandLine, talk: Talk) -> None:
+async def test_person_talks_checks_the_status_and_continues_later(own_command_line: CommandLine, talk: Talk) -> None:
     async with ModelServer(_sum(), "It is **one**.\n\n- and no more", _sum(), "Two.") as server:
         commands = asking(own_command_line, server)
         chat = await talk(commands)
@@ -119,7 +119,7 @@ async def test_person_talks_asks_how_it_is_and_goes_on_later(own_command_line: C
     assert "\x1b[1mone" in chat.screen
 
 
-async def test_what_a_run_asks_is_asked_in_place(own_command_line: CommandLine, talk: Talk) -> None:
+async def test_requests_of_a_run_are_answered_in_place(own_command_line: CommandLine, talk: Talk) -> None:
     async with ModelServer(written(_QUESTION), "Done.") as server:
         commands = asking(own_command_line, server)
         chat = await talk(commands, "--session", "asked")
@@ -173,7 +173,7 @@ async def test_run_that_was_left_is_cancelled_from_the_chat(own_command_line: Co
         assert [turn["status"] for turn in await _turns(commands, "stopped")] == ["cancelled"]
 
 
-async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: CommandLine, talk: Talk) -> None:
+async def test_chat_continues_when_server_and_worker_are_back(own_command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
     async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
         commands = asking(own_command_line, server)
@@ -221,12 +221,12 @@ def show(found: str) -> dict:
 _CLARIFICATION = "I found three:\n\n1. Acme Corp LLC\n2. Acme Corporation\n3. Acme Co\n\nWhich one did you mean?"
 _UNCLEAR = (
     "Shipments from Acme Corp to Houston.",
-    goes_on(sub_goal(1, "clarify", question=_CLARIFICATION), reasoning="There are three."),
+    continue_with(sub_goal(1, "clarify", question=_CLARIFICATION), reasoning="There are three."),
     done(reasoning="Only the person can say.", answer=ref(1, "clarification")),
 )
 _CLEAR = (
     "Shipments from Acme Corp LLC to Houston.",
-    goes_on(sub_goal(1, "show", found="Acme Corp LLC"), reasoning="It is clear."),
+    continue_with(sub_goal(1, "show", found="Acme Corp LLC"), reasoning="It is clear."),
     done(reasoning="There it is.", answer=ref(1, "table")),
 )
 

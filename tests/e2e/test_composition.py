@@ -113,7 +113,7 @@ def programs() -> ServerPrograms:
 
 @pytest.fixture(scope="module")
 async def composition(postgres: PostgresCluster, programs: ServerPrograms) -> Composition:
-    binary = await get_binary(Settings().cache_home, wanted_version=None)
+    binary = await get_binary(Settings().cache_home, required_version=None)
     frontend = free_ports(1)[0]
     password = "${POSTGRES_PASSWORD:-dagwright}"
     return Composition(
@@ -280,7 +280,7 @@ async def test_filters_find_their_runs_on_postgresql(namespace: str) -> None:
     await check_filters(await connection_of(client))
 
 
-async def test_worker_of_the_image_serves_and_says_so(image: Path, namespace: str, composition: Composition) -> None:
+async def test_worker_of_the_image_serves_and_reports_it(image: Path, namespace: str, composition: Composition) -> None:
     settings = [step for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENV"]
     written = dict(word.split("=", 1) for step in settings for word in step.words)
     environment = {

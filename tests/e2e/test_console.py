@@ -65,7 +65,7 @@ async def test_run_is_seen_as_it_changes(chromium: Browser, serve: Serve) -> Non
             await expect(page.locator("#said")).to_have_text("The run is completed with failures.")
 
 
-async def test_node_is_told_with_all_that_is_known(chromium: Browser, serve: Serve) -> None:
+async def test_node_is_reported_with_everything_known(chromium: Browser, serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
@@ -199,7 +199,7 @@ MOMENTS = """async () => {
 }"""
 
 
-async def test_timeline_says_what_the_graph_says_and_nothing_that_is_over(console_page: ConsolePage) -> None:
+async def test_timeline_matches_the_graph_and_has_nothing_that_is_over(console_page: ConsolePage) -> None:
     async with console_page("plan") as page:
         await page.clock.install()
         await page.evaluate(MOMENTS)
@@ -329,14 +329,14 @@ async def _frames_of_a_drag(page: Page) -> list[float]:
     return found
 
 
-def _answering(graph: Any, told: Any) -> Callable[[Route], Awaitable[None]]:
+def _answering(graph: Any, reported: Any) -> Callable[[Route], Awaitable[None]]:
 
     async def answer(route: Route) -> None:
         path = route.request.url.rpartition("/")[2]
         if path == "events":
             await route.fulfill(status=204)
         else:
-            await route.fulfill(json=graph if path == "graph" else told)
+            await route.fulfill(json=graph if path == "graph" else reported)
 
     return answer
 

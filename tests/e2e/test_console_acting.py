@@ -154,7 +154,7 @@ _DOUBLED = calculation("double", "{{PLACEHOLDER_number}} * 2")
 GOING = plan_of(_DOUBLED, pause("long", "1h"), title="Something long", inputs=_NUMBER)
 
 
-async def test_run_is_paused_grows_goes_on_and_is_cancelled(serve: Serve, chromium: Browser) -> None:
+async def test_run_is_paused_grows_continues_and_is_cancelled(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
         run = await live.start(GOING, inputs={"number": 2})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
@@ -255,7 +255,7 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
     assert "reused" not in result["nodes"]["one"]["lineage"]
 
 
-async def test_fork_says_what_a_model_plans_anew(serve: Serve, chromium: Browser) -> None:
+async def test_fork_reports_what_a_model_replans(serve: Serve, chromium: Browser) -> None:
     difference = {"reused": ["one"], "runs": [], "undecided": [], "later": [], "omitted": ["search", "tell"]}
     async with serve() as live:
         run = await live.start(DOUBLE, inputs={"number": 2})
@@ -328,7 +328,9 @@ async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: 
         await expect(answers.last).to_have_text("2")
 
 
-async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(serve: Serve, chromium: Browser) -> None:
+async def test_chat_with_a_model_that_answers_by_itself_has_the_earlier_messages(
+    serve: Serve, chromium: Browser
+) -> None:
     by_itself = json_text({"route": "direct"})
     async with (
         serve(by_itself, "Hello.", by_itself, "Ada.") as live,
@@ -340,10 +342,10 @@ async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(serve:
             await page.get_by_role("button", name="Send").click()
             await expect(page.locator(".said-by-run .answer-text").last).to_have_text(answer)
             await expect(page.get_by_role("button", name="Send")).to_be_enabled()
-        said = [(each["role"], each["content"]) for each in live.models.calls[-1].body["messages"]]
+        message = [(each["role"], each["content"]) for each in live.models.calls[-1].body["messages"]]
         await page.reload()
         await expect(page.get_by_text("There is no session with this name")).to_be_visible()
-    assert said == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
+    assert message == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
 
 
 async def test_chat_shows_refusals_of_a_model(serve: Serve, chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +378,7 @@ async def test_chat_shows_refusals_of_a_model(serve: Serve, chromium: Browser, m
         assert len(live.models.calls) == len(script)
 
 
-async def test_chat_goes_on_after_its_gateway_is_gone(serve: Serve, chromium: Browser) -> None:
+async def test_chat_continues_after_its_gateway_is_gone(serve: Serve, chromium: Browser) -> None:
     queue = f"gateway-{uuid4().hex[:8]}"
     released = asyncio.Event()
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
@@ -447,7 +449,7 @@ LOOKS: list[Any] = [(PHONE, "dark"), (DESK, "light")]
 
 
 @pytest.mark.parametrize(("size", "colours"), LOOKS)
-async def test_views_fit_the_screen_and_are_told_to_who_does_not_see_them(
+async def test_views_fit_the_screen_and_have_text_alternatives(
     serve: Serve, chromium: Browser, size: tuple[int, int], colours: Any
 ) -> None:
     widths: dict[str, int] = {}

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
 expect.set_options(timeout=60_000)
 
-SAID = """# Report
+ANSWER = """# Report
 
 The total is **42**, see [the source](https://example.com/a?b=1&c=2).
 
@@ -86,7 +86,7 @@ async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serv
 
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
         await _ask(page, "What does it cost?")
-        await card.last.get_by_label("Answer", exact=True).fill(SAID)
+        await card.last.get_by_label("Answer", exact=True).fill(ANSWER)
         await card.last.get_by_role("button", name="Answer").click()
         await expect(answer).to_have_count(2)
         last = answer.last

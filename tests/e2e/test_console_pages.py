@@ -136,7 +136,7 @@ async def test_every_page_has_its_name_and_leads_to_temporal(serve: Serve, chrom
             await expect(page.get_by_text("Write a request below")).to_have_count(0)
 
 
-async def test_address_that_there_is_not_is_told(console_page: ConsolePage) -> None:
+async def test_unknown_address_is_reported(console_page: ConsolePage) -> None:
     async with console_page("blah") as page:
         await expect(page.get_by_role("heading", level=1)).to_have_text("No such page")
         await expect(page).to_have_title("No such page · Dagwright")
@@ -145,7 +145,7 @@ async def test_address_that_there_is_not_is_told(console_page: ConsolePage) -> N
         await expect(page.get_by_role("heading", level=1)).to_have_text("Inbox")
 
 
-async def test_list_of_nothing_says_how_to_begin(serve: Serve, chromium: Browser) -> None:
+async def test_empty_list_explains_how_to_start(serve: Serve, chromium: Browser) -> None:
     async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/#/plan") as page:
         nothing: dict[str, Any] = {"object": "list", "data": [], "next": None, "ui_url": None}
         await page.route("**/v1/runs?*", lambda route: route.fulfill(json=nothing))
@@ -157,7 +157,7 @@ async def test_list_of_nothing_says_how_to_begin(serve: Serve, chromium: Browser
         await expect(table).to_contain_text("No run matches.")
 
 
-async def test_form_says_in_words_what_it_takes(serve: Serve, chromium: Browser) -> None:
+async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
         run = await live.start(SENT)
         await live.asked(run)
@@ -188,7 +188,7 @@ async def test_form_of_a_plan_marks_what_the_run_asks_for(console_page: ConsoleP
         await expect(form.locator("label").filter(has_text="many")).to_have_text("many (optional)")
 
 
-async def test_node_that_is_tried_again_says_when_and_why(console_page: ConsolePage) -> None:
+async def test_retried_node_reports_when_and_why(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
         await page.evaluate(TRIED_AGAIN)
         detail = page.get_by_role("region", name="Node")
@@ -216,19 +216,19 @@ async def test_model_that_thinks_for_long_is_asked_once(console_page: ConsolePag
         await asked[0].abort()
 
 
-async def test_older_graph_takes_back_nothing_that_an_event_has_told(console_page: ConsolePage) -> None:
+async def test_older_graph_does_not_revert_newer_events(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
         result = await page.evaluate(OLDER)
     assert result == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]
 
 
-async def test_format_that_nobody_knows_is_a_text(console_page: ConsolePage) -> None:
+async def test_unknown_format_is_a_text(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
         result = await page.evaluate(FORMATS)
     assert result == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]
 
 
-async def test_option_and_own_text_say_which_of_them_is_the_answer(console_page: ConsolePage) -> None:
+async def test_option_and_own_text_decide_which_is_the_answer(console_page: ConsolePage) -> None:
     async with console_page("plan") as page:
         await page.evaluate(CHOOSING)
         card = page.locator('[data-request="way"]')
@@ -255,12 +255,12 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Ser
             last = {"run_id": run, "status": "completed_with_failures", "error": None, "output": None}
             ended = asyncio.Event()
 
-            async def tell_end(route: Route) -> None:
+            async def fulfill_end(route: Route) -> None:
                 await ended.wait()
                 message = f"event: run.completed\ndata: {json.dumps(last)}\n\n"
                 await route.fulfill(body=message, content_type="text/event-stream")
 
-            await page.route(f"**/v1/runs/{run}/events", tell_end)
+            await page.route(f"**/v1/runs/{run}/events", fulfill_end)
             await page.goto(f"{live.url}/console/#/runs/{run}?node=broken")
             acts = page.locator(".detail .acts")
             await expect(acts.get_by_role("button", name="Set its result")).to_be_visible()

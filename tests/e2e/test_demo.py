@@ -42,7 +42,7 @@ async def test_demo_kills_an_order_and_continues_it(own_commands_without_server:
     assert "order-1 (Lamp order): completed in " not in before
     assert "order-1 (Lamp order): completed in " in after
     assert shop_log(done.stdout) == SHOP
-    assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_kept()
+    assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_persistent()
 
 
 async def test_an_interrupted_demo_continues_its_order_and_the_next_demo_starts_another(

@@ -58,7 +58,7 @@ async def test_demo_answers_itself_without_a_terminal(own_command_line: CommandL
     assert rows_of(end.stdout) == rows_with("Maria García (ES)")
 
 
-async def test_demo_goes_on_when_it_is_answered_from_a_second_terminal(own_command_line: CommandLine) -> None:
+async def test_demo_continues_when_it_is_answered_from_a_second_terminal(own_command_line: CommandLine) -> None:
     program = await program_of_demo()
     await own_command_line("entities", "load", PARTIES)
     demo = asyncio.create_task(own_command_line.on_terminal(program=program))

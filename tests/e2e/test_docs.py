@@ -111,7 +111,7 @@ def _run_commands(page: str, clone: Clone) -> None:
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in of_language("yaml", "json")}))
-def test_every_plan_of_a_page_is_what_the_page_says(page: str, tmp_path: Path) -> None:
+def test_every_plan_of_a_page_is_as_the_page_describes(page: str, tmp_path: Path) -> None:
     plans = [block for block in blocks(PAGES[page]) if block.language in ("yaml", "json")]
     files = [tmp_path / (block.name or f"{block.line}.{block.language}") for block in plans]
     for file, block in zip(files, plans, strict=True):
@@ -171,19 +171,19 @@ def test_every_block_is_of_a_kind_that_a_test_knows() -> None:
     assert unknown == []
 
 
-def test_a_block_that_fails_is_one_command_so_that_nothing_before_it_hides_behind_its_exit_code() -> None:
+def test_a_block_that_fails_is_one_command_so_that_its_exit_code_hides_no_earlier_failure() -> None:
     failing = [block for block in BLOCKS if block.exit_code]
     assert all(len(block.text.splitlines()) == 1 or block.text.count("$ ") == 1 for block in failing)
 
 
-def test_few_blocks_are_not_run_and_each_says_why() -> None:
+def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
     not_run = [block for block in BLOCKS if not block.is_run]
     assert all(block.notes["not run"] for block in not_run)
     assert len(not_run) <= 4
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if not block.is_run], ids=str)
-def test_what_is_not_run_names_make_targets_files_and_options_that_exist(block: Block) -> None:
+def test_blocks_that_are_not_run_name_make_targets_files_and_options_that_exist(block: Block) -> None:
     for line in block.text.splitlines():
         words = shlex.split(line.removeprefix("$ "), comments=True)
         if words[:1] == ["make"]:
@@ -205,7 +205,7 @@ def test_every_option_that_a_page_names_exists() -> None:
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known, name
 
 
-def test_the_commands_beside_the_examples_name_files_and_options_that_exist() -> None:
+def test_the_commands_of_the_examples_name_files_and_options_that_exist() -> None:
     known = _known_options()
     commands = [
         match[1].split()
@@ -285,7 +285,7 @@ def _lines_of(recording: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
-def test_a_decision_is_short_and_says_all_four_things(path: Path) -> None:
+def test_a_decision_is_short_and_has_all_four_parts(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     parts = ["Question", "Chosen", "Rejected", "What would prove us wrong"]
     assert re.findall(rf"^\*\*({'|'.join(parts)})\.\*\*", text, re.MULTILINE) == parts

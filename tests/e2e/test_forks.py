@@ -85,7 +85,7 @@ async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_
     assert why.document["chain"][0]["reused"] == {"run_id": "forked", "node_id": "first"}
 
 
-async def test_what_cannot_be_forked_is_told(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_impossible_fork_is_reported(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan({"id": "a", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_x}} + 1"}})
     await command_line("run", plan, "--input", "x=1", "--id", "unforked")
     wrong, strange, nowhere, terminal = await asyncio.gather(

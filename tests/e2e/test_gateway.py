@@ -45,7 +45,7 @@ async def test_models_are_those_of_the_service_and_plans_agents_and_profiles(ser
     assert large.owned_by == "service"
 
 
-async def test_models_of_ours_are_told_while_the_service_does_not_answer(serve: Serve) -> None:
+async def test_own_models_are_listed_while_the_service_does_not_answer(serve: Serve) -> None:
     async with serve(service="http://127.0.0.1:9/v1", has_worker=False) as live:
         listed = [each.id async for each in await live.openai.models.list()]
     assert listed == ["small", "profile/plan", "profile/intents"]
@@ -113,7 +113,7 @@ async def test_picture_is_passed_on_where_a_run_could_not_take_it(serve: Serve) 
 async def test_plan_is_a_model_with_inputs_in_the_message_or_apart(serve: Serve) -> None:
     async with serve(plans={"double": DOUBLE}) as live:
         create = live.openai.chat.completions.create
-        said = await create(model="plan/double", messages=[{"role": "user", "content": '{"number": 21}'}])
+        text = await create(model="plan/double", messages=[{"role": "user", "content": '{"number": 21}'}])
         apart = await create(
             model="plan/double", messages=[{"role": "user", "content": "Please."}], metadata={"inputs": '{"number": 4}'}
         )
@@ -125,10 +125,10 @@ async def test_plan_is_a_model_with_inputs_in_the_message_or_apart(serve: Serve)
             await create(
                 model="plan/double", messages=[{"role": "user", "content": "{}"}], extra_body={"routing_mode": "direct"}
             )
-    assert (said.choices[0].message.content, apart.choices[0].message.content) == ("42", "8")
+    assert (text.choices[0].message.content, apart.choices[0].message.content) == ("42", "8")
 
 
-async def test_agent_is_a_model_that_is_told_the_conversation(serve: Serve, tmp_path: Path) -> None:
+async def test_agent_is_a_model_that_gets_the_conversation(serve: Serve, tmp_path: Path) -> None:
     writer = {"description": "Writes", "objective_template": "Write {what}", "type": "llm"}
     cards = {"agents": {"writer": {**writer, "prompt": "You write. {{x}}"}}}
     (tmp_path / "agents.json").write_text(json.dumps(cards), encoding="utf-8")

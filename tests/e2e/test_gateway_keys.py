@@ -205,14 +205,18 @@ async def test_assignee_answers_with_its_key_and_others_need_operate(serve: Serv
 
         await eventually(has_asked)
 
-        async def said(key: str, request: str) -> tuple[int, str]:
+        async def response_to(key: str, request: str) -> tuple[int, str]:
             answer = await post(live, key, path, {"request_id": request, "answer": "yes"})
             return answer.status_code, answer.json().get("error", {}).get("message", "")
 
         seen = [await asked(key, where) for key in (boss, eve) for where in ("/v1/inbox", path)]
         rest = (await get(live, boss, f"/v1/runs/{run}")).status_code
-        refused = [await said(ann, "first"), await said(eve, "first"), await said(boss, "check")]
-        taken = [await said(boss, "first"), await said(operator, "second"), await said(ann, "check")]
+        refused = [await response_to(ann, "first"), await response_to(eve, "first"), await response_to(boss, "check")]
+        taken = [
+            await response_to(boss, "first"),
+            await response_to(operator, "second"),
+            await response_to(ann, "check"),
+        ]
         gone = await asked(boss, "/v1/inbox")
         result = (await get(live, ann, f"/v1/runs/{run}/nodes/first")).json()["lineage"]["answers"][0]
     assert seen == [["first", "second"], ["first", "second"], [], []]

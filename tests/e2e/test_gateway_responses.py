@@ -51,7 +51,7 @@ async def test_response_in_the_background_is_fetched_until_it_is_there(serve: Se
     assert json.loads(found[-1].output_text) == {"more": 6}
 
 
-async def test_response_is_cancelled_and_says_so(serve: Serve) -> None:
+async def test_cancelled_response_reports_it(serve: Serve) -> None:
     async with serve(plans={"long": LONG}) as live:
         started = await live.openai.responses.create(model="plan/long", input="{}", background=True)
         cancelled = await live.openai.responses.cancel(started.id)
@@ -101,8 +101,8 @@ async def test_question_is_a_function_call_and_its_output_the_answer(serve: Serv
         asked = next(item for item in first.output if item.type == "function_call")
         result: Any = {"type": "function_call_output", "call_id": asked.call_id, "output": '{"approved": true}'}
         # With the whole conversation, and with the new messages only.
-        said: list[Any] = [{"role": "user", "content": "{}"}, asked.model_dump(), result]
-        whole = await create(model="plan/asking", input=said)
+        message: list[Any] = [{"role": "user", "content": "{}"}, asked.model_dump(), result]
+        whole = await create(model="plan/asking", input=message)
         short = await create(model="plan/asking", input=[result], previous_response_id=first.id)
     assert (first.status, first.output_text, asked.name) == ("completed", "Publish?", "answer_feedback")
     assert (whole.output_text, short.output_text) == ("true", "true")
@@ -122,17 +122,17 @@ async def test_response_that_follows_another_knows_it(serve: Serve) -> None:
     assert next_one.model_dump()["dagwright"]["session_id"] == "gateway-responses"
 
 
-async def test_answer_that_is_named_by_the_id_of_its_item_is_told(serve: Serve) -> None:
+async def test_answer_named_by_the_id_of_its_item_is_reported(serve: Serve) -> None:
     plans = {"chain": CHAIN}
     async with serve(SUM, "It is 3.", "Twelve.", SUM, "It is 3.", plans=plans) as live:
         first = await live.openai.responses.create(model="plan/chain", input="{}")
         reference = {"type": "item_reference", "id": first.output[0].id}
-        said = [{"role": "user", "content": "Add them."}, reference, {"role": "user", "content": "And twice that?"}]
-        await live.post("/v1/responses", {"model": "profile/plan", "input": said})
+        message = [{"role": "user", "content": "Add them."}, reference, {"role": "user", "content": "And twice that?"}]
+        await live.post("/v1/responses", {"model": "profile/plan", "input": message})
         planned = live.models.calls[0].text
-        await live.post("/v1/responses", {"model": "small", "input": said})
+        await live.post("/v1/responses", {"model": "small", "input": message})
         direct = live.models.calls[2].body["messages"]
-        unknown = [said[0], {"type": "item_reference", "id": "msg_nobody"}, said[2]]
+        unknown = [message[0], {"type": "item_reference", "id": "msg_nobody"}, message[2]]
         refused = await live.post("/v1/responses", {"model": "profile/plan", "input": unknown})
         session = f"s-{first.id[-8:]}"
         known = await live.post("/v1/responses", {"model": "profile/plan", "input": unknown, "session_id": session})
@@ -169,7 +169,7 @@ async def test_client_that_leaves_a_background_response_cancels_nothing(serve: S
         await live.context.steering.cancel(run)
 
 
-async def test_what_a_response_cannot_be_made_of_is_refused(serve: Serve) -> None:
+async def test_invalid_parts_of_a_response_are_refused(serve: Serve) -> None:
     image = {"type": "message", "role": "user", "content": [{"type": "input_image"}]}
     rows: list[tuple[Any, str]] = [
         ({"input": []}, "invalid_value"),
@@ -188,7 +188,7 @@ async def test_what_a_response_cannot_be_made_of_is_refused(serve: Serve) -> Non
     assert [answer.json()["error"]["code"] for answer in answers] == [code for _, code in rows]
 
 
-async def test_response_is_told_as_it_is_written(serve: Serve) -> None:
+async def test_response_is_sent_as_it_is_written(serve: Serve) -> None:
     released = asyncio.Event()
     words = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})

@@ -39,7 +39,7 @@ def last_id(found: list[Any]) -> str:
     return str(next(each.id for each in reversed(found) if each.id))
 
 
-async def test_run_is_started_asked_answered_and_told(serve: Serve) -> None:
+async def test_run_is_started_asked_answered_and_reported(serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(ASKING, inputs={"number": 21})
         (asked,) = await live.asked(run)
@@ -73,7 +73,7 @@ async def test_run_is_started_asked_answered_and_told(serve: Serve) -> None:
     assert [each["run_id"] for each in listed] == [run]
 
 
-async def test_events_go_on_at_the_other_gateway_each_once(serve: Serve) -> None:
+async def test_events_continue_at_the_other_gateway_each_once(serve: Serve) -> None:
     queue = f"gateway-{uuid4().hex[:8]}"
     async with serve(queue=queue) as one, serve(queue=queue, has_worker=False) as other:
         run = await one.start(ASKING, inputs={"number": 21})
@@ -94,13 +94,13 @@ async def test_events_go_on_at_the_other_gateway_each_once(serve: Serve) -> None
     assert {name for name, status in result if status in ENDED} == {"double", "check", "after"}
     assert ("double", "completed") in states(first)
     # A state that is over by the second reading is not sent then.
-    told_again, told_first = ([each for each in states(some) if each[1] in ENDED] for some in (by_address, rest))
-    assert told_again == told_first
+    second_stream, first_stream = ([each for each in states(some) if each[1] in ENDED] for some in (by_address, rest))
+    assert second_stream == first_stream
     assert rest[-1].name == "run.completed"
     assert (ended.status_code, unknown.status_code) == (204, 400)
 
 
-async def test_session_tells_its_turn(serve: Serve) -> None:
+async def test_session_reports_its_turn(serve: Serve) -> None:
     session = f"s-{uuid4().hex[:8]}"
     async with serve(plans={"ask": ASKING}) as live:
         asked = (await live.chat("plan/ask", '{"number": 2}', session_id=session)).json()
@@ -139,7 +139,7 @@ async def found_by(live: Gateway, metadata: list[str]) -> list[Any]:
     return found
 
 
-async def test_failed_run_says_why_wherever_it_is_told(serve: Serve) -> None:
+async def test_failed_run_reports_why_everywhere(serve: Serve) -> None:
     key = uuid4().hex
     async with serve() as live:
         plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}

@@ -39,14 +39,14 @@ def body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
     return chat_body(model, words, stream=True, **more)
 
 
-def told(events: list[Event]) -> list[tuple[str, str | None]]:
+def named_events(events: list[Event]) -> list[tuple[str, str | None]]:
     return [(each["type"], each["node_id"]) for each in progress_of(events)]
 
 
 def lasting(events: list[Event]) -> dict[str | None, list[str]]:
     """Return node -> the events that a client always gets, in order; `None` is the run."""
     found: dict[str | None, list[str]] = {}
-    for kind, node in told(events):
+    for kind, node in named_events(events):
         if kind not in PASSING:
             found.setdefault(node, []).append(kind)
     return found
@@ -91,20 +91,20 @@ async def test_chunks_have_ids_role_reason_and_usage(serve: Serve) -> None:
     assert len({each.content["id"] for each in chunks}) == 1
 
 
-async def test_progress_tells_each_node_and_full_its_result(serve: Serve) -> None:
+async def test_progress_has_each_node_and_full_its_result(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN, "broken": BROKEN}) as live:
         plain = await live.stream(CHAT, body("plan/chain"))
         progress = await live.stream(CHAT, body("plan/chain", stream_progress="progress"))
         full = await live.stream(CHAT, body("plan/chain", metadata={"stream_progress": "full"}))
         broken = await live.stream(CHAT, body("plan/broken"), X_Stream_Progress="progress")
-    assert (told(plain), content_of(plain), content_of(full)) == ([], "6", "6")
+    assert (named_events(plain), content_of(plain), content_of(full)) == ([], "6", "6")
     for node in ("sum", "rest", "more"):
-        kinds = [kind for kind, each in told(progress) if each == node and kind != "node.ready"]
+        kinds = [kind for kind, each in named_events(progress) if each == node and kind != "node.ready"]
         assert (kinds[0], kinds[-1]) == ("node.started", "node.completed")
-    assert told(progress)[-1] == ("run.completed", None)
+    assert named_events(progress)[-1] == ("run.completed", None)
     results = {each["node_id"]: each["data"].get("result") for each in progress_of(full)}
     assert (results["sum"], results["more"]) == (3, 6)
-    assert {("node.failed", "broken"), ("node.blocked", "next")} <= set(told(broken))
+    assert {("node.failed", "broken"), ("node.blocked", "next")} <= set(named_events(broken))
     *_, error, done = [each.content for each in broken]
     assert "'broken' failed" in error["error"]["message"]
     assert done == "[DONE]"
@@ -153,7 +153,7 @@ async def _leave(live: Gateway, **headers: str) -> str:
 async def test_client_that_leaves_cancels_only_if_it_asked_for_that(serve: Serve) -> None:
     key = "gateway-left-whole"
     async with serve(plans={"long": LONG}) as live:
-        goes_on, ends = await _leave(live), await _leave(live, X_Cancel_On_Disconnect="true")
+        continues, ends = await _leave(live), await _leave(live, X_Cancel_On_Disconnect="true")
         not_streamed = chat_body("plan/long", cancel_on_disconnect=True)
         asking = asyncio.create_task(live.post(CHAT, not_streamed, Idempotency_Key=key))
 
@@ -164,8 +164,8 @@ async def test_client_that_leaves_cancels_only_if_it_asked_for_that(serve: Serve
         asking.cancel()
         for run in (ends, run_id_of_key(key)):
             await eventually(partial(has, run, "cancelled"))
-        assert await has(goes_on, "running")
-        await live.context.steering.cancel(goes_on)
+        assert await has(continues, "running")
+        await live.context.steering.cancel(continues)
 
 
 async def test_gateway_that_ends_lets_streams_go_and_runs_stay(serve: Serve) -> None:
@@ -246,7 +246,7 @@ async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) ->
         await live.context.steering.cancel(chunks[-1]["dagwright"]["run_id"])
     assert [call["index"] for call in calls] == [0, 1]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert ("feedback.requested", "check") in told(events)
+    assert ("feedback.requested", "check") in named_events(events)
 
 
 async def test_missing_inputs_are_asked_for(serve: Serve) -> None:
@@ -280,9 +280,13 @@ async def test_interrupted_stream_continues_at_another_gateway(serve: Serve) -> 
             assert each.id is not None
             rest = await other.stream(CHAT, sent, Last_Event_ID=each.id, **key)
             both = [*whole[: cut + 1], *rest]
-            assert (lasting(both), told(both)[-1], content_of(both)) == (lasting(whole), ("run.completed", None), "6")
+            assert (lasting(both), named_events(both)[-1], content_of(both)) == (
+                lasting(whole),
+                ("run.completed", None),
+                "6",
+            )
             # The run has ended meanwhile: past states are omitted, without a replacement.
-            assert set(told(rest)) <= set(told(whole)) - set(told(whole[: cut + 1]))
+            assert set(named_events(rest)) <= set(named_events(whole)) - set(named_events(whole[: cut + 1]))
             assert [event.content for event in both][-1] == "[DONE]"
             runs |= {event.id.partition("/")[0] for event in both if event.id is not None}
         bogus = await other.post(CHAT, sent, Last_Event_ID="run-1/1-5/3")
@@ -292,7 +296,7 @@ async def test_interrupted_stream_continues_at_another_gateway(serve: Serve) -> 
     assert gone.status_code == 404
 
 
-async def test_answer_goes_on_in_the_middle_of_what_a_model_writes(serve: Serve) -> None:
+async def test_answer_continues_in_the_middle_of_the_text_of_a_model(serve: Serve) -> None:
     released = asyncio.Event()
     words = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})

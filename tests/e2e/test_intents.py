@@ -6,15 +6,17 @@ import pytest
 
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking
-from tests.support.intents import answer, fund, product, said
+from tests.support.intents import answer, fund, intents_answer, product
 
 pytestmark = pytest.mark.server
 
 WORDS = "Create Apex in Luxembourg with custody."
-APEX = said(fund("Apex"), product("CUSTODY", "@result_1"), explanation="Makes Apex,\nwith custody.", confidence=0.75)
+APEX = intents_answer(
+    fund("Apex"), product("CUSTODY", "@result_1"), explanation="Makes Apex,\nwith custody.", confidence=0.75
+)
 
 
-async def test_end_tells_the_explanation_and_what_each_intent_has_made(command_line: CommandLine) -> None:
+async def test_end_reports_the_explanation_and_the_result_of_each_intent(command_line: CommandLine) -> None:
     async with ModelServer(APEX) as server:
         end = await asking(command_line, server)("ask", WORDS, "--profile", "intents", "--id", "intents-told")
     lines = end.stdout.splitlines()
@@ -27,8 +29,8 @@ async def test_end_tells_the_explanation_and_what_each_intent_has_made(command_l
     assert {*lines[first : first + 3]} <= {*watched.stdout.splitlines()}
 
 
-async def test_document_has_what_was_made_and_what_the_model_says_of_it(command_line: CommandLine) -> None:
-    async with ModelServer(APEX, said(product("DEPOSITARY", "@cbu"))) as server:
+async def test_document_has_the_results_and_the_explanation_of_the_model(command_line: CommandLine) -> None:
+    async with ModelServer(APEX, intents_answer(product("DEPOSITARY", "@cbu"))) as server:
         commands = asking(command_line, server)
         first = await commands("ask", WORDS, "--profile", "intents", "--id", "intents-first", "--json")
         cbu = first.document["nodes"]["@result_1"]["result"]["id"]

@@ -67,8 +67,8 @@ async def test_answers_come_whole_and_streamed_with_their_usage(proxy: Proxy, as
 
 async def test_tools_are_called_together_whole_and_streamed(proxy: Proxy, asker: ModelClient) -> None:
     call = ModelCall((user("Hi"),), tools=(OfferedTool("look.up"),))
-    wanted = tool_calls(("look_up", {"at": 1}), ("look_up", {"at": 2}))
-    async with proxy.upstream(wanted, wanted):
+    expected = tool_calls(("look_up", {"at": 1}), ("look_up", {"at": 2}))
+    async with proxy.upstream(expected, expected):
         whole = await asker.complete(call)
         async with asker.stream(call) as stream:
             assert [words async for words in stream] == []
@@ -89,7 +89,7 @@ async def test_structured_answers_and_every_field_of_a_config_go_through(proxy: 
     assert upstream.calls[0].response_format == "json_schema"
 
 
-async def test_what_the_service_behind_refuses_is_asked_in_another_way(proxy: Proxy, asker: ModelClient) -> None:
+async def test_request_refused_by_the_proxied_service_is_sent_in_another_form(proxy: Proxy, asker: ModelClient) -> None:
     refusal = Refused(400, "response_format of type json_schema is not supported with this model")
     async with proxy.upstream(refusal, json_text({"n": 1})) as upstream:
         answer = await asker.complete(ModelCall((user("Hi"),), output=NUMBER))
@@ -112,7 +112,7 @@ async def test_what_the_service_behind_refuses_is_asked_in_another_way(proxy: Pr
     ],
     ids=lambda value: value.value if isinstance(value, ModelError) else "",
 )
-async def test_failures_of_the_service_behind_keep_their_meaning(
+async def test_failures_of_the_proxied_service_keep_their_meaning(
     answer: Answer, error: ModelError, proxy: Proxy, asker: ModelClient
 ) -> None:
     async with proxy.upstream(answer):
@@ -123,7 +123,7 @@ async def test_failures_of_the_service_behind_keep_their_meaning(
         assert (caught.value.action, caught.value.delay and caught.value.delay.total_seconds()) == (Action.RETRY, 3)
 
 
-async def test_a_stream_that_breaks_off_behind_the_proxy_fails(proxy: Proxy, asker: ModelClient) -> None:
+async def test_a_stream_that_breaks_off_after_the_proxy_fails(proxy: Proxy, asker: ModelClient) -> None:
     async with proxy.upstream(slow(text("one two three four five six"), cut_after=2)):
         with pytest.raises(ModelFailure) as caught:
             await read(asker, HI)

@@ -13,7 +13,7 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 
-async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_commands_that_look_report_the_same_run(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(
         calculation("a <1>", "1 + 1"),
         calculation("b", "1 / 0", depends_on=["a <1>"]),
@@ -60,7 +60,7 @@ async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, w
 
 
 @pytest.mark.parametrize("command", ["status", "watch", "cancel"])
-async def test_unknown_run_is_told_in_one_sentence(command_line: CommandLine, command: str) -> None:
+async def test_unknown_run_is_reported_in_one_sentence(command_line: CommandLine, command: str) -> None:
     end = await command_line(command, "nowhere", "--json")
 
     assert end.code == 2

@@ -69,7 +69,7 @@ async def test_a_worker_in_the_background_serves_them(
     assert len(calls_of(did)) == 1
 
 
-async def test_a_server_ends_when_its_worker_is_killed_and_the_run_goes_on_with_another(
+async def test_a_server_ends_when_its_worker_is_killed_and_the_run_continues_with_another(
     command_line: CommandLine, write_plan: Plans, servers: str, did: Path
 ) -> None:
     plan = write_plan({"id": "slow", "tool": "srv.slow", "arguments": {"seconds": 1}})

@@ -39,7 +39,7 @@ def commands(server: LiveServer, tmp_path: Path) -> CommandLine:
 async def _inspected(commands: CommandLine, *arguments: str, entry: dict[str, Any]) -> Ended:
     config = commands.folder / "inspector.json"
     config.write_text(json.dumps({"mcpServers": {"dagwright": entry}}), encoding="utf-8")
-    patience = ("--connect-timeout", str(int(TIMEOUT_S * 1_000)))
+    timeout_s = ("--connect-timeout", str(int(TIMEOUT_S * 1_000)))
     process = await asyncio.create_subprocess_exec(
         *_inspector(),
         *(
@@ -51,7 +51,7 @@ async def _inspected(commands: CommandLine, *arguments: str, entry: dict[str, An
             "--quiet",
             "--format",
             "json",
-            *patience,
+            *timeout_s,
             *arguments,
         ),
         cwd=commands.folder,

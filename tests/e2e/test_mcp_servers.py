@@ -107,7 +107,7 @@ async def test_a_plan_writes_reads_and_moves_files(mcp_runs: Runs, folder: Path)
     assert (folder / "second.txt").read_text() == "two\nlines more"
 
 
-async def test_what_a_server_refuses_is_the_error_of_the_node(mcp_runs: Runs) -> None:
+async def test_refusal_of_a_server_is_the_error_of_the_node(mcp_runs: Runs) -> None:
     plan = _plan({**_node("n", "filesystem.move_file", source="/etc/hostname", destination="/etc/x")})
     node = (await mcp_runs.run(plan))["nodes"]["n"]
     assert node["status"] == "failed"
@@ -129,7 +129,7 @@ async def test_an_image_and_structured_content_come_as_they_are(mcp_runs: Runs) 
     assert set(nodes["weather"]["result"]) == {"temperature", "conditions", "humidity"}
 
 
-async def test_times_are_told_and_a_local_page_is_fetched(mcp_runs: Runs) -> None:
+async def test_times_are_reported_and_a_local_page_is_fetched(mcp_runs: Runs) -> None:
     with _page("<html><body><h1>Hello</h1><p>from a page</p></body></html>") as address:
         zones = {"source_timezone": "UTC", "target_timezone": "Asia/Tokyo"}
         clock = _node("clock", "time.convert_time", time="12:00", **zones)

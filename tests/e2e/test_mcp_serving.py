@@ -81,7 +81,7 @@ async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str)
     assert "check completed" in progress
 
 
-async def test_run_goes_on_when_its_server_is_killed_and_a_new_one_fetches_it(commands: CommandLine) -> None:
+async def test_run_continues_when_its_server_is_killed_and_a_new_one_fetches_it(commands: CommandLine) -> None:
     plan = plan_of(
         {"id": "pause", "tool": "wait", "arguments": {"duration": "3s"}},
         {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}},
@@ -160,7 +160,9 @@ async def test_stdout_holds_the_protocol_alone_until_the_client_ends(commands: C
 
 
 @pytest.mark.parametrize("options", [[], ["--no-worker"]])
-async def test_starts_beside_a_worker_of_other_settings(server: LiveServer, tmp_path: Path, options: list[str]) -> None:
+async def test_starts_next_to_a_worker_of_other_settings(
+    server: LiveServer, tmp_path: Path, options: list[str]
+) -> None:
     commands = mcp_folder(server, tmp_path)
     # As clients start it: in a folder of their own, with the one documented variable.
     (elsewhere := tmp_path / "elsewhere").mkdir()
@@ -189,7 +191,7 @@ async def test_starts_beside_a_worker_of_other_settings(server: LiveServer, tmp_
         assert f"another value of {names}{elsewhere}), DAGWRIGHT_MODEL, OPENAI_API_KEY and OPENAI_BASE_URL" in result
 
 
-async def test_what_is_wrong_is_told_before_there_is_a_server(commands: CommandLine) -> None:
+async def test_problems_are_reported_before_there_is_a_server(commands: CommandLine) -> None:
     (commands.folder / "plans" / "bad.yaml").write_text("plan: 1\nnodes: [{id: a, tool: nobody}]", encoding="utf-8")
     bad = await commands(*OPTIONS)
     alone = await commands("mcp", "--port", "1")

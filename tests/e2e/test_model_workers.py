@@ -105,7 +105,7 @@ async def test_a_date_that_may_be_two_fields_stays_open(maritime: Maritime) -> N
     assert analysis["fields"] == ["arrival_date", "eta_date"]
 
 
-async def test_a_name_that_nobody_has_fails_or_is_partial_with_what_is_near(maritime: Maritime) -> None:
+async def test_an_unknown_name_fails_or_is_partial_with_suggestions(maritime: Maritime) -> None:
     async with ModelServer(reading(names=[name("Xyzzyx", "shipper")])) as server:
         result = await called(maritime, server, metadata_lookup, question="shipments of Xyzzyx")
     assert (result.status, result.error) == ("failed", "no shipper, carrier or port is called 'Xyzzyx'")
@@ -116,7 +116,7 @@ async def test_a_name_that_nobody_has_fails_or_is_partial_with_what_is_near(mari
     assert "Pacific Rim Trading Co" in (result.message or "")
 
 
-async def test_a_misspelt_name_is_taken_and_said_to_be(maritime: Maritime) -> None:
+async def test_a_misspelt_name_is_accepted_and_reported(maritime: Maritime) -> None:
     async with ModelServer(reading(names=[name("Maersc", "carrier", "carrier_name")])) as server:
         result = await called(maritime, server, metadata_lookup, question="shipments of Maersc")
     assert (result.status, result.message) == ("success", "'Maersc' is resolved to MAERSK")
@@ -196,11 +196,11 @@ async def test_an_answer_without_one_of_the_articles_is_repaired(maritime: Marit
         assert result.outputs["answer"].startswith("Twenty feet.")
 
 
-async def test_a_question_that_no_article_answers_is_said_to_have_no_answer(maritime: Maritime) -> None:
-    said = "The help articles do not cover “Who won the shipment of 1986?”."
+async def test_a_question_without_a_matching_article_is_reported_as_unanswered(maritime: Maritime) -> None:
+    message = "The help articles do not cover “Who won the shipment of 1986?”."
     async with ModelServer(answered("")) as server:
         result = await called(maritime, server, common_helpdesk, question="Who won the shipment of 1986?")
-    assert (result.status, result.outputs["answer"]) == ("partial", said)
+    assert (result.status, result.outputs["answer"]) == ("partial", message)
     async with ModelServer() as server:
         # Nothing is found, so there is no question.
         result = await called(maritime, server, common_helpdesk, question="qwertyuiop")
@@ -220,7 +220,7 @@ async def test_options_are_all_there_whatever_the_model_writes(maritime: Maritim
     )
 
 
-async def test_what_a_query_left_open_is_asked(maritime: Maritime) -> None:
+async def test_open_parts_of_a_query_are_asked(maritime: Maritime) -> None:
     ambiguity = {"question": "Which date is meant?", "options": ["arrival_date", "eta_date"]}
     good = json_text({"message": "Do you mean the day of arrival or the expected one?"})
     async with ModelServer(
@@ -328,7 +328,7 @@ async def test_figures_without_words_are_given_where_the_model_makes_figures_up(
     assert result.outputs["analysis"].endswith("transit has no value.")
 
 
-async def test_nothing_is_said_of_nothing(maritime: Maritime) -> None:
+async def test_nothing_is_reported_about_nothing(maritime: Maritime) -> None:
     results = await results_of(maritime, "NOBODY")
     async with ModelServer() as server:
         result = await called(maritime, server, analyze_results, es_results=results)

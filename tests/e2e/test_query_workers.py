@@ -61,7 +61,7 @@ async def test_query_is_checked_before_it_runs(maritime: Maritime, body: dict[st
     assert refused.value.problems[0].startswith(problem)
 
 
-async def test_index_that_is_missing_says_what_to_do(maritime: Maritime) -> None:
+async def test_missing_index_is_reported_with_a_remedy(maritime: Maritime) -> None:
     with pytest.raises(GiveUp) as failed:
         await ran(maritime, EsQuery(index=f"{maritime.indices.prefix}-gone", body={}))
     assert str(failed.value) == (
@@ -110,7 +110,7 @@ async def test_pages_fit_together_whatever_the_order(maritime: Maritime, sort: A
     assert len(pages) > 1
 
 
-async def test_page_may_begin_at_a_number_and_its_documents_are_shown(maritime: Maritime) -> None:
+async def test_page_may_start_at_a_number_and_its_documents_are_shown(maritime: Maritime) -> None:
     expected = sorted(each["shipment_id"] for each in maritime.shipments())
     async with maritime.call(node="sg4"):
         page = await page_query(query_of(maritime, sort=["shipment_id"], size=1, **{"from": 3}), offset=40, page_size=2)
@@ -194,7 +194,7 @@ BAD_DATE = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "aggs": VOLU
         (json_text({"query": {}}), "does not fit the schema"),
     ],
 )
-async def test_model_is_told_what_is_wrong_and_writes_it_again(maritime: Maritime, wrong: Any, problem: str) -> None:
+async def test_model_gets_its_problems_and_answers_again(maritime: Maritime, wrong: Any, problem: str) -> None:
     async with ModelServer(wrong, step(written(VOLUME), last=problem)) as server:
         result = await generated(maritime, server)
     assert result.outputs["es_query"]["body"]["aggs"] == VOLUME["aggs"]
@@ -209,7 +209,7 @@ async def test_search_has_no_aggregations(maritime: Maritime) -> None:
     assert result.outputs["es_query"]["body"]["size"] == 5
 
 
-async def test_nobody_is_asked_when_there_is_nothing_to_query(maritime: Maritime) -> None:
+async def test_no_model_is_called_when_there_is_nothing_to_query(maritime: Maritime) -> None:
     async with ModelServer() as server:
         with pytest.raises(GiveUp, match="load the data with"):
             await generated(maritime, server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-gone"))

@@ -87,7 +87,7 @@ async def test_two_terminals_with_different_tools_never_take_each_others_work(
     assert attempts == [1] * 40
 
 
-async def test_node_without_a_worker_waits_and_says_how_to_start_one(
+async def test_node_without_a_worker_waits_and_explains_how_to_start_one(
     command_line: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:
     served, tools = _write_tools(tmp_path / "served", "mark"), _write_tools(tmp_path / "my tools", "stamp")

@@ -4,7 +4,7 @@ import pytest
 
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking
-from tests.support.rounds import done, goes_on, ref, sub_goal
+from tests.support.rounds import continue_with, done, ref, sub_goal
 
 pytestmark = pytest.mark.server
 
@@ -25,15 +25,15 @@ def show(total: float | None = None) -> dict:
 '''
 SCRIPT = (
     "How many shipments does Maersk have?",
-    goes_on(sub_goal(1, "count", name="Maersk"), sub_goal(2, "count", name="Nobody"), reasoning="Count\nboth."),
-    goes_on(sub_goal(3, "show", total=ref(1, "total")), reasoning="Show it."),
+    continue_with(sub_goal(1, "count", name="Maersk"), sub_goal(2, "count", name="Nobody"), reasoning="Count\nboth."),
+    continue_with(sub_goal(3, "show", total=ref(1, "total")), reasoning="Show it."),
     done(reasoning="There it is.", table=ref(3, "table")),
 )
 OF_ROUNDS = ("--profile", "rounds", "--tools", "workers.py")
 ANSWER = ["| 6.0 |", "", "Incomplete:", "- count: partial: of this year alone"]
 
 
-async def test_rounds_are_told_and_then_the_answer(command_line: CommandLine) -> None:
+async def test_rounds_are_reported_and_then_the_answer(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-told")
     async with ModelServer(*SCRIPT) as server:
@@ -58,7 +58,7 @@ async def test_rounds_are_told_and_then_the_answer(command_line: CommandLine) ->
     assert (other.code, other.document["status"]) == (2, "id_in_use")
 
 
-async def test_rounds_stand_once_on_a_terminal_when_all_has_ended(command_line: CommandLine) -> None:
+async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-on-terminal")
     async with ModelServer(*SCRIPT) as server:
@@ -75,7 +75,7 @@ async def test_rounds_stand_once_on_a_terminal_when_all_has_ended(command_line: 
 async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     ask = ("ask", "How many?", *OF_ROUNDS, "--json")
-    one = goes_on(sub_goal(1, "count", name="Maersk"))
+    one = continue_with(sub_goal(1, "count", name="Maersk"))
     async with ModelServer("How many?", one, "How many?", one) as server:
         commands = asking(command_line, server)
         result = CommandLine(commands.folder, {**commands.environment, "DAGWRIGHT_MAX_ROUNDS": "1"})
@@ -103,7 +103,7 @@ async def test_invalid_options_start_no_rounds(command_line: CommandLine, option
     assert (end.code, words in end.stderr) == (2, True)
 
 
-async def test_fork_that_does_a_sub_goal_again_plans_the_rounds_behind_it_anew(command_line: CommandLine) -> None:
+async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     asked = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-forked", "--json")
     ask = (*asked, "--synthesis", "model")

@@ -121,7 +121,7 @@ async def test_same_id_attaches_to_the_same_plan_and_refuses_another(
     assert other.stderr.strip() == other.document["message"]
 
 
-async def test_missing_input_is_refused_where_nobody_can_be_asked(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_missing_input_is_refused_in_non_interactive_runs(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(calculation("a", "{{PLACEHOLDER_n}}"), inputs={"n": {"type": "number", "prompt": "How many?"}})
     end = await command_line("run", plan, "--json")
 
@@ -182,7 +182,7 @@ async def test_colours_are_off_when_asked(command_line: CommandLine, write_plan:
     assert re.findall(r"\x1b\[3\dm", by_option + by_variable) == []
 
 
-async def test_server_that_is_down_is_told_in_one_sentence(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_unreachable_server_is_reported_in_one_sentence(command_line: CommandLine, write_plan: Plans) -> None:
     command_line.environment["TEMPORAL_ADDRESS"] = "127.0.0.1:1"
     end = await command_line("run", write_plan(calculation("a", "1")), "--json")
 

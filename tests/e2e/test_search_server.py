@@ -79,8 +79,8 @@ async def test_server_that_is_held_ends_with_the_block_that_started_it(tmp_path:
     assert local.find() is None
 
 
-async def test_what_is_loaded_is_what_the_generator_makes(maritime: Maritime) -> None:
-    wanted = [each for each in maritime.shipments() if each["destination_port_code"] == "USHOU"]
+async def test_loaded_rows_are_those_of_the_generator(maritime: Maritime) -> None:
+    expected = [each for each in maritime.shipments() if each["destination_port_code"] == "USHOU"]
     query = {"term": {"destination_port_code": "USHOU"}}
     async with maritime.client() as client:
         body = {"query": query, "size": 5_000, "sort": ["shipment_id"]}
@@ -89,11 +89,11 @@ async def test_what_is_loaded_is_what_the_generator_makes(maritime: Maritime) ->
         assert await is_loaded(client, maritime.indices, maritime.data)
         assert not await is_loaded(client, maritime.indices, DataSet(date(2026, 2, 11)))
         assert not await is_loaded(client, Indices("absent"), maritime.data)
-    assert [hit["_source"] for hit in found["hits"]["hits"]] == wanted
+    assert [hit["_source"] for hit in found["hits"]["hits"]] == expected
     assert counts == [10_000, len(list(name_documents())), len(articles())]
 
 
-async def test_mapping_on_the_server_tells_what_fields_mean(maritime: Maritime) -> None:
+async def test_mapping_on_the_server_describes_the_fields(maritime: Maritime) -> None:
     index = maritime.indices.shipments
     async with maritime.client() as client:
         mapping = (await client.indices.get_mapping(index=index))[index]["mappings"]
@@ -109,7 +109,7 @@ async def test_names_are_found_however_they_are_written(written: str, maritime: 
     assert [hit["_source"]["code"] for hit in found["hits"]["hits"]] == ["USLAX"]
 
 
-async def test_load_makes_the_indices_anew_and_leaves_others_alone(search: LiveSearch) -> None:
+async def test_load_builds_the_indices_again_and_leaves_others_alone(search: LiveSearch) -> None:
     indices, day = Indices("anew"), date(2026, 2, 10)
     async with client_of(search.address) as client:
         await load(client, indices, DataSet(day, 300))
@@ -124,7 +124,7 @@ async def test_load_makes_the_indices_anew_and_leaves_others_alone(search: LiveS
 
 
 async def test_load_that_was_broken_off_shows(search: LiveSearch) -> None:
-    indices, wanted = Indices("broken"), DataSet(date(2026, 2, 10), 20_000)
+    indices, expected = Indices("broken"), DataSet(date(2026, 2, 10), 20_000)
 
     class BrokenOff(Exception):
         """The command was killed."""
@@ -134,10 +134,10 @@ async def test_load_that_was_broken_off_shows(search: LiveSearch) -> None:
 
     async with client_of(search.address) as client:
         with pytest.raises(BrokenOff):
-            await load(client, indices, wanted, on_progress=break_off)
-        assert not await is_loaded(client, indices, wanted)
-        await load(client, indices, wanted)
-        assert await is_loaded(client, indices, wanted)
+            await load(client, indices, expected, on_progress=break_off)
+        assert not await is_loaded(client, indices, expected)
+        await load(client, indices, expected)
+        assert await is_loaded(client, indices, expected)
 
 
 async def test_load_refuses_what_it_can_not_use(commands: CommandLine) -> None:
@@ -150,7 +150,7 @@ async def test_load_refuses_what_it_can_not_use(commands: CommandLine) -> None:
         assert (end.code, words in end.stderr) == (2, True), end.stderr
 
 
-async def test_unreachable_server_is_told_without_its_password(commands: CommandLine) -> None:
+async def test_unreachable_server_is_reported_without_its_password(commands: CommandLine) -> None:
     environment = {**commands.environment, "DAGWRIGHT_OPENSEARCH_URL": "http://me:hidden@127.0.0.1:9"}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *_DATA, "load"),

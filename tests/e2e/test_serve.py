@@ -38,7 +38,7 @@ async def test_serve_answers_and_ends_cleanly(command_line: CommandLine, tmp_pat
     assert (end.code, end.stdout, end.stderr) == (0, "", "")
 
 
-async def test_serve_says_what_is_wrong_before_it_starts(command_line: CommandLine, tmp_path: Path) -> None:
+async def test_serve_reports_problems_before_it_starts(command_line: CommandLine, tmp_path: Path) -> None:
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
     there = await command_line("serve", "--port", str(port), "--json")

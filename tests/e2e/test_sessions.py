@@ -12,7 +12,7 @@ from tests.support.chaos_tools import FOLDER_VARIABLE
 from tests.support.eventually import eventually
 from tests.support.goals import call, written
 from tests.support.held_starter import ENDED, SENT, UNSENT
-from tests.support.intents import fund, product, said
+from tests.support.intents import fund, intents_answer, product
 from tests.support.onboarding import intent, looked_up
 
 pytestmark = pytest.mark.server
@@ -20,9 +20,13 @@ pytestmark = pytest.mark.server
 _ASK = ("ask", "--profile", "intents", "--session")
 
 
-async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: CommandLine) -> None:
+async def test_second_request_continues_with_the_fund_of_the_first(command_line: CommandLine) -> None:
     name = "Fonds für Ann/1"
-    answers = said(fund("Apex")), said(product("FUND_ACCOUNTING", "@cbu")), said(fund("Zenith"))
+    answers = (
+        intents_answer(fund("Apex")),
+        intents_answer(product("FUND_ACCOUNTING", "@cbu")),
+        intents_answer(fund("Zenith")),
+    )
     async with ModelServer(*answers) as server:
         commands = asking(command_line, server)
         first = await commands(*_ASK, name, "Create the Apex fund.", "--json")
@@ -35,7 +39,7 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
         no_run = [await commands(*order, f"session-{name}") for order in (("status",), ("watch",), ("cancel",))]
         closed = await commands("session", name, "--end", "--json")
         third = await commands(*_ASK, name, "Create the Zenith fund.", "--json")
-        anew = await commands("session", name, "--json")
+        restarted = await commands("session", name, "--json")
     assert (first.code, second.code, second.stderr) == (0, 0, "")
     made = first.document["nodes"]["@result_1"]["result"]
     assert first.document["context"] == {"cbu": {"id": made["id"], "name": "Apex", "kind": "fund"}}
@@ -67,7 +71,7 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
     assert closed.document == {"run_id": f"session-{name}", "ok": True, "message": ending}
     third.succeeded()
     assert "The session has no names." in server.calls[2].text
-    assert [turn["request"] for turn in anew.document["turns"]] == ["Create the Zenith fund."]
+    assert [turn["request"] for turn in restarted.document["turns"]] == ["Create the Zenith fund."]
 
 
 async def test_plan_runs_with_the_names_of_a_session_and_leaves_its_own(own_command_line: CommandLine) -> None:
@@ -155,9 +159,11 @@ async def test_party_that_was_chosen_in_one_turn_is_not_asked_for_in_the_next(ow
     (own_command_line.folder / "parties.csv").write_text(_MARIAS, encoding="utf-8")
     maria = {"entity-id": looked_up("Maria Garcia")}
     answers = [
-        said(fund("Apex"), intent("cbu.assign-role", role="DIRECTOR", refs={"cbu-id": "@result_1"}, lookups=maria)),
-        said(product("CUSTODY", "@cbu")),
-        said(intent("cbu.assign-role", role="AUTHORIZED_SIGNATORY", refs={"cbu-id": "@cbu"}, lookups=maria)),
+        intents_answer(
+            fund("Apex"), intent("cbu.assign-role", role="DIRECTOR", refs={"cbu-id": "@result_1"}, lookups=maria)
+        ),
+        intents_answer(product("CUSTODY", "@cbu")),
+        intents_answer(intent("cbu.assign-role", role="AUTHORIZED_SIGNATORY", refs={"cbu-id": "@cbu"}, lookups=maria)),
     ]
     async with ModelServer(*answers) as server:
         commands = asking(own_command_line, server)
@@ -206,7 +212,7 @@ async def _approve(commands: CommandLine, run: str) -> None:
         (["session", "nobody has it", "--end"], "not_found"),
     ],
 )
-async def test_what_is_no_session_is_refused(command_line: CommandLine, arguments: list[str], status: str) -> None:
+async def test_invalid_session_is_refused(command_line: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as server:
         end = await asking(command_line, server)(*arguments, "--json")
     assert (end.code, end.document["status"]) == (2, status)

@@ -29,7 +29,7 @@ async def _is(command_line: CommandLine, run: str, **states: str) -> None:
     await eventually(reached)
 
 
-async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+async def test_run_is_repaired_while_it_continues(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
     plan = write_plan(
         calculation("sum", "1 / 0"),
         calculation("after", "{{sum.result}} + 1"),

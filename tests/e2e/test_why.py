@@ -10,7 +10,7 @@ from tests.e2e.conftest import Plans, calculation
 pytestmark = pytest.mark.server
 
 
-async def test_why_tells_ends_and_what_is_behind_them(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_why_reports_ends_and_their_causes(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(
         calculation("a", "{{PLACEHOLDER_count}} + 1"),
         calculation("bad", "1 / 0", depends_on=["a"]),

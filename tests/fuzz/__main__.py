@@ -52,7 +52,7 @@ async def _run_some(found: Session, options: argparse.Namespace) -> Tally:
         return tally
     started, kept = time.monotonic(), 0
 
-    def tell(tally: Tally, number: int) -> None:
+    def print_tally(tally: Tally, number: int) -> None:
         nonlocal kept
         for failure in tally.failures[kept:]:
             _keep(failure)
@@ -61,7 +61,7 @@ async def _run_some(found: Session, options: argparse.Namespace) -> Tally:
         sys.stdout.write(f"{minutes:.1f} min, seed {number}: {tally.count} cases, {kept} failed\n")
         sys.stdout.flush()
 
-    return await run_for(found, seconds=options.minutes * 60, first_seed=first_seed, tell=tell)
+    return await run_for(found, seconds=options.minutes * 60, first_seed=first_seed, report=print_tally)
 
 
 async def _main(options: argparse.Namespace) -> int:

@@ -90,7 +90,7 @@ _ends = st.fixed_dictionaries(
     {"task": ids, "status": st.sampled_from(_STATUSES)}, optional={"output": json_values, "error": json_values}
 )
 _answers = st.fixed_dictionaries({"request_id": ids, "answer": json_values}, optional={"by": json_values})
-_told = st.fixed_dictionaries(
+_message_fields = st.fixed_dictionaries(
     {},
     optional={
         "reason": json_values,
@@ -107,7 +107,7 @@ def _messages(draw: st.DrawFn) -> Message:
     kind = draw(st.sampled_from(("signal", "signal", "signal", "update", "query", "cancel")))
     names = {"signal": _SIGNALS, "update": _UPDATES, "query": _QUERIES, "cancel": ("cancel",)}[kind]
     name = draw(seldom(st.text(min_size=1, max_size=8), st.sampled_from(names)))
-    known: st.SearchStrategy[Any] = _ends if name == "sub_plan_ended" else _told | _answers
+    known: st.SearchStrategy[Any] = _ends if name == "sub_plan_ended" else _message_fields | _answers
     payloads = draw(_payloads | st.builds(lambda value: [{"json": value}], known))
     return Message(kind, name, payloads, draw(st.sampled_from((0, 0, 5, 20, 60, 150, 400))))
 

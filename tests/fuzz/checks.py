@@ -8,7 +8,7 @@ from temporalio.client import Client, WorkflowHistory
 
 from dagwright.core.boundary import wire
 from dagwright.core.expressions.stored_values import ValueRef
-from dagwright.core.expressions.value_refs import with_shown
+from dagwright.core.expressions.value_refs import with_refs_formatted
 from dagwright.history.closing_event import is_reference
 from dagwright.history.replay import HistoryReplay
 from dagwright.history.run_reader import RunReader
@@ -113,8 +113,8 @@ def check_details(answer: Document, document: Document) -> None:
     _check_same(answer, document, what="the query")
 
 
-def _check_same(told: Document, document: Document, *, what: str) -> None:
-    known, written = _states(told), _states(document)
+def _check_same(reported: Document, document: Document, *, what: str) -> None:
+    known, written = _states(reported), _states(document)
     wrong = {name: (known.get(name), written.get(name)) for name in {**known, **written}}
     wrong = {name: pair for name, pair in wrong.items() if pair[0] != pair[1]}
     assert not wrong, f"{what} tells, written: {wrong}"
@@ -146,7 +146,7 @@ async def check_projection(history: WorkflowHistory, document: Document) -> None
         if projected != written:
             wrong[name] = (projected, written)
         elif not is_reference(node["result"], ref=f"node:{name}") and not _is_stored(node["result"]):
-            result = with_shown(record.result, _reference) if record.status == "completed" else None
+            result = with_refs_formatted(record.result, _reference) if record.status == "completed" else None
             if result != node["result"]:
                 wrong[name] = (f"{result!r:.200}", f"{node['result']!r:.200}")
     assert not wrong, f"projected, written: {wrong}"

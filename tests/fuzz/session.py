@@ -137,9 +137,14 @@ async def session(client: Client, folder: Path) -> AsyncIterator[Session]:
 
 
 async def run_for(
-    found: Session, *, seconds: float, first_seed: int, tell: Callable[[Tally, int], None], last_seed: float = math.inf
+    found: Session,
+    *,
+    seconds: float,
+    first_seed: int,
+    report: Callable[[Tally, int], None],
+    last_seed: float = math.inf,
 ) -> Tally:
-    """Run batch after batch until the time is over or the last seed is done; call `tell` after each batch.
+    """Run batch after batch until the time is over or the last seed is done; call `report` after each batch.
 
     Returns:
         Tally of all cases up to a number of seeds that depends on the time alone.
@@ -147,7 +152,7 @@ async def run_for(
     tally, number, end = Tally(), first_seed, time.monotonic() + seconds
     while time.monotonic() < end and number <= last_seed:
         await found.run_batch(number, tally)
-        tell(tally, number)
+        report(tally, number)
         number += 1
     return tally
 

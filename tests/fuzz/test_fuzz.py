@@ -22,7 +22,7 @@ _LAST_SEED = 14
 async def test_random_runs_end_in_a_clear_state(client: Client, tmp_path: Path) -> None:
     async with session(client, tmp_path) as found:
         tally = await run_for(
-            found, seconds=_SECONDS, first_seed=_FIRST_SEED, last_seed=_LAST_SEED, tell=lambda *_: None
+            found, seconds=_SECONDS, first_seed=_FIRST_SEED, last_seed=_LAST_SEED, report=lambda *_: None
         )
     assert not tally.failures, "\n\n".join(map(str, tally.failures[:3]))
     assert tally.count > 20

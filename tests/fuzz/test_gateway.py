@@ -121,7 +121,7 @@ def kinds() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "mode"), list(kinds()))
-async def test_generated_requests_are_answered_as_the_document_says(
+async def test_generated_requests_are_answered_as_the_document_describes(
     name: str, mode: GenerationMode, served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     method, path = name.split(" ")

@@ -214,7 +214,7 @@ async def test_import_is_fast_and_loads_no_library(installed: Installed) -> None
     assert await installed.run("-c", script) == "False\n"
 
 
-async def test_plan_runs_beside_a_project_with_modules_of_the_same_names(
+async def test_plan_runs_next_to_a_project_with_modules_of_the_same_names(
     installed: Installed, server: LiveServer
 ) -> None:
     arguments = ("run", "plan.yaml", "--tools", "tools.py", "--input", "net=100")

@@ -19,7 +19,7 @@ from dagwright.protocol.documents import RunFacts, graph_document, result_docume
 from dagwright.protocol.sessions import Session
 from dagwright.protocol.turns import TurnStart, end_of_turn
 from tests.support import plan_building as building
-from tests.support.plan_building import begun, check, node, plan_of
+from tests.support.plan_building import check, node, plan_of, started_scheduler
 
 _TOOLS: Mapping[str, ToolDeclaration] = {
     **building.TOOLS,
@@ -68,7 +68,7 @@ def history_of(raw: dict[str, Any], source: random.Random, session: Session) -> 
         compile_plan(checked), [Lookup(name, "person") for name in source.sample(_NAMES, 3)], Resolver("find", "bind")
     )
     seen: list[Any] = [plan_to_json(plan), checked.levels, checked.critical_path]
-    scheduler = begun(plan, setup={"compensate": True})
+    scheduler = started_scheduler(plan, setup={"compensate": True})
     running: list[Task] = []
     while True:
         while (task := scheduler.next_task(0.0)) is not None:
@@ -83,7 +83,7 @@ def history_of(raw: dict[str, Any], source: random.Random, session: Session) -> 
             scheduler.complete(ended.id, _answer(ended), at=1.0)
     document = result_document(scheduler, RunFacts("run", "1", notes=standing_notes(scheduler)))
     turn = TurnStart(f"run {session.version}", {}, "Do it.")
-    session.begin_turn(turn, at=1.0)
+    session.start_turn(turn, at=1.0)
     session.end_turn(turn.run, end_of_turn(document, scheduler), at=2.0)
     return [*seen, graph_document(scheduler), document, session.to_json(), scheduler.status()]
 

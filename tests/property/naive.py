@@ -93,9 +93,9 @@ class Model:
             if end == "skipped" or (end == "failed" and by_id[name].on_error == "skip")
         ]
         passes_failure = [name for name in needs if name not in done and name not in passes_skip]
-        wanted = {"all": len(needs), "any": min(1, len(needs)), "all_done": 0}.get(str(step.join), step.join)
-        assert isinstance(wanted, int)
-        runs = len(done) >= wanted and not (step.join == "all" and passes_skip)
+        expected = {"all": len(needs), "any": min(1, len(needs)), "all_done": 0}.get(str(step.join), step.join)
+        assert isinstance(expected, int)
+        runs = len(done) >= expected and not (step.join == "all" and passes_skip)
         if not runs:
             return "blocked" if passes_failure else "skipped"
         return self._end_of_running(step)

@@ -72,7 +72,7 @@ class Driver:
 
     def run(self, *, before_each: Callable[[int], None] = lambda count: None) -> None:
         """Run the plan to its end; `before_each` is called with the count of the tasks that ended so far."""
-        self.scheduler.begin(0.0)
+        self.scheduler.start(0.0)
         count = 0
         self.start_all()
         while self.running:
@@ -162,14 +162,14 @@ class Driver:
             if state.is_final:
                 self.finals[name] = state
 
-    def stop(self, how: str, *, told: Callable[[], bool]) -> None:
-        """Cancel or aborts the run; `told` says of each running task whether it heeds that."""
+    def stop(self, how: str, *, reported: Callable[[], bool]) -> None:
+        """Cancel or aborts the run; `reported` says of each running task whether it heeds that."""
         if how == "cancel":
             self.scheduler.cancel(1.0, reason="enough")
         else:
             self.scheduler.abort(NodeError("too_large", "history is full"), 1.0)
         for task in list(self.running):
-            if told():
+            if reported():
                 self.running.remove(task)
                 self.scheduler.task_cancelled(task.id, at=1.0, reason="told to")
 

@@ -77,7 +77,7 @@ def test_changed_plan_is_refused_or_runs_to_its_end(seed: int) -> None:
 
 def _run(scheduler: RunScheduler, draw: random.Random) -> None:
     now = 0.0
-    scheduler.begin(now)
+    scheduler.start(now)
     while not scheduler.is_finished and now < 200:
         now += 1
         task = scheduler.next_task(now)

@@ -8,7 +8,7 @@ from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import NONE, Usage
 from dagwright.features.budgets.budget import Budget, BudgetReport
-from tests.support.plan_building import begun, budget_of, compiled, plan_of, resumed
+from tests.support.plan_building import budget_of, compiled, plan_of, resumed, started_scheduler
 
 MODEL = ToolDeclaration("call_model", Effects.READ)
 SUB = {"plan": 1, "nodes": [{"id": "inner", "tool": "call_model"}]}
@@ -23,15 +23,15 @@ PLAN = compiled(
 )
 
 
-class Kept:
+class Snapshot:
     """One run that is handed on from execution to execution at any moment, with a sub-plan that asks it."""
 
     def __init__(self) -> None:
-        self.scheduler = begun(PLAN, setup={"budget": Budget({"calls": 2, "tokens": 3_000})})
+        self.scheduler = started_scheduler(PLAN, setup={"budget": Budget({"calls": 2, "tokens": 3_000})})
         self.running: list[str] = []
         self.below = 0
         """Reported or pending calls of the sub-plan."""
-        self.paid, self.told = NONE, NONE
+        self.paid, self.sent_reports = NONE, NONE
         self.at = 0.0
 
     @property
@@ -47,7 +47,7 @@ class Kept:
             case "end" if self.running:
                 self._end(self.running.pop(number % len(self.running)), number)
             case "tell" if "sub" in self.running:
-                self._tell(number)
+                self._report(number)
             case "more" if (asked := self.scheduler.features.feedback.requests.of_task("~budget")) is not None:
                 more = {"calls": 1, "tokens": 1_000}
                 assert self.scheduler.features.feedback.answer(Feedback(asked.id, {"data": more}), self.at) is None
@@ -55,30 +55,30 @@ class Kept:
                 self.scheduler = resumed(self.scheduler, PLAN)
 
     def _end(self, task_id: str, number: int) -> None:
-        is_call = task_id != "sub" or bool(self._held_below)
+        is_call = task_id != "sub" or bool(self._held_in_children)
         last = Usage(calls=1, prompt_tokens=number) if is_call else NONE
         self.paid += last
-        usage, self.told = (self.told + last, NONE) if task_id == "sub" else (last, self.told)
+        usage, self.sent_reports = (self.sent_reports + last, NONE) if task_id == "sub" else (last, self.sent_reports)
         self.scheduler.complete(task_id, None, at=self.at, attempt=Attempt(1, self.at, usage=usage))
 
     @property
-    def _held_below(self) -> list[str]:
+    def _held_in_children(self) -> list[str]:
         return [key for owner, key in self.budget.held if owner]
 
-    def _tell(self, number: int) -> None:
+    def _report(self, number: int) -> None:
         name, earlier = f"inner{self.below}", f"inner{self.below - 1}"
         settled: dict[str, Usage | None] = {}
         if ("sub", earlier) in self.budget.held:
             settled[earlier] = used = Usage(calls=1, prompt_tokens=number)
-            self.paid, self.told = self.paid + used, self.told + used
+            self.paid, self.sent_reports = self.paid + used, self.sent_reports + used
         if ("sub", earlier) not in self.budget.waiting:
             self.below += 1
             self.scheduler.features.budget.take_report("sub", BudgetReport({name: 100}, settled), grown=0, at=self.at)
 
     def check(self) -> None:
         total = self.scheduler.state.totals.usage.total
-        assert total.calls + self.told.calls == self.paid.calls
-        assert total.tokens + self.told.tokens == self.paid.tokens
+        assert total.calls + self.sent_reports.calls == self.paid.calls
+        assert total.tokens + self.sent_reports.tokens == self.paid.tokens
         assert (
             sum((used for name, used in self.scheduler.state.totals.usage.tasks.items() if "[" not in name), NONE)
             == total
@@ -95,8 +95,8 @@ class Kept:
         st.tuples(st.sampled_from(["start", "start", "end", "tell", "more", "carry"]), st.integers(1, 60)), max_size=60
     )
 )
-def test_what_was_used_is_counted_once_in_however_many_executions(events: list[tuple[str, int]]) -> None:
-    run = Kept()
+def test_usage_is_counted_once_over_all_executions(events: list[tuple[str, int]]) -> None:
+    run = Snapshot()
     for what, number in events:
         run.do(what, number)
         run.check()

@@ -30,14 +30,14 @@ def test_stop_before_and_after_an_interruption_is_the_same_stop(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, how: str
 ) -> None:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
-    driver.scheduler.begin(0.0)
+    driver.scheduler.start(0.0)
     driver.start_all()
     for _ in range(stop_after):
         if driver.running:
             driver.end_one()
             driver.start_all()
     driver.go_on_elsewhere()
-    driver.stop(how, told=lambda: False)
+    driver.stop(how, reported=lambda: False)
     driver.go_on_elsewhere()
     was_stopped = driver.scheduler.is_stopped
     while driver.running:

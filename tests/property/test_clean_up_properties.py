@@ -32,15 +32,15 @@ class Tree:
 
 
 @st.composite
-def chains(draw: st.DrawFn, name: str, *, began: datetime, root_id: str | None) -> list[Execution]:
+def chains(draw: st.DrawFn, name: str, *, started: datetime, root_id: str | None) -> list[Execution]:
     """A workflow id with one to three runs, each continuing the run before; the last may be open."""
     executions: list[Execution] = []
-    at = began
+    at = started
     for number in range(draw(st.integers(1, 3))):
         ended = at + draw(HOURS)
         knows = number > 0 and draw(st.booleans())
         run = ListedRun(
-            name, f"{name}-{number}", f"{name}-0", at, chain_started_at=began if knows else None, root_id=root_id
+            name, f"{name}-{number}", f"{name}-0", at, chain_started_at=started if knows else None, root_id=root_id
         )
         executions.append(Execution(run, ended))
         at = ended
@@ -53,13 +53,13 @@ def chains(draw: st.DrawFn, name: str, *, began: datetime, root_id: str | None) 
 def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
     """A run, up to two sub-plans that start during the run and may outlive it, and their values."""
     started = START + draw(HOURS)
-    executions = draw(chains(name, began=started, root_id=None))
+    executions = draw(chains(name, started=started, root_id=None))
     root_end = executions[-1].closed_at or end
     for number in range(draw(st.integers(0, 2))):
         starts = draw(
             st.sampled_from([started, started + (max(root_end, started) - started) / 2, max(root_end, started)])
         )
-        executions += draw(chains(f"{name}/{number}", began=starts, root_id=name))
+        executions += draw(chains(f"{name}/{number}", started=starts, root_id=name))
     last = max(execution.closed_at or end for execution in executions)
     fractions = [0.0, *draw(st.lists(st.floats(0, 1), max_size=3))]
     puts = [started + (max(last, started) - started) * fraction + draw(SKEW) for fraction in fractions]

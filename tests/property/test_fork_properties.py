@@ -55,7 +55,7 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, is_open: bool
 ) -> None:
     before = driver_of(plan, data)
-    before.scheduler.begin(0.0)
+    before.scheduler.start(0.0)
     before.start_all()
     for _ in range(stop_after):
         if before.running:
@@ -91,8 +91,8 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
             assert record.result == model.values[step.id]
     for task in after.order:
         assert has_result.get(task) != after.arguments[task], f"{task} was done again"
-        had_begun = task in before.arguments and task not in has_result
-        if had_begun and before.arguments[task] == after.arguments[task]:
+        had_started = task in before.arguments and task not in has_result
+        if had_started and before.arguments[task] == after.arguments[task]:
             assert scopes[task] == "scope", f"{task} has another key than the call that had not ended"
         elif task in before.arguments:
             assert scopes[task] is None, f"{task} is another effect, and needs a key of its own"

@@ -40,7 +40,7 @@ def test_text_of_a_handle_is_its_reference(node_id: str, steps: list[str | int])
 
 @given(_TEXTS, _STEPS)
 @example("true", ["in", 0, "size"])
-def test_condition_reads_what_the_handle_stands_for(node_id: str, steps: list[str | int]) -> None:
+def test_condition_reads_the_value_of_the_handle(node_id: str, steps: list[str | int]) -> None:
     plan = Plan()
     handle = handle_of(plan, node_id, steps)
     (node,) = plan.nodes

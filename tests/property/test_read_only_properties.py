@@ -363,7 +363,7 @@ def test_nothing_outside_of_the_lists_passes(index: Any, body: Any) -> None:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(body=RIGHT)
-def test_what_passed_only_reads_and_passes_again_as_it_is(body: Any) -> None:
+def test_passed_query_only_reads_and_passes_again_unchanged(body: Any) -> None:
     query = passed("goods-a", body)
     if query is not None:
         hold(query)

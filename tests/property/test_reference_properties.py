@@ -105,7 +105,7 @@ def test_references_inside_of_text_give_what_a_naive_evaluator_gives(
 @example(tokens=["\\", "{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra=[])
 @example(tokens=["{{", "a", ".result", "}}", " ", ".result"], extra=["a.result}} "])
 @given(tokens=st.lists(st.sampled_from(TOKENS), max_size=14), extra=st.lists(st.text("ab.}{result ", max_size=12)))
-def test_short_way_of_the_parser_says_what_the_long_way_says(tokens: list[str], extra: list[str]) -> None:
+def test_fast_path_of_the_parser_equals_the_slow_path(tokens: list[str], extra: list[str]) -> None:
     text = "".join(tokens)
     ids = {"a", "b", "a b", *(name for name in extra if is_id(name))}
     try:

@@ -108,7 +108,7 @@ class Run:
         self.slices: list[list[str]] = []
 
     def run(self, *, is_carried: bool = False) -> None:
-        self.scheduler.begin(0.0)
+        self.scheduler.start(0.0)
         running: list[ReadyCall] = []
         while True:
             while (ready := next_call(self.scheduler, 0.0)) is not None:
@@ -137,7 +137,7 @@ class Run:
 
     def run_what_hangs_on_none(self, ordinary: frozenset[str]) -> dict[str, str]:
         """Run all tasks that can run while no ordinary node ends; return the states."""
-        self.scheduler.begin(0.0)
+        self.scheduler.start(0.0)
         while (ready := next_call(self.scheduler, 0.0)) is not None:
             task = ready.task
             if task.node.kind == "region":
@@ -168,7 +168,7 @@ class Run:
         given = read_offloaded_batch(message)
         inner = restore_region(asyncio.run(fetch_region(given, self.store)), given)
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
-        region = RegionBatch(inner.scheduler, self.tools, calls=calls, inline_results=inner.inside.wanted)
+        region = RegionBatch(inner.scheduler, self.tools, calls=calls, inline_results=inner.inside.exports)
         region.run()
         calls.close()
         ref = asyncio.run(self.store.put(inner.report(region)))
@@ -313,5 +313,5 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
     assert counts_of(together.scheduler.plan, together.scheduler.records) == counts_of(
         alone.scheduler.plan, alone.scheduler.records
     )
-    told_ids = [name for names in together.slices for name in names]
-    assert len(told_ids) == len(set(told_ids)), "what a slice told runs again"
+    reported_ids = [name for names in together.slices for name in names]
+    assert len(reported_ids) == len(set(reported_ids)), "what a slice told runs again"

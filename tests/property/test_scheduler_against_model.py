@@ -22,7 +22,7 @@ NODE_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
     max_in_flight=st.sampled_from([1, 2, 500]),
     moments=st.just(frozenset[int]()) | st.frozensets(st.integers(0, 12), max_size=6),
 )
-def test_every_node_ends_as_the_model_says_for_every_order_and_interruption(
+def test_every_node_ends_as_in_the_model_for_every_order_and_interruption(
     plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, moments: frozenset[int]
 ) -> None:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight)
@@ -51,11 +51,11 @@ def test_stop_at_any_moment_ends_every_node_and_starts_nothing_more(
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight, **fields)
     scheduler = driver.scheduler
 
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     driver.start_all()
     for count in itertools.count():
         if count == stop_after and how != "fail_fast":
-            driver.stop(how, told=lambda: data.draw(st.booleans()))
+            driver.stop(how, reported=lambda: data.draw(st.booleans()))
         if not driver.running:
             break
         driver.end_one()
@@ -114,7 +114,7 @@ def test_without_limits_what_is_ready_starts_by_priority_then_plan_order(
         for position, task in enumerate(step.task_ids)
     }
     scheduler = driver.scheduler
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     while True:
         before = len(driver.order)
         driver.start_all()

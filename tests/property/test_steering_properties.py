@@ -16,7 +16,7 @@ from dagwright.features.commands.steering import Cancel, Pause, Resume, RunComma
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from tests.support.example_counts import examples
-from tests.support.plan_building import begun, broken, check, has_new_limits, node, plan_of
+from tests.support.plan_building import broken, check, has_new_limits, node, plan_of, started_scheduler
 
 _JOINS = ("all", "any", "all_done", {"at_least": 2})
 
@@ -106,7 +106,7 @@ def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
 @given(plan=_plans(), draw=st.data())
 def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: st.DataObject) -> None:
     base = compiled_form(check(plan))
-    scheduler = begun(base, max_in_flight=draw.draw(st.sampled_from([1, 2, 500])))
+    scheduler = started_scheduler(base, max_in_flight=draw.draw(st.sampled_from([1, 2, 500])))
     acts_left, at = 8, 0.0
     while not scheduler.is_finished:
         at += 1.0

@@ -25,7 +25,7 @@ from dagwright.core.expressions.stored_values import (
 from dagwright.core.expressions.value_refs import (
     bindings_of,
     encode,
-    shown_in_arguments,
+    ref_for_display,
     value_from_json,
     value_to_json,
 )
@@ -90,14 +90,14 @@ def _assert_same(found: Any, expected: Any, value: Any) -> None:
 @given(data=st.data())
 def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
-    wanted: list[Projection] = data.draw(
+    required: list[Projection] = data.draw(
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=6)
     )
     size = len(pydantic_core.to_json(value))
-    result = describe(value, "sha256-v", size_bytes=size, wanted=wanted, name="a.result")
+    result = describe(value, "sha256-v", size_bytes=size, projections=required, name="a.result")
     stored = stored_from_json(json.loads(json.dumps(stored_to_json(result))), name="a.result")
     assert stored == result
-    for path in [path for path, _ in wanted] + data.draw(st.lists(_paths(value), max_size=4)):
+    for path in [path for path, _ in required] + data.draw(st.lists(_paths(value), max_size=4)):
         expected, found = _found(value, path), _found(stored, path)
         _assert_same(found, expected, value)
         if isinstance(found, tuple):
@@ -109,8 +109,8 @@ def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: 
 def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
     first = data.draw(_paths(value).filter(lambda path: not isinstance(path, str)))
-    wanted: list[Projection] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
-    stored = describe(value, "sha256-v", size_bytes=1, wanted=wanted, name="a.result")
+    required: list[Projection] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
+    stored = describe(value, "sha256-v", size_bytes=1, projections=required, name="a.result")
     expected, found = _found(value, first), _found(stored, first)
     assume(not isinstance(expected, tuple))
     second = data.draw(_paths(expected))
@@ -119,12 +119,12 @@ def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
-def test_what_is_reported_has_a_limit_whatever_is_wanted(data: st.DataObject) -> None:
+def test_report_of_a_value_has_a_limit_for_all_projections(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
-    wanted: list[Projection] = data.draw(
+    expected: list[Projection] = data.draw(
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30)
     )
-    result = describe(value, "sha256-v", size_bytes=1, wanted=wanted, name="a.result")
+    result = describe(value, "sha256-v", size_bytes=1, projections=expected, name="a.result")
     assert len(json.dumps(stored_to_json(result))) < 2 * (PARTS_BYTES + WHOLE_BYTES)
     for part in result.parts.values():
         if part.state == "small":
@@ -186,8 +186,8 @@ def _filled(value: Any) -> Any:
 @settings(max_examples=examples(80), deadline=None)
 @given(arguments=_ARGUMENTS)
 @example(arguments={"a": {"ref": "sha256-a"}})
-def test_worker_gets_the_arguments_that_the_plan_says(arguments: dict[str, Any]) -> None:
-    encoded, is_unfilled = encode(arguments, shown_in_arguments)
+def test_worker_tool_gets_the_arguments_of_the_plan(arguments: dict[str, Any]) -> None:
+    encoded, is_unfilled = encode(arguments, ref_for_display)
     bindings = json.loads(json.dumps(bindings_of(arguments)))
     sent = pydantic_core.from_json(encoded)
     assert is_unfilled == bool(bindings) == (not is_whole(arguments))

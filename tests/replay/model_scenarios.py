@@ -10,8 +10,8 @@ from dagwright.testing import ANY_NUMBER, slow, step, text, tool_calls
 from tests.support.agents import agent
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, written
-from tests.support.people import answer, asks, asks_below
-from tests.support.rounds import goes_on, question, ref, sub_goal
+from tests.support.people import answer, asks, child_asks
+from tests.support.rounds import continue_with, question, ref, sub_goal
 from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench
 
@@ -23,10 +23,10 @@ async def _agent(runs: Runs, bench: Bench) -> Handle:
     plan = agent(runs, "plus", "write", feedback_policy="on_request")
     node = CompiledNode("agent", kind="plan", arguments={"objective": "Add and write."}, sub_plan=plan, timeout_s=0.0)
     handle = await runs.start_compiled(CompiledPlan((node,)))
-    await asks_below(runs, handle, "agent/turn1.2")
+    await child_asks(runs, handle, "agent/turn1.2")
     below = runs.client.get_workflow_handle(f"{handle.id}/agent")
     await answer(below, "turn1.2", {"approved": False, "reason": "no"})
-    await asks_below(runs, handle, "agent/turn2.ask")
+    await child_asks(runs, handle, "agent/turn2.ask")
     await answer(below, "turn2.ask", {"text": "Yes"})
     await document_of(handle)
     return handle
@@ -113,10 +113,10 @@ _PLANNER: dict[str, Any] = {"metadata": {"purpose": "planner"}, **_ROUND}
 _PICK = sub_goal(1, "pick", name="Maersk")
 _STEPS_OF_ROUNDS = (
     step("Compare Maersk and others.", metadata={"purpose": "intention"}, times=ANY_NUMBER),
-    step(goes_on(_PICK, sub_goal(2, "add_up", numbers=ref(1, "numbers"))), last="This is round 1", **_PLANNER),
-    step(goes_on(sub_goal(3, "clarify", question="Which?", more=1), _PICK), last="This is round 2", **_PLANNER),
-    step(goes_on(sub_goal(3, "clarify", question="Which?"), _PICK), metadata={"purpose": "repair"}, **_ROUND),
-    step(goes_on(sub_goal(4, "rows", count=500)), last="This is round 3", **_PLANNER),
+    step(continue_with(_PICK, sub_goal(2, "add_up", numbers=ref(1, "numbers"))), last="This is round 1", **_PLANNER),
+    step(continue_with(sub_goal(3, "clarify", question="Which?", more=1), _PICK), last="This is round 2", **_PLANNER),
+    step(continue_with(sub_goal(3, "clarify", question="Which?"), _PICK), metadata={"purpose": "repair"}, **_ROUND),
+    step(continue_with(sub_goal(4, "rows", count=500)), last="This is round 3", **_PLANNER),
     step("Which one?", metadata={"purpose": "answer"}, **_ROUND),
 )
 MODEL_STEPS = (

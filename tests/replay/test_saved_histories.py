@@ -42,7 +42,7 @@ async def test_good_history_replays_to_the_same_end(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", _RUNS, ids=lambda path: path.stem)
-async def test_feed_knows_every_end_before_the_run_tells_it(path: Path) -> None:
+async def test_feed_knows_every_end_before_the_run_reports_it(path: Path) -> None:
     history = load_history(path)
     projection = HistoryReplay(history.workflow_id, data_converter)
     for event in history.events[:-1]:
@@ -101,7 +101,7 @@ def _good(name: str) -> Path:
     return HISTORIES / "good" / f"{name}.json"
 
 
-def test_streamed_history_has_early_nodes_of_two_attempts_and_a_plan_that_was_mended() -> None:
+def test_streamed_history_has_early_nodes_of_two_attempts_and_a_repaired_plan() -> None:
     entries = [(each["attempt"], [node["id"] for node in each["nodes"]]) for each in _messages("streamed", "planned")]
     assert entries == [(1, ["look"]), (2, []), (2, ["sum"])]
     (document,) = result_of(load_history(_good("streamed")))
@@ -124,7 +124,7 @@ def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answe
     assert document["output"] == "It is 4."
 
 
-def test_session_history_goes_on_in_a_new_execution_and_hears_of_a_run_that_does_not_report() -> None:
+def test_session_history_continues_in_a_new_execution_and_learns_of_a_run_that_does_not_report() -> None:
     histories = [load_history(_good(name)) for name in ("session", "session-1")]
     assert [end_of(history) for history in histories] == ["continued", "completed"]
     (result,) = result_of(histories[1])
@@ -135,7 +135,7 @@ def test_session_history_goes_on_in_a_new_execution_and_hears_of_a_run_that_does
     ]
 
 
-def test_budget_history_is_asked_by_runs_below_runs_below_and_was_given_more_twice() -> None:
+def test_budget_history_has_requests_and_two_grants_of_grandchild_runs() -> None:
     claimed = {key for each in _messages("budget", "budget_report") for key in each["reservations"]}
     assert claimed == {"turn1", "4:deep/turn1", "6:deeper/turn1"}
     updates = [

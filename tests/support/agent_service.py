@@ -32,7 +32,7 @@ class Asked:
     body: bytes
 
     @property
-    def told(self) -> Any:
+    def json_body(self) -> Any:
         """The JSON body."""
         return json.loads(self.body)
 

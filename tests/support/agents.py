@@ -48,7 +48,7 @@ async def ended(runs: Runs, handle: Handle) -> Document:
     return bare(written)
 
 
-def said(call: ReceivedCall) -> list[tuple[str, Any]]:
+def messages_of(call: ReceivedCall) -> list[tuple[str, Any]]:
     """Return the messages of a model call: role and content, and for an assistant the names of its tool calls."""
     return [
         (message["role"], [tool["function"]["name"] for tool in message["tool_calls"]])

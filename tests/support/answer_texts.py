@@ -28,12 +28,12 @@ class Reader:
     """Reader of a run's answer that collects the chunks."""
 
     def __init__(self, texts: TokenStreams, run: str) -> None:
-        self.told = DeliveredText()
+        self.streamed_texts = DeliveredText()
         self.pieces: list[TextPart] = []
         self._reading = asyncio.create_task(self._read(texts, run))
 
     async def _read(self, texts: TokenStreams, run: str) -> None:
-        async with aclosing(texts.parts(run, self.told)) as coming:
+        async with aclosing(texts.parts(run, self.streamed_texts)) as coming:
             async for piece in coming:
                 self.pieces.append(piece)
 
@@ -44,6 +44,6 @@ class Reader:
     async def end(self, answer: str) -> str:
         """Wait for the end of the run; return the complete text of the stream."""
         await self._reading
-        rest = self.told.rest_of(answer)
+        rest = self.streamed_texts.rest_of(answer)
         self.pieces += [rest] if rest is not None else []
         return self.text

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PHONE = (360, 740)
 DESK = (1280, 800)
-PATIENCE_MS = 60_000
+TIMEOUT_MS = 60_000
 """Timeout for a change of the page, on a busy machine."""
 
 
@@ -37,12 +37,14 @@ async def opened(
 ) -> AsyncIterator["Page"]:
     """Open a page inside the block and assert that it reports no error."""
     context = await running.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=colours)
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(TIMEOUT_MS)
     wrong: list[str] = []
     try:
         page = await context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+        page.on(
+            "console", lambda message: wrong.append(message.text) if "Content Security Policy" in message.text else None
+        )
         await page.goto(address)
         yield page
     finally:

@@ -64,7 +64,7 @@ def _function(parameters: Mapping[str, Any], **more: object) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "weather", "description": "It.", "parameters": parameters, **more}}
 
 
-def _said(*, logprobs: bool = False, **more: object) -> dict[str, Any]:
+def _chunk(*, logprobs: bool = False, **more: object) -> dict[str, Any]:
     part: dict[str, Any] = {"type": "output_text", "text": "Four.", "annotations": []}
     if logprobs:
         part["logprobs"] = []
@@ -124,7 +124,7 @@ SENT = (
         {
             "input": [
                 {"content": "And 2 + 2?", "role": "user", "type": "message"},
-                _said(),
+                _chunk(),
                 {**_USER, "type": "message"},
             ],
             "stream": False,
@@ -237,7 +237,7 @@ SENT = (
         f"{_RECORDED_AGENTS}, `to_input_list`",
         {
             "include": [],
-            "input": [{"content": "And 2 + 2?", "role": "user"}, _said(status="completed", logprobs=True), _USER],
+            "input": [{"content": "And 2 + 2?", "role": "user"}, _chunk(status="completed", logprobs=True), _USER],
             "instructions": "Be brief.",
             "tools": [],
         },

@@ -130,8 +130,8 @@ def events_of(text: str) -> list[Event]:
     found = []
     for block in text.split("\n\n")[:-1]:
         fields = dict(line.split(":", 1) for line in block.split("\n"))
-        said = fields.get("data", "").strip()
-        content = said if said in ("", "[DONE]") else json.loads(said)
+        message = fields.get("data", "").strip()
+        content = message if message in ("", "[DONE]") else json.loads(message)
         comment = fields.get("")
         found.append(Event(fields["id"].strip() if "id" in fields else None, content, comment and comment.strip()))
     return found

@@ -27,10 +27,10 @@ _settled = Sessions.settled
 
 
 async def _held_ready(self: Forks, draft: Draft) -> RunInput:
-    beside = await _ready(self, draft)
+    input_fields = await _ready(self, draft)
     (Path(os.environ[FOLDER_VARIABLE]) / f"{READ}-{os.getpid()}").touch()
     fault_point(READ)
-    return beside
+    return input_fields
 
 
 async def _held_start(self: Runs, *arguments: Any, **options: Any) -> Started:

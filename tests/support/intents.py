@@ -23,7 +23,7 @@ def answer(*intents: Any, **more: Any) -> dict[str, Any]:
     return {"intents": list(intents), "explanation": "Does it.", "confidence": 0.9, **more}
 
 
-def said(*intents: Any, **more: Any) -> str:
+def intents_answer(*intents: Any, **more: Any) -> str:
     return json.dumps(answer(*intents, **more))
 
 

@@ -15,7 +15,7 @@ from dagwright.testing import ModelServer, json_text, read_script, step
 from dagwright.testing.script import Step
 from dagwright.tools import ToolRegistry, load_tools
 from tests.support.goals import ended
-from tests.support.rounds import goes_on, ref, sub_goal
+from tests.support.rounds import continue_with, ref, sub_goal
 from tests.support.runs import Document, Handle, Runs, serving_runs
 from tests.support.search import Maritime
 
@@ -74,8 +74,8 @@ async def answered(runs: Runs, question: str, **asked: Any) -> Document:
 
 def worker_says(node: str, answer: Any, **when: Any) -> Step:
     """Return the model response for one worker tool, for any number of calls; `answer` is JSON or text."""
-    said = answer if isinstance(answer, str) else json_text(answer)
-    return step(said, metadata={"node_id": node, "purpose": "worker"}, **when)
+    message = answer if isinstance(answer, str) else json_text(answer)
+    return step(message, metadata={"node_id": node, "purpose": "worker"}, **when)
 
 
 def looks_up(number: int, question: str) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def shows(number: int, results: int) -> dict[str, Any]:
 
 
 def one_round(*sub_goals: Mapping[str, Any]) -> str:
-    return goes_on(*sub_goals)
+    return continue_with(*sub_goals)
 
 
 def slot(document: Document, node: str, name: str) -> Any:

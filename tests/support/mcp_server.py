@@ -21,9 +21,9 @@ READ = mcp_types.ToolAnnotations(read_only_hint=True)
 server = MCPServer("test", log_level="ERROR")
 
 
-def note(**told: Any) -> None:
+def note(**reported: Any) -> None:
     with (FOLDER / "calls").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"pid": os.getpid(), **told}) + "\n")
+        file.write(json.dumps({"pid": os.getpid(), **reported}) + "\n")
 
 
 @server.tool(annotations=READ, structured_output=False)

@@ -43,7 +43,7 @@ class AskModelsWorkflow:
                 retry=retry,
             )
             value, _ = read_result(answer.payload, name=name)
-            return told(summarize_response(value))
+            return response_facts(summarize_response(value))
         except RequestTooLarge as error:
             return {"refused": str(error)}
         except ActivityError as error:
@@ -59,7 +59,7 @@ class AskModelsWorkflow:
             }
 
 
-def told(answer: ResponseSummary) -> dict[str, Any]:
+def response_facts(answer: ResponseSummary) -> dict[str, Any]:
     """Return a response as the workflow sees it; parts outside of the run as their references."""
     return {
         "text": _shown(answer.text),

@@ -40,7 +40,7 @@ async def asks(runs: Runs, handle: Handle, *requests: str) -> None:
     await eventually(does)
 
 
-async def asks_below(runs: Runs, handle: Handle, *requests: str) -> None:
+async def child_asks(runs: Runs, handle: Handle, *requests: str) -> None:
     connection = Connection(runs.client, Server("here", runs.client.namespace), frozenset({wire.SEARCH_AWAITING}))
     people = People(connection)
 

@@ -86,10 +86,10 @@ def scheduler_of(
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     **fields: Any,
 ) -> RunScheduler:
-    return begun(compiled(plan_of(*nodes, **fields), tools=tools), inputs)
+    return started_scheduler(compiled(plan_of(*nodes, **fields), tools=tools), inputs)
 
 
-def begun(
+def started_scheduler(
     plan: CompiledPlan,
     inputs: Mapping[str, Any] | None = None,
     *,
@@ -103,7 +103,7 @@ def begun(
         setup: settings from the input of the run: `budget`, `deadline`, `reuse` and fields of `RunOptions`.
     """
     scheduler = configured(create_scheduler(plan, inputs or {}, **options), **(setup or {}))
-    scheduler.begin(at)
+    scheduler.start(at)
     return scheduler
 
 

@@ -13,7 +13,7 @@ from dagwright.core import plugins
 TOY_APP = Path(__file__).parent / "toy_app"
 
 
-def entry_points_below(folder: Path) -> list[EntryPoint]:
+def entry_points_in(folder: Path) -> list[EntryPoint]:
     """Return the plugins of the distributions with metadata in a folder."""
     found: list[Distribution] = [*distributions(path=[str(folder)])]
     return [point for each in found for point in each.entry_points if point.group == plugins.GROUP]
@@ -40,7 +40,7 @@ def plugged(points: Sequence[EntryPoint], *folders: Path) -> Iterator[None]:
 @contextmanager
 def toy_app() -> Iterator[None]:
     """Use only the toy application as a plugin inside the block."""
-    with plugged(entry_points_below(TOY_APP), TOY_APP):
+    with plugged(entry_points_in(TOY_APP), TOY_APP):
         try:
             yield
         finally:

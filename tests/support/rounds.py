@@ -145,7 +145,7 @@ def question(
     return prepare_rounds(words, runs.tools, RoundsOptions(limits=limits))[0]
 
 
-def goes_on(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step.") -> str:
+def continue_with(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step.") -> str:
     return json.dumps({"reasoning": reasoning, "action": "continue", "sub_goals": list(sub_goals)})
 
 
@@ -175,7 +175,7 @@ def is_ref(value: Any) -> bool:
     return isinstance(value, dict) and "from_sub_goal" in value
 
 
-def said_to(server: ModelServer, node: str) -> str:
+def prompt_of(server: ModelServer, node: str) -> str:
     return next(call.text for call in reversed(server.calls) if call.metadata.get("node_id") == node)
 
 

@@ -291,10 +291,10 @@ def _holding_tools(bench: Bench) -> list[Function]:
         return name
 
     @tool(effects="read", max_parallel=2)
-    async def narrow(name: str, wanted: int) -> int:
-        """Wait until `wanted` of the two permitted calls run concurrently."""
+    async def narrow(name: str, expected: int) -> int:
+        """Wait until `expected` of the two permitted calls run concurrently."""
         bench.enter(name)
-        if bench.running[name] >= wanted:
+        if bench.running[name] >= expected:
             bench.open(name)
         await bench.wait(name)
         bench.leave(name)

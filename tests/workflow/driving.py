@@ -65,7 +65,7 @@ class Driven:
         self._script = [*script]
         self._conversations: dict[str, list[dict[str, Any]]] = {}
         self._at = 0.0
-        self.scheduler.begin(self._at)
+        self.scheduler.start(self._at)
         self._go_on()
 
     def document(self) -> Document:
@@ -111,7 +111,7 @@ class Driven:
     def _done(self, task: Task) -> Any:
         arguments = json.loads(json.dumps(task.arguments))
         if task.node.tool == MODEL_TOOL:
-            return self._said(task.id, arguments)
+            return self._answer(task.id, arguments)
         if task.node.tool == PLAN_READER:
             bench = ActivityBench(read_plan_activity(TOOLS, Values(MemoryStore())))
             return json.loads(asyncio.run(bench.payload(arguments)).data)
@@ -121,7 +121,7 @@ class Driven:
         except ApplicationError as error:
             return NodeError(error.type or "", error.message)
 
-    def _said(self, node: str, arguments: Any) -> Any:
+    def _answer(self, node: str, arguments: Any) -> Any:
         request = request_from_json(arguments)
         call = request.call
         messages = self._conversations.get(request.before or "", []) + [
@@ -130,19 +130,19 @@ class Driven:
         tools = [tool.name for tool in call.tools]
         asked = Call(node, call.labels.purpose, messages, call.output is not None, tools, call.tool_choice)
         self.calls.append(asked)
-        said = self._script.pop(0)
-        if isinstance(said, NodeError):
-            return said
-        wanted = said if isinstance(said, list) else []
-        message = {"role": "assistant", "content": None if wanted else said, "tool_calls": wanted}
+        text = self._script.pop(0)
+        if isinstance(text, NodeError):
+            return text
+        expected = text if isinstance(text, list) else []
+        message = {"role": "assistant", "content": None if expected else text, "tool_calls": expected}
         self._conversations[f"ref{len(self.calls)}"] = [*messages, message]
-        answer = {"message": message, "output": _json_in(said), "model": "m", "usage": USED, "accepted": []}
+        answer = {"message": message, "output": _json_in(text), "model": "m", "usage": USED, "accepted": []}
         return {**answer, "finish_reason": "stop", "conversation": f"ref{len(self.calls)}"}
 
 
-def _json_in(said: Any) -> Any:
+def _json_in(message: Any) -> Any:
     try:
-        return json.loads(said)
+        return json.loads(message)
     except (TypeError, ValueError):
         return None
 

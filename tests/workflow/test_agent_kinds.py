@@ -108,9 +108,7 @@ async def test_class_agent_gets_results_in_declared_order_and_its_usage_is_that_
     assert (used["calls"], used["prompt_tokens"], used["completion_tokens"]) == (1, 30, 2)
 
 
-async def test_class_agent_is_told_which_model_the_request_names_and_asks_that_one(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_class_agent_gets_the_model_of_the_request_and_calls_it(client: Client, tmp_path: Path) -> None:
     plan = {"nodes": [agent("w", "naming", "Say who you are")], "output": "{{w.result}}"}
     async with (
         ModelServer(text("Large.")) as server,
@@ -182,11 +180,11 @@ async def test_service_agent_that_is_busy_is_asked_again_and_one_that_refuses_fa
         "g": done({"n": 7}, attempts=2),
         "b": failed(f"tool_failed: {address} answers 403: not for you"),
     }
-    assert [asked.told["call"]["attempt"] for asked in good.asked] == [1, 2]
+    assert [asked.json_body["call"]["attempt"] for asked in good.asked] == [1, 2]
     assert len({asked.headers["idempotency-key"] for asked in good.asked}) == 1
 
 
-async def test_agents_ask_people_and_go_on_with_the_answer(client: Client, tmp_path: Path) -> None:
+async def test_agents_ask_people_and_continue_with_the_answer(client: Client, tmp_path: Path) -> None:
     question = {"type": "CLARIFICATION", "prompt": "Which desk?"}
     with agent_service(Reply(body={"feedback": question, "checkpoint": [1]}), Reply(body={"result": "ok"})) as service:
         cards = [of_classes("chooser", effects="read"), card_of("service", name="desk", service_url=service.url)]
@@ -198,8 +196,8 @@ async def test_agents_ask_people_and_go_on_with_the_answer(client: Client, tmp_p
             await answer(handle, "d", {"text": "the left one"})
             found = bare(await document_of(handle))
     assert found["nodes"] == {"c": done(["the red one", 0], attempts=2), "d": done("ok", attempts=2)}
-    assert [(asked.told["answers"], asked.told["checkpoint"]) for asked in service.asked] == [
+    assert [(asked.json_body["answers"], asked.json_body["checkpoint"]) for asked in service.asked] == [
         ([], None),
-        ([service.asked[1].told["answers"][0]], [1]),
+        ([service.asked[1].json_body["answers"][0]], [1]),
     ]
-    assert service.asked[1].told["answers"][0]["text"] == "the left one"
+    assert service.asked[1].json_body["answers"][0]["text"] == "the left one"

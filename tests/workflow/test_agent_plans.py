@@ -22,7 +22,7 @@ from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.server import Connection, Server
 from dagwright.testing import step, tool_call
 from tests.support.agent_bench import card_of
-from tests.support.agents import ended, said
+from tests.support.agents import ended, messages_of
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, human
 from tests.support.runs import Handle, Runs, document_of, done
@@ -73,13 +73,13 @@ async def test_a_plan_of_agents_runs_each_with_the_results_before_it(client: Cli
         3,
         {"searcher": 2, "writer": 1},
     )
-    assert said(model.calls[2]) == [
+    assert messages_of(model.calls[2]) == [
         ("system", "You are writer."),
         ("user", "Result of look (The search):\n\nTea is green.\n\nWrite it."),
     ]
 
 
-async def test_what_is_too_long_for_an_agent_is_cut_with_a_mark_and_does_not_pass_through_history(
+async def test_oversized_text_for_an_agent_is_cut_with_a_mark_and_does_not_pass_through_history(
     client: Client, scripted: Scripted
 ) -> None:
     plan = {
@@ -93,7 +93,7 @@ async def test_what_is_too_long_for_an_agent_is_cut_with_a_mark_and_does_not_pas
         assert (await ended(runs, handle))["output"] == {"read": "Much."}
         below = client.get_workflow_handle(f"{handle.id}/read")
         assert len((await below.fetch_history()).to_json()) < 20_000
-    result = said(model.calls[0])[1][1]
+    result = messages_of(model.calls[0])[1][1]
     assert result.startswith("Result of long:\n\nxxx")
     assert result.endswith("characters are left out]\n\nSum completed up.")
     assert "[… cut here: 40,017 of 100,017 characters are left out]" in result
@@ -155,7 +155,9 @@ async def test_an_agent_that_is_added_runs_with_tools_that_the_plan_did_not_name
         "below": done({"again": "Again!"}),
         "last": done({"write": "Of tea."}),
     }
-    [result] = [call for call in model.calls if said(call)[-1][1] == f"Result of on:\n\n{unique}\n\nWrite of {unique}."]
+    [result] = [
+        call for call in model.calls if messages_of(call)[-1][1] == f"Result of on:\n\n{unique}\n\nWrite of {unique}."
+    ]
     assert result.tools == ["echo", "ask_person"]
 
 

@@ -14,7 +14,7 @@ def agent(*script: Any, tools: tuple[str, ...] = ("echo",), **fields: Any) -> Dr
     return Driven(agent_plan(spec, prompt="You are helpful.", results={}), *script, objective="Go on.")
 
 
-def told(run: Driven, place: int) -> str:
+def prompt_of(run: Driven, place: int) -> str:
     """Return the last message of a call of the model, counted from 0."""
     return str(run.calls[place].messages[-1]["content"])
 
@@ -40,7 +40,7 @@ def test_last_turn_is_asked_to_finish_without_tools() -> None:
     assert [*found["nodes"]] == ["turn1", "turn1.1", "turn2", "turn2.1", "turn3"]
     assert [call.tool_choice for call in run.calls] == ["", "", "none"]
     assert (
-        told(run, 2)
+        prompt_of(run, 2)
         == "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
     )
 
@@ -49,7 +49,7 @@ def test_tokens_that_are_used_up_call_no_tool_and_ask_to_finish() -> None:
     run = agent(calling(("echo", {"n": 1})), "So far.", max_tokens=1)
     found = run.ended()
     assert (found["output"], [*found["nodes"]]) == ("So far.", ["turn1", "turn2"])
-    assert told(run, 1).startswith("No more tool calls are allowed.")
+    assert prompt_of(run, 1).startswith("No more tool calls are allowed.")
 
 
 def test_model_that_calls_tools_when_it_should_finish_fails_the_run() -> None:
@@ -60,7 +60,7 @@ def test_model_that_calls_tools_when_it_should_finish_fails_the_run() -> None:
     )
 
 
-def test_model_that_never_answers_as_its_schema_says_fails_the_run() -> None:
+def test_model_that_never_follows_its_schema_fails_the_run() -> None:
     schema = OutputSchema("number", {"type": "object", "properties": {}, "required": ["n"]})
     invalid = NodeError("model_output_invalid", "small at http://x: the answer does not fit")
     found = agent(invalid, invalid, invalid, output=schema).ended()
@@ -78,7 +78,7 @@ def test_agent_asks_a_person_by_a_tool() -> None:
     found = run.ended()
     assert (found["output"], found["nodes"]["turn1.1"]["result"]) == ("You said b.", {"selected": ["b"]})
     assert run.calls[0].tools == ["echo", "ask_person"]
-    assert told(run, 1) == '{"selected":["b"]}'
+    assert prompt_of(run, 1) == '{"selected":["b"]}'
 
 
 def test_marker_in_the_last_answer_is_cut_from_it() -> None:
@@ -97,10 +97,10 @@ def test_person_sees_each_answer_of_an_agent_that_always_asks() -> None:
     run.answer("turn1.check", {"approved": False, "reason": "too short"})
     run.answer("turn2.check", {"approved": True})
     assert run.ended()["output"] == "Better."
-    assert told(run, 1) == "A person rejected this answer: too short.\nWrite a better answer."
+    assert prompt_of(run, 1) == "A person rejected this answer: too short.\nWrite a better answer."
 
 
-def test_answer_that_is_but_a_question_is_asked_where_the_policy_says_so() -> None:
+def test_answer_that_is_only_a_question_is_asked_if_the_policy_allows_it() -> None:
     run = agent("Which town?", "Sunny.", feedback_policy="heuristic")
     run.answer("turn1.ask", {"text": "Ulm"})
     assert run.ended()["output"] == "Sunny."

@@ -12,7 +12,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.feedback_markers import find_marker
 from dagwright.planning.model_calls.calls import OutputSchema
 from dagwright.testing import Raw, json_text, step, tool_call, tool_calls
-from tests.support.agents import agent, answered, ended, said
+from tests.support.agents import agent, answered, ended, messages_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, written
 from tests.support.goals import ended as goal_ended
@@ -24,7 +24,7 @@ from tests.workflow.building import Scripted
 pytestmark = pytest.mark.server
 
 
-async def test_tools_of_one_turn_run_at_once_and_the_next_turn_is_told_what_came(
+async def test_tools_of_one_turn_run_at_once_and_the_next_turn_gets_their_results(
     client: Client, scripted: Scripted, unique: str
 ) -> None:
     bench = Bench()
@@ -46,7 +46,7 @@ async def test_tools_of_one_turn_run_at_once_and_the_next_turn_is_told_what_came
         }
         edges = (await RunReader(client, handle.id).read()).graph()["edges"]
     assert edges == [["turn1", "turn1.1"], ["turn1", "turn1.2"], ["turn1.1", "turn2"], ["turn1.2", "turn2"]]
-    assert said(model.calls[1])[1:] == [
+    assert messages_of(model.calls[1])[1:] == [
         ("user", "Look."),
         ("assistant", ["hold", "hold"]),
         ("tool", unique),
@@ -74,10 +74,10 @@ async def test_a_write_that_a_tool_result_talks_a_model_into_is_held_for_a_perso
     assert bench.effects[unique] == []
     assert (document["status"], document["output"]) == ("completed_with_failures", "I could not.")
     assert document["nodes"]["turn2.1"] == failed("rejected: rejected by ann: never")
-    assert said(model.calls[2])[-1] == ("tool", "A person rejected this call: rejected by ann: never")
+    assert messages_of(model.calls[2])[-1] == ("tool", "A person rejected this call: rejected by ann: never")
 
 
-async def test_an_answer_that_is_none_of_the_schema_is_asked_for_again(scripted: Scripted) -> None:
+async def test_an_answer_that_does_not_match_the_schema_is_requested_again(scripted: Scripted) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     steps = (tool_call("echo", n=1), "nonsense", step(json_text({"n": 2}), last="is invalid"))
     async with scripted(*steps) as (_, runs):
@@ -89,7 +89,7 @@ async def test_an_answer_that_is_none_of_the_schema_is_asked_for_again(scripted:
     assert states == {"turn1": "completed", "turn1.1": "completed", "turn2": "superseded", "turn2#2": "completed"}
 
 
-async def test_an_agent_goes_on_in_new_executions(client: Client, scripted: Scripted) -> None:
+async def test_an_agent_continues_in_new_executions(client: Client, scripted: Scripted) -> None:
     entries = ["Go on.", *(f'{{"n":{number}}}' for number in range(4))]
     steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(entries)]
     async with scripted(*steps, step("Done.", last='{"n":4}')) as (model, runs):
@@ -102,7 +102,7 @@ async def test_an_agent_goes_on_in_new_executions(client: Client, scripted: Scri
     assert executions[0] == "continued"
     assert executions[-1] == "completed"
     # The whole conversation is there, whichever execution made it.
-    assert [role for role, _ in said(model.calls[-1])] == ["system", "user", *["assistant", "tool"] * 5]
+    assert [role for role, _ in messages_of(model.calls[-1])] == ["system", "user", *["assistant", "tool"] * 5]
 
 
 # People.
@@ -119,10 +119,10 @@ async def test_a_marker_in_an_answer_opens_a_question_and_its_answer_goes_into_t
         await answer(handle, "turn1.ask", {"text": "Ulm"})
         document = await ended(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Sunny in Ulm.")
-    assert said(model.calls[1])[-1] == ("user", 'A person was asked: Which town?\nThe answer: {"text":"Ulm"}')
+    assert messages_of(model.calls[1])[-1] == ("user", 'A person was asked: Which town?\nThe answer: {"text":"Ulm"}')
 
 
-async def test_a_call_that_a_person_cancels_or_answers_by_hand_is_told_to_the_model(
+async def test_the_model_gets_the_end_of_a_call_that_a_person_cancelled_or_answered_manually(
     scripted: Scripted, unique: str
 ) -> None:
     bench = Bench()
@@ -143,7 +143,7 @@ async def test_a_call_that_a_person_cancels_or_answers_by_hand_is_told_to_the_mo
         "turn1.2": "completed",
         "turn2": "completed",
     }
-    entries = [content for role, content in said(model.calls[1]) if role == "tool"]
+    entries = [content for role, content in messages_of(model.calls[1]) if role == "tool"]
     assert [entries[0].split(":")[0], entries[1]] == ["Cancelled", "made by hand"]
 
 
@@ -195,12 +195,12 @@ def raw_stream(text: str) -> Raw:
     return Raw(body.encode(), content_type="text/event-stream")
 
 
-def wanted(name: str, arguments: str, *, call_id: str) -> dict[str, Any]:
+def requested_call(name: str, arguments: str, *, call_id: str) -> dict[str, Any]:
     """Return a tool that a model wants called."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-async def test_plans_that_no_json_can_carry_go_back(scripted: Scripted) -> None:
+async def test_plans_that_are_no_json_are_returned(scripted: Scripted) -> None:
     infinite = '{"nodes": [{"id": "a", "tool": "plus", "arguments": {"left": 1e999, "right": 1}}]}'
     broken = [HALF, written(call(HALF, "plus", left=1, right=2)), infinite, "[" * 100_000]
     steps = [raw_stream(text) for text in broken]
@@ -214,11 +214,11 @@ async def test_plans_that_no_json_can_carry_go_back(scripted: Scripted) -> None:
 
 async def test_calls_of_an_agent_that_no_json_can_carry_are_answered(scripted: Scripted) -> None:
     calls = [
-        wanted("echo", json.dumps({"text": HALF}, ensure_ascii=False), call_id="one"),
-        wanted("echo", json.dumps({"text": HALF}), call_id="two"),
-        wanted("e\ncho\x00", "{}", call_id="three"),
-        wanted("echo", '{"n": 4}', call_id="one"),
-        wanted("echo", '{"n": 5}', call_id=""),
+        requested_call("echo", json.dumps({"text": HALF}, ensure_ascii=False), call_id="one"),
+        requested_call("echo", json.dumps({"text": HALF}), call_id="two"),
+        requested_call("e\ncho\x00", "{}", call_id="three"),
+        requested_call("echo", '{"n": 4}', call_id="one"),
+        requested_call("echo", '{"n": 5}', call_id=""),
     ]
     wants = raw({"content": None, "tool_calls": calls}, finish_reason="tool_calls")
     async with scripted(wants, step("Done.", last='{"n":5}')) as (server, runs):

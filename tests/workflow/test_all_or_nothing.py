@@ -77,7 +77,7 @@ def states(document: Document) -> dict[str, str]:
     return {name: node["status"] for name, node in document["nodes"].items()}
 
 
-async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: Ledger, unique: str) -> None:
+async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: Ledger, unique: str) -> None:
     b = make("b", unique)
     b["arguments"]["after"] = "{{a.result.id}}"
     handle = await runs.start(plan_of(make("a", unique), b, refuse("b")), compensate=True)
@@ -127,7 +127,7 @@ def sub_plan(name: str, *nodes: dict[str, Any], needs: tuple[str, ...] = (), **f
     return {"id": name, "plan": {"plan": 1, "nodes": list(nodes)}, "depends_on": list(needs), **fields}
 
 
-async def test_what_sub_plans_did_is_taken_back_in_its_turn(runs: Runs, ledger: Ledger, unique: str) -> None:
+async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: Ledger, unique: str) -> None:
     inner = sub_plan("inner", make("c", unique))
     below = sub_plan("below", make("b", unique), {**inner, "depends_on": ["b"]}, needs=("a",))
     reading = sub_plan("reading", {"id": "r", "tool": "echo", "arguments": {"value": 1}})
@@ -146,9 +146,7 @@ async def test_what_sub_plans_did_is_taken_back_in_its_turn(runs: Runs, ledger: 
     assert states(fields) == {"b": "completed", "inner": "completed", "undo inner": "completed", "undo b": "completed"}
 
 
-async def test_what_a_failed_and_a_cancelled_sub_plan_did_is_taken_back(
-    runs: Runs, ledger: Ledger, unique: str
-) -> None:
+async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger: Ledger, unique: str) -> None:
     failing = sub_plan("below", make("b", unique), refuse("b"), needs=("a",))
     document = await document_of(await runs.start(plan_of(make("a", unique), failing), compensate=True))
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
@@ -162,7 +160,7 @@ async def test_what_a_failed_and_a_cancelled_sub_plan_did_is_taken_back(
     assert ledger.of(unique)[4:] == ["+x", "+y", "-y", "-x"]
 
 
-async def test_what_of_a_sub_plan_stands_is_told(runs: Runs, ledger: Ledger, unique: str) -> None:
+async def test_uncompensated_calls_of_a_sub_plan_are_reported(runs: Runs, ledger: Ledger, unique: str) -> None:
     ledger.stuck.add(f"-{unique}:b")
     below = sub_plan("below", make("b", unique), make("c", unique, tool="send"), make("d", unique, "c"))
     document = await document_of(await runs.start(plan_of(below, refuse("below")), compensate=True))
@@ -172,7 +170,7 @@ async def test_what_of_a_sub_plan_stands_is_told(runs: Runs, ledger: Ledger, uni
     assert "-d" in ledger.of(unique)
 
 
-async def test_items_of_a_large_map_are_taken_back(runs: Runs, ledger: Ledger, unique: str) -> None:
+async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, unique: str) -> None:
     count = 21
     item = {
         "id": "m",
@@ -195,7 +193,7 @@ _MAKING = Policy((Rule("run", tool="make"), *CHANGES_ASK.rules))
 """Lets a model make: by default each change that it plans asks."""
 
 
-async def test_request_in_words_takes_back_what_its_plan_did(
+async def test_request_in_text_compensates_its_plan(
     client: Client, ledger: Ledger, tmp_path: Path, unique: str
 ) -> None:
     plan = written(
@@ -217,7 +215,7 @@ async def test_request_in_words_takes_back_what_its_plan_did(
     assert [*document["nodes"]][-2:] == ["undo b", "undo a"]
 
 
-async def test_what_an_agent_did_is_taken_back(client: Client, ledger: Ledger, tmp_path: Path, unique: str) -> None:
+async def test_calls_of_an_agent_are_compensated(client: Client, ledger: Ledger, tmp_path: Path, unique: str) -> None:
     card = AgentCard(
         name="maker", description="Makes", objective_template="Make", type="llm", prompt="Make!", tools=("make",)
     )
@@ -236,7 +234,7 @@ async def test_what_an_agent_did_is_taken_back(client: Client, ledger: Ledger, t
 
 
 @pytest.mark.usefixtures("low_marks")
-async def test_undoing_goes_on_in_new_executions(
+async def test_compensation_continues_in_new_executions(
     eager_client: Client, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     ledger = Ledger()
@@ -262,7 +260,7 @@ async def test_undoing_goes_on_in_new_executions(
 
 @pytest.mark.usefixtures("low_marks")
 @pytest.mark.parametrize("is_full", [False, True], ids=["with room", "full"])
-async def test_run_that_cannot_be_handed_on_takes_back_what_it_did_as_far_as_its_history_goes(
+async def test_run_that_cannot_continue_as_new_compensates_as_far_as_its_history_goes(
     eager_client: Client, tmp_path_factory: pytest.TempPathFactory, *, is_full: bool
 ) -> None:
     ledger = Ledger()

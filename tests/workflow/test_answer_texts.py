@@ -77,7 +77,7 @@ async def test_words_of_an_agent_are_those_of_the_plan_whose_output_it_makes(
 
 
 @pytest.mark.parametrize("again", [WORDS, "Bergen has sun."])
-async def test_an_attempt_that_follows_one_which_broke_off_goes_on_or_begins_again(
+async def test_an_attempt_after_a_broken_one_continues_or_starts_again(
     client: Client, scripted: Scripted, again: str
 ) -> None:
     released = asyncio.Event()
@@ -99,7 +99,7 @@ async def test_an_attempt_that_follows_one_which_broke_off_goes_on_or_begins_aga
     assert len(server.calls) == 3
 
 
-async def test_history_is_the_same_whether_somebody_reads_or_not(client: Client, scripted: Scripted) -> None:
+async def test_history_is_the_same_with_and_without_a_reader(client: Client, scripted: Scripted) -> None:
     plan = written(call("one", "echo", said="rain"))
     answer = slow(text(WORDS), characters=PIECE, each_s=0.05)
     kinds = []

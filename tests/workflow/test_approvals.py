@@ -12,7 +12,7 @@ from dagwright.core.model.policy import policy_from_json
 from dagwright.history.run_reader import RunReader
 from dagwright.plans.preparation import check_plan, prepare_to_ask
 from tests.support.eventually import eventually
-from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
+from tests.support.people import after, answer, asks, child_asks, has_notes, human, refusal_of, signal, view_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -37,7 +37,7 @@ def _change(node: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"id": node, "tool": "change", "arguments": {"name": name}, **fields}
 
 
-def _said(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
+def _answers_in(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Return request, word, person and way of each answer."""
     return [
         (result["request_id"], result["answer"] or result["outcome"], result["by"], result["through"])
@@ -100,7 +100,7 @@ async def test_approval_for_the_whole_run_lets_later_calls_and_sub_plans_run(run
         {"id": "after", "plan": {"nodes": [_change("d", unique)]}, "depends_on": ["later"]},
     ]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
-    await asks_below(runs, handle, "a", "b", "before/wait")
+    await child_asks(runs, handle, "a", "b", "before/wait")
     await answer(handle, "a", {"approved": True, "remember": True})
     below_handle = runs.client.get_workflow_handle(f"{handle.id}/before")
     await eventually(lambda: _has_policy(below_handle))
@@ -109,16 +109,16 @@ async def test_approval_for_the_whole_run_lets_later_calls_and_sub_plans_run(run
     assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
         ("a", "b", "later", "before", "after"), "completed"
     )
-    assert _said(document["nodes"]["a"]["lineage"]) == [("a", "approved", "ann", "update")]
-    assert _said(document["nodes"]["b"]["lineage"]) == [("b", "approved", "ann", "policy")]
+    assert _answers_in(document["nodes"]["a"]["lineage"]) == [("a", "approved", "ann", "update")]
+    assert _answers_in(document["nodes"]["b"]["lineage"]) == [("b", "approved", "ann", "policy")]
 
 
-async def test_approval_for_a_whole_sub_plan_holds_in_it_and_not_above(runs: Runs, unique: str) -> None:
+async def test_approval_of_a_whole_sub_plan_does_not_apply_to_its_parent(runs: Runs, unique: str) -> None:
     deeper = {"id": "deeper", "plan": {"nodes": [_change("e", unique)]}, "depends_on": ["d"]}
     below = {"nodes": [_change("c", unique), _change("d", unique, depends_on=["c"]), deeper]}
     nodes = [{"id": "below", "plan": below}, _change("above", unique, depends_on=["below"])]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
-    await asks_below(runs, handle, "below/c")
+    await child_asks(runs, handle, "below/c")
     await answer(handle, "below/c", {"approved": True, "remember": True})
     await asks(runs, handle, "above")
     await answer(handle, "above", {"approved": True})
@@ -148,7 +148,7 @@ async def test_changed_policy_releases_what_waits_and_refuses_what_comes(runs: R
     await answer(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"]["b"] == failed("refused: the policy of the run does not let 'change' be called so")
-    assert _said(document["nodes"]["a"]["lineage"]) == [("a", "policy changed", "ann", "policy")]
+    assert _answers_in(document["nodes"]["a"]["lineage"]) == [("a", "policy changed", "ann", "policy")]
 
 
 # Failures.
@@ -179,17 +179,17 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
         "behind": {"status": "skipped"},
         "retry#3": done(7, error="tool_failed: odder"),
     }
-    assert _said(document["nodes"]["retry"]["lineage"]) == [
+    assert _answers_in(document["nodes"]["retry"]["lineage"]) == [
         ("retry", "retry", "ann", "update"),
         ("retry#2", "retry", "ann", "update"),
     ]
-    assert _said(document["nodes"]["retry#3"]["lineage"]) == [("retry#3", "value", "ann", "update")]
+    assert _answers_in(document["nodes"]["retry#3"]["lineage"]) == [("retry#3", "value", "ann", "update")]
 
 
 # Running tools.
 
 
-async def test_tool_asks_while_it_runs_and_goes_on_from_its_checkpoint(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_tool_asks_while_it_runs_and_continues_from_its_checkpoint(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "o", "tool": "order", "arguments": {"name": unique, "choices": ["red", "blue"]}}]}
     handle = await runs.start(plan)
     await asks(runs, handle, "o")
@@ -209,7 +209,7 @@ async def test_tool_asks_while_it_runs_and_goes_on_from_its_checkpoint(runs: Run
     # One effect was started and one completed, both under the same key.
     assert bench.effects[f"{unique} begun"] == bench.effects[unique]
     assert len(bench.effects[unique]) == 1
-    assert _said(document["nodes"]["o"]["lineage"]) == [
+    assert _answers_in(document["nodes"]["o"]["lineage"]) == [
         ("o", "answered", "ann", "update"),
         ("o#2", "answered", "bob", "signal"),
     ]
@@ -317,10 +317,10 @@ async def test_open_requests_and_early_answers_survive_a_change_of_executions(ru
             await eventually(lambda count=number + 1: has_notes(runs, handle, count))  # type: ignore[misc]
         newest = runs.client.get_workflow_handle(handle.id)
 
-        async def went_on() -> bool:
+        async def continued() -> bool:
             return (await newest.describe()).run_id != handle.first_execution_run_id
 
-        await eventually(went_on)
+        await eventually(continued)
         await asks(runs, handle, "each[a]")
         assert "answered by ann" in await refusal_of(newest, {"request_id": "each[b]", "answer": {"text": "C"}})
         await answer(newest, "each[a]", {"text": "A"})
@@ -332,18 +332,18 @@ async def test_open_requests_and_early_answers_survive_a_change_of_executions(ru
         await runs.check_ended()
 
 
-async def test_temporal_tells_who_is_waited_for(runs: Runs) -> None:
+async def test_temporal_shows_the_assignees(runs: Runs) -> None:
     state = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
     awaiting = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
     given = TypedSearchAttributes([SearchAttributePair(state, "running")])
     plan = {"nodes": [human("a", assignee="ann"), human("b"), human("c", assignee="ann")]}
     handle = await runs.start_raw({"plan": plan}, search_attributes=given)
 
-    async def tells(*names: str) -> bool:
+    async def has_assignees(*names: str) -> bool:
         found = (await handle.describe()).typed_search_attributes
         return (found.get(state), found.get(awaiting)) == ("waiting", list(names))
 
-    await eventually(lambda: tells("ann", "anyone"))
+    await eventually(lambda: has_assignees("ann", "anyone"))
     metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
     assert metadata.current_details.splitlines()[:9] == [
         "**waiting**: 3 waiting",

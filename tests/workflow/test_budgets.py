@@ -25,7 +25,7 @@ from tests.workflow.building import Scripted
 pytestmark = pytest.mark.server
 
 
-def says(text: str) -> Completion:
+def text_completion(text: str) -> Completion:
     """Return an answer that uses 100 tokens."""
     return Completion(text, tokens=Tokens(prompt=60, completion=40))
 
@@ -73,7 +73,7 @@ async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
 
 
 async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(scripted: Scripted) -> None:
-    answers = [says("one"), says("two"), says("three")]
+    answers = [text_completion("one"), text_completion("two"), text_completion("three")]
     async with scripted(*answers) as (model, runs):
         handle = await start(runs, agents_of("a", "b", "c"), {"calls": 2})
         view = await asked(runs, handle)
@@ -92,12 +92,12 @@ async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(scri
         assert await usage_of(handle) == (3, 300, {"a": 100, "b": 100, "c": 100})
 
 
-async def test_what_waits_and_is_held_back_goes_on_in_a_new_execution(
+async def test_waiting_and_reserved_calls_continue_in_a_new_execution(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 120)
     monkeypatch.setattr(limits, "DRAIN_S", 0.3)
-    async with scripted(says("one"), says("two")) as (_, runs):
+    async with scripted(text_completion("one"), text_completion("two")) as (_, runs):
         steps = [
             CompiledNode(f"s{number}", tool="echo", dependencies=[number + 1] if number else ()) for number in range(40)
         ]
@@ -124,7 +124,7 @@ async def test_what_waits_and_is_held_back_goes_on_in_a_new_execution(
 
 
 async def test_items_that_ask_a_model_share_the_budget_of_their_run(scripted: Scripted) -> None:
-    async with scripted(says("one"), says("two"), says("three")) as (_, runs):
+    async with scripted(text_completion("one"), text_completion("two"), text_completion("three")) as (_, runs):
         request = ModelRequest(ModelCall((user("Say a number."),)))
         each = replace(model_node("m", request), for_each=[1, 2, 3])
         plan = CompiledPlan((each,), tools={CALL_MODEL.name: CALL_MODEL})
@@ -134,8 +134,8 @@ async def test_items_that_ask_a_model_share_the_budget_of_their_run(scripted: Sc
         assert [item.record.status.value for item in view.scheduler.records[0].items] == [
             *("completed", "completed", "waiting")
         ]
-        said = await handle.execute_update("set_limits", {"budget": {"calls": 3}, "by": "ann"})
-        assert said["message"] == "the run has a limit of 3 for calls now"
+        message = await handle.execute_update("set_limits", {"budget": {"calls": 3}, "by": "ann"})
+        assert message["message"] == "the run has a limit of 3 for calls now"
         document = await ended(runs, handle)
         assert document["status"] == "completed"
         assert (await handle.result())["nodes"]["m"]["usage"]["calls"] == 3
@@ -143,7 +143,7 @@ async def test_items_that_ask_a_model_share_the_budget_of_their_run(scripted: Sc
 
 async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(scripted: Scripted) -> None:
     fragile = {**call("a", "give_up"), "on_error": "replan"}
-    script = (written(fragile, call("b", "add", left=1, right=2)), written(fragile), says("It is 3."))
+    script = (written(fragile, call("b", "add", left=1, right=2)), written(fragile), text_completion("It is 3."))
     async with scripted(*script) as (model, runs):
         budget = {"calls": 2, "on_limit": "finish"}
         handle = await start(runs, goal(runs, "What is 1 + 2?", "add", "give_up"), budget)
@@ -155,11 +155,11 @@ async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(
     assert document["nodes"]["plan#3"]["status"] == "skipped"
 
 
-async def test_a_sub_plan_whose_run_above_was_terminated_finishes_with_what_there_is(
+async def test_a_sub_plan_whose_parent_run_was_terminated_finishes_with_its_results(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.2)
-    async with scripted(says("one")) as (_, runs):
+    async with scripted(text_completion("one")) as (_, runs):
         handle = await start(runs, agents_of("a", "b"), {"calls": 1})
         await asked(runs, handle)
         view = await RunReader(runs.client, handle.id).read()
@@ -186,8 +186,8 @@ async def test_a_sub_plan_whose_run_above_was_terminated_finishes_with_what_ther
             await assert_replays(history)
 
 
-async def test_a_message_that_tells_too_much_is_refused_with_a_note(scripted: Scripted) -> None:
-    async with scripted(says("one"), says("two")) as (_, runs):
+async def test_an_oversized_message_is_refused_with_a_note(scripted: Scripted) -> None:
+    async with scripted(text_completion("one"), text_completion("two")) as (_, runs):
         handle = await start(runs, agents_of("a", "b"), {"calls": 1, "money": "1.00"})
         many = {f"c{number}": 1 for number in range(10_001)}
         for claims, settled in (

@@ -110,7 +110,7 @@ async def ended(runs: Runs, *nodes: Document) -> tuple[str, Document]:
     return handle.id, document["nodes"]
 
 
-async def test_second_run_makes_no_call_and_says_which_one_made_its_result(
+async def test_second_run_makes_no_call_and_names_the_call_that_made_its_result(
     worker: Runs, another: Runs, calls: list[str]
 ) -> None:
     first_run, first = await ended(worker, node("x", "look"))

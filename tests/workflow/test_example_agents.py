@@ -90,8 +90,8 @@ async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Clie
     }
     entries = [call.messages[-1]["content"] for call in model.calls]
     results = {place: entries[place] for place in (1, 3, 5, 6, 7, 12, 13, 14)}
-    wanted = {1: "1402", 3: "1402", 5: "airline", 6: "hotel", 7: "price", 12: "small.py", 13: "small.py", 14: "2 * n"}
-    assert [place for place, words in wanted.items() if words.casefold() not in str(results[place]).casefold()] == []
+    expected = {1: "1402", 3: "1402", 5: "airline", 6: "hotel", 7: "price", 12: "small.py", 13: "small.py", 14: "2 * n"}
+    assert [place for place, words in expected.items() if words.casefold() not in str(results[place]).casefold()] == []
 
 
 async def test_a_flight_a_hotel_and_things_to_do_are_found_at_once(client: Client, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ async def test_only_calls_that_history_holds_are_running(cached_runs: Runs, benc
     assert compact_document((await _view(cached_runs, handle)).document(), steps=_WIDE) == written
 
 
-async def test_every_state_is_projected_before_the_run_tells_it(cached_runs: Runs, client: Client) -> None:
+async def test_every_state_is_projected_before_the_run_reports_it(cached_runs: Runs, client: Client) -> None:
     def echo(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
         return {"id": node_id, "tool": "echo", "arguments": {}, "depends_on": list(depends_on), **fields}
 
@@ -106,7 +106,7 @@ def _running(projection: HistoryReplay) -> list[str]:
     return found
 
 
-async def test_nodes_that_were_only_counted_are_put_back(cached_runs: Runs) -> None:
+async def test_nodes_that_were_only_counted_are_restored(cached_runs: Runs) -> None:
     nodes = [{"id": f"n{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(140)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     written = await document_of(handle)

@@ -55,7 +55,7 @@ async def _all_of(feeds: RunSubscriptions, handle: Handle, *, after: Cursor | No
     return [update async for update in feeds.subscribe(handle.id, after=after)]
 
 
-def _told(updates: list[RunUpdate]) -> dict[str, str]:
+def _states(updates: list[RunUpdate]) -> dict[str, str]:
     """Return the final states of the tasks in the events."""
     scheduler = updates[-1].view.scheduler
     assert scheduler is not None
@@ -63,7 +63,7 @@ def _told(updates: list[RunUpdate]) -> dict[str, str]:
     return {task: record.status.value for task in tasks if (record := scheduler.record_of(task))}
 
 
-async def test_a_hundred_subscribers_have_one_reader_and_are_told_the_same(
+async def test_a_hundred_subscribers_share_one_reader_and_get_the_same_events(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     opened = _Opened(client)
@@ -76,7 +76,7 @@ async def test_a_hundred_subscribers_have_one_reader_and_are_told_the_same(
     result = await asyncio.gather(*watching)
 
     assert opened.count == 1
-    assert [_told(updates) for updates in result] == [
+    assert [_states(updates) for updates in result] == [
         {"first": "completed", "held": "completed", "last": "completed"}
     ] * 100
     assert all(updates[-1].view.document() == as_shown(written) for updates in result[:3])
@@ -96,11 +96,11 @@ async def test_reader_goes_with_the_last_subscriber(
     await eventually(lambda: not {task for task in asyncio.all_tasks() - tasks if "_Topic" in str(task.get_coro())})
     bench.open(unique)
     await document_of(handle)
-    assert _told(await _all_of(feeds, handle))["last"] == "completed"
+    assert _states(await _all_of(feeds, handle))["last"] == "completed"
     assert opened.count == 2
 
 
-async def test_subscriber_goes_on_from_its_offset_without_gap_or_repetition(
+async def test_subscriber_continues_from_its_cursor_without_gap_or_repetition(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     feeds = RunSubscriptions(_Opened(client))
@@ -125,7 +125,7 @@ async def test_subscriber_goes_on_from_its_offset_without_gap_or_repetition(
     assert [update.changed for update in nothing_new] == [()]
 
 
-async def test_every_subscriber_of_a_run_that_is_not_there_is_told(client: Client) -> None:
+async def test_every_subscriber_of_an_unknown_run_gets_an_error(client: Client) -> None:
     feeds = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
 
     async def look() -> str:

@@ -8,7 +8,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
-from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
+from tests.support.people import after, answer, asks, child_asks, has_notes, human, refusal_of, signal, view_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.server
 _APPROVED = {"approved": True, "reason": None}
 
 
-async def test_answer_by_update_is_taken_and_its_dependent_goes_on(runs: Runs) -> None:
+async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("check", assignee="ann"), after("go", "check")]})
     await asks(runs, handle, "check")
     view = await view_of(runs, handle)
@@ -119,7 +119,7 @@ async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> N
     assert (await view_of(runs, handle)).document() == as_shown(document)
 
 
-async def test_question_beside_an_open_one_leaves_a_command_behind(runs: Runs) -> None:
+async def test_question_next_to_an_open_one_leaves_a_command(runs: Runs) -> None:
     """Without one a worker that has lost the run would be given the answer before the question."""
     later = {"tool": "echo", "id": "later", "for_each": [1, 2]}
     asking = {**human("each"), "for_each": [1, 2], "depends_on": ["later"]}
@@ -134,10 +134,10 @@ async def test_question_beside_an_open_one_leaves_a_command_behind(runs: Runs) -
     assert bare(await document_of(handle))["nodes"]["each"] == done([_APPROVED] * 2)
 
 
-async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_run_above(runs: Runs) -> None:
+async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_parent_run(runs: Runs) -> None:
     below = {"nodes": [human("check"), after("end", "check")], "output": "{{end.result}}"}
     handle = await runs.start({"nodes": [{"id": "in/side", "plan": {"nodes": [{"id": "deep", "plan": below}]}}]})
-    await asks_below(runs, handle, "in/side/deep/check")
+    await child_asks(runs, handle, "in/side/deep/check")
     assert (await view_of(runs, handle)).status == "waiting"
     result = await answer(handle, "in/side/deep/check", {"approved": True})
     assert result["ok"] is True
@@ -145,9 +145,9 @@ async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_run_above(
     assert document["output"] == {"in/side": {"deep": {"check": _APPROVED}}}
 
 
-async def test_wrong_answer_that_was_sent_on_is_noted_below(runs: Runs) -> None:
+async def test_wrong_answer_that_was_sent_on_is_noted_in_the_child(runs: Runs) -> None:
     handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [human("check")]}}]})
-    await asks_below(runs, handle, "sub/check")
+    await child_asks(runs, handle, "sub/check")
     await signal(handle, "sub/check", {"selected": []})
     below = runs.client.get_workflow_handle(f"{handle.id}/sub")
 
@@ -177,7 +177,7 @@ def _asking(*others: Any) -> dict[str, Any]:
     return {"nodes": [after("a"), human("ask", "GUIDANCE"), after("on", "ask"), *others]}
 
 
-async def test_nodes_of_an_answer_run_and_say_who_gave_them(runs: Runs) -> None:
+async def test_nodes_of_an_answer_run_and_name_their_actor(runs: Runs) -> None:
     handle = await runs.start(_asking())
     await asks(runs, handle, "ask")
     wrong = {"request_id": "ask", "answer": {"nodes": [after("a"), after("x", "aa"), {"id": "y", "tool": "nothing"}]}}
@@ -217,7 +217,7 @@ async def test_signal_with_nodes_may_name_tools_that_the_plan_does_not(runs: Run
 
 async def test_nodes_are_added_to_the_sub_plan_that_asks(runs: Runs) -> None:
     handle = await runs.start({"nodes": [{"id": "archive", "plan": {"plan": 1, **_asking()}}]})
-    await asks_below(runs, handle, "archive/ask")
+    await child_asks(runs, handle, "archive/ask")
     await answer(handle, "archive/ask", {"text": "Look north", "nodes": _MORE})
     document = await ended_document(runs, handle)
     assert document["output"] == {"archive": {"on": {"ask": _GIVEN}, "sum": {"look": {"ask": _GIVEN}, "a": {}}}}

@@ -36,17 +36,17 @@ async def fork(
     forks = Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
     view = await RunReader(runs.client, handle.id).read()
     draft = await forks.draft(view, compiled(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
-    beside = await forks.ready(draft)
+    input_fields = await forks.ready(draft)
     sent = await made_to_travel(draft.plan, runs.store)
     message = run_input_to_json(
-        type(beside)(
+        type(input_fields)(
             compiled=sent.plan,
             pages=sent.pages,
             inputs=draft.inputs,
-            snapshot=beside.snapshot,
-            bound=beside.bound,
-            max_in_flight=beside.max_in_flight,
-            model=beside.model,
+            snapshot=input_fields.snapshot,
+            bound=input_fields.bound,
+            max_in_flight=input_fields.max_in_flight,
+            model=input_fields.model,
         )
     )
     return draft, await runs.start_raw(message, workflow_id=draft.workflow_id)
@@ -140,7 +140,7 @@ async def test_fork_asks_the_model_of_its_run(runs: Runs) -> None:
     assert view.run_input.model == {"model": "x"}
 
 
-async def test_fork_goes_on_inside_of_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_fork_continues_inside_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
     inner = {
         "nodes": [
             call("made", "write", name=f"{unique} made"),
@@ -209,7 +209,7 @@ async def test_pure_nodes_stored_values_and_large_maps_are_taken_over(
     await cached_runs.check_ended()
 
 
-async def test_what_is_too_large_for_the_input_travels_through_the_store(runs: Runs) -> None:
+async def test_oversized_input_travels_through_the_store(runs: Runs) -> None:
     texts = [call(f"n{number}", "echo", text=f"{number} " * 2_000) for number in range(120)]
     first = await runs.start({"nodes": [{**text, "tool": "echo"} for text in texts]})
     await document_of(first)
@@ -242,7 +242,7 @@ async def test_part_of_another_run_is_not_forked_alone(runs: Runs) -> None:
         await fork(runs, runs.client.get_workflow_handle(f"{first.id}/sub"))
 
 
-async def test_run_that_goes_on_is_forked_without_its_changes(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_continuing_run_is_forked_without_its_changes(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [call("held", "hold_write", name=unique), call("done", "echo")]}
     first = await runs.start(plan)
     await eventually(lambda: unique in bench.entered)

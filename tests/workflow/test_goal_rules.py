@@ -13,7 +13,7 @@ from tests.support.people import human
 from tests.support.runs import failed
 from tests.workflow.driving import TOOLS, Driven
 from tests.workflow.test_goals import SUM
-from tests.workflow.test_replans import fragile, said, states
+from tests.workflow.test_replans import answer_with_gaps, fragile, states
 
 UNKNOWN = NodeError("model_unknown", "small at http://x: there is no such model")
 
@@ -35,7 +35,7 @@ def test_nonsense_ends_the_run_with_the_last_plan_and_what_is_wrong_with_it() ->
     assert found["nodes"]["read#10"]["result"]["problems"][0]["code"] == "unknown_tool"
 
 
-def test_answer_is_told_what_failed_and_why() -> None:
+def test_answer_prompt_includes_the_failures_and_their_reasons() -> None:
     nodes = call("a", "give_up", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo")
     run = asked(written(*nodes), "I could not.")
     found = run.ended()
@@ -79,7 +79,7 @@ def test_plan_that_is_given_instead_is_of_what_the_request_may_use() -> None:
     assert [*found["nodes"]] == ["plan", "read", "approve", "approve#2", "approve#3", "c", "answer"]
 
 
-def test_what_nobody_was_shown_of_an_approved_plan_is_asked_about() -> None:
+def test_hidden_parts_of_an_approved_plan_need_approval() -> None:
     run = asked(written(*[call(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", approve_plan=True)
     assert run.asked("approve").prompt.endswith(
         "\n… and 1 more, 1 of them can change something\n\n"
@@ -92,16 +92,16 @@ def test_what_nobody_was_shown_of_an_approved_plan_is_asked_about() -> None:
     assert [name for name, node in found["nodes"].items() if node["status"] != "completed"] == ["n40"]
 
 
-def problems_told(run: Driven) -> list[dict[str, Any]]:
+def problems_in_prompt(run: Driven) -> list[dict[str, Any]]:
     """Return the problems of the first plan that its model is shown."""
     lines = run.calls[1].messages[-1]["content"].splitlines()
     return [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- {")]
 
 
-def test_plan_of_a_thousand_nodes_goes_back() -> None:
+def test_plan_of_a_thousand_nodes_is_returned() -> None:
     run = asked(written(*(call(f"n{number}", "plus", left=1, right=1) for number in range(1_000))), SUM, "7")
     assert [*run.ended()["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
-    assert problems_told(run) == [
+    assert problems_in_prompt(run) == [
         {
             "code": "too_large",
             "at": "/nodes",
@@ -111,10 +111,10 @@ def test_plan_of_a_thousand_nodes_goes_back() -> None:
     ]
 
 
-def test_ids_that_are_the_runs_own_go_back_where_a_condition_reads_them() -> None:
+def test_reserved_ids_in_conditions_are_returned() -> None:
     last = {**call("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
     run = asked(written(call("read", "plus", left=1, right=1), last), SUM, "7")
-    (result,) = problems_told(run)
+    (result,) = problems_in_prompt(run)
     assert (result["code"], result["node"], result["at"]) == ("reserved_id", "read", "/nodes/0/id")
     assert result["problem"] == "the id 'read' is reserved for the run; reserved ids are answer, approve, plan, read"
 
@@ -157,7 +157,7 @@ def fenced(plan: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("said", "results"),
+    ("response", "results"),
     [
         (LLMCOMPILER, {"1": 3.0, "2": 7.0}),
         (REWOO, {"E1": {"query": "one"}, "E2": {"query": 'again {"query":"one"}'}}),
@@ -169,8 +169,8 @@ def fenced(plan: Any) -> str:
         (fenced(NESTFUL), {"var1": 3.0, "var2": 7.0}),
     ],
 )
-def test_plan_in_a_published_format_is_run_and_answered(said: str, results: Mapping[str, Any]) -> None:
-    run = asked(said, "It is 7.")
+def test_plan_in_a_published_format_is_run_and_answered(response: str, results: Mapping[str, Any]) -> None:
+    run = asked(response, "It is 7.")
     found = run.ended()
     assert (found["status"], found["output"]) == ("completed", "It is 7.")
     assert [*found["nodes"]] == ["plan", "read", *results, "answer"]
@@ -181,7 +181,7 @@ def test_plan_in_a_published_format_is_run_and_answered(said: str, results: Mapp
 # Plans that are made again.
 
 
-def test_nodes_that_can_no_longer_run_are_left_out_of_the_plan_that_goes_on() -> None:
+def test_nodes_that_can_no_longer_run_are_left_out_of_the_continuing_plan() -> None:
     nodes = (
         fragile("a"),
         call("b", "echo", of="{{a.result}}"),
@@ -225,7 +225,7 @@ def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be()
     ]
 
 
-def test_plan_that_clashes_or_waits_for_what_failed_goes_back() -> None:
+def test_plan_that_clashes_or_waits_for_a_failed_node_is_returned() -> None:
     plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
     wrong = written(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
     run = asked(plan, wrong, written(call("d", "echo", n=4)), "Done.")
@@ -283,20 +283,22 @@ def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as
 # Answers.
 
 
-def test_answer_with_gaps_stands_if_there_is_nothing_more_to_do() -> None:
-    found = asked(written(call("a", "echo", n=1)), said("One, and no second.", "the second"), '{"nodes": []}').ended()
+def test_answer_with_gaps_is_final_if_nothing_more_can_be_done() -> None:
+    found = asked(
+        written(call("a", "echo", n=1)), answer_with_gaps("One, and no second.", "the second"), '{"nodes": []}'
+    ).ended()
     assert (found["status"], found["output"]) == ("completed", "One, and no second.")
     assert [*found["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
 
 
 def test_answer_names_its_gaps_in_text_when_it_cannot_be_planned_again() -> None:
     first, second = written(call("a", "echo", n=1)), written(call("b", "echo", n=2))
-    run = asked(first, said("One.", "more"), second, "One, two, and no more.", replans=1)
+    run = asked(first, answer_with_gaps("One.", "more"), second, "One, two, and no more.", replans=1)
     assert run.ended()["output"] == "One, two, and no more."
     assert [call.has_schema for call in run.calls if call.purpose == "answer"] == [True, False]
 
 
-def test_answer_stands_if_the_planner_cannot_be_asked_again() -> None:
-    found = asked(written(call("a", "echo", n=1)), said("One.", "more"), UNKNOWN).ended()
+def test_answer_is_final_if_the_planner_cannot_be_called_again() -> None:
+    found = asked(written(call("a", "echo", n=1)), answer_with_gaps("One.", "more"), UNKNOWN).ended()
     assert (found["status"], found["output"]) == ("completed_with_failures", "One.")
     assert found["nodes"]["plan#2"]["error"].startswith("model_unknown: ")

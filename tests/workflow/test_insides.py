@@ -61,7 +61,7 @@ async def full_of(runs: Runs, handle: Handle) -> Document:
     return document
 
 
-async def test_document_tells_every_node_where_they_are_few(runs: Runs) -> None:
+async def test_document_has_every_node_of_a_small_run(runs: Runs) -> None:
     bad = pure("bad", "{{n4.result.gone}}")
     handle = await runs.start(plan(OFFLOADED_MEMBERS, bad, pure("after", "{{bad.result}}")))
     await document_of(handle)
@@ -77,7 +77,7 @@ async def test_document_tells_every_node_where_they_are_few(runs: Runs) -> None:
     }
 
 
-async def test_every_node_inside_is_told_with_all_that_is_known_of_it(runs: Runs) -> None:
+async def test_every_node_of_a_region_is_reported_with_everything_known_about_it(runs: Runs) -> None:
     handle = await runs.start(plan(COUNT, pure("last", "{{n7.result}}", title="The last", depends_on=["n9", "start"])))
     document = await document_of(handle)
     result = await node_of(runs, handle, "last")
@@ -123,7 +123,7 @@ async def test_every_node_inside_is_told_with_all_that_is_known_of_it(runs: Runs
     }
 
 
-async def test_nodes_inside_are_told_while_their_region_runs_and_when_it_was_cancelled(
+async def test_nodes_of_regions_are_reported_while_running_and_after_a_cancellation(
     runs: Runs, bench: Bench, unique: str
 ) -> None:
     late = f"n{COUNT - 1}"
@@ -182,9 +182,7 @@ async def test_region_in_the_middle_is_given_up_though_a_tool_does_not_listen(
         await runs.check_ended()
 
 
-async def test_failures_inside_are_told_and_no_worker_is_needed_for_that(
-    client: Client, bench: Bench, tmp_path: Path
-) -> None:
+async def test_failures_in_regions_are_reported_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
     bad = [pure("bad", "{{n7.result.gone}}"), pure("hangs", "{{bad.result}}"), pure("no", 1, when="n9.result < 0")]
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start(plan(COUNT, *bad))

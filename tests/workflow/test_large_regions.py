@@ -70,7 +70,7 @@ async def test_large_region_runs_with_few_events_and_small_payloads(runs: Runs) 
     assert max(len(event.SerializeToString()) for event in history.events) < 10_000
 
 
-async def test_worker_that_never_saw_the_region_goes_on_with_it(runs: Runs) -> None:
+async def test_worker_that_never_saw_the_region_continues_with_it(runs: Runs) -> None:
     with patch.object(RegionCache, "pop", lambda *arguments: None):
         handle = await runs.start(plan())
         assert (await document_of(handle))["output"] == {"last": value_of(COUNT - 1), "early": value_of(5)}
@@ -158,7 +158,7 @@ async def test_large_plan_of_another_program_is_compiled_into_pages(runs: Runs) 
 
 
 @pytest.mark.parametrize(
-    ("compiled", "told"),
+    ("compiled", "reported"),
     [
         ({"pages": []}, "a plan has 1 to 1,000 pages, not 0"),
         ({"pages": ["sha256-" + "0" * 64]}, "a part of the plan cannot be loaded"),
@@ -167,8 +167,8 @@ async def test_large_plan_of_another_program_is_compiled_into_pages(runs: Runs) 
     ],
 )
 async def test_pages_that_cannot_be_had_end_the_run_with_the_reason(
-    runs: Runs, compiled: dict[str, Any], told: str
+    runs: Runs, compiled: dict[str, Any], reported: str
 ) -> None:
     document = await document_of(await runs.start_raw({"compiled": compiled}))
     assert document["status"] == "failed"
-    assert told in document["error"]["message"]
+    assert reported in document["error"]["message"]

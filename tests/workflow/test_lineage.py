@@ -48,7 +48,7 @@ def _lineage(document: Document, node: str) -> dict[str, Any]:
     }
 
 
-async def test_a_node_tells_the_files_and_addresses_that_its_tool_has_read(
+async def test_a_node_reports_the_files_and_urls_that_its_tool_has_read(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGWRIGHT_SECRET_OURS", _SECRET)
@@ -82,9 +82,7 @@ async def test_a_node_tells_the_files_and_addresses_that_its_tool_has_read(
     )
 
 
-async def test_an_agent_tells_its_model_calls_its_tool_calls_and_what_these_have_read(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_an_agent_reports_its_model_calls_and_tool_calls_with_their_reads(client: Client, tmp_path: Path) -> None:
     card = card_of("llm", name="looker", prompt="You look.", tools=["look", "look_and_fail"])
     inline = {"prompt": "You look too.", "tools": ["look"]}
     nodes = [

@@ -190,7 +190,7 @@ async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
     small = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small, patch.object(FolderStore, "put", side_effect=refused):
-            handle = await runs.start({"nodes": [_held_below(unique), *_steps(60, "n")]})
+            handle = await runs.start({"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]})
             document = bare(await document_of(handle))
             await runs.check_ended()
     message = "the history is full, and the payload store refused the state of the run for good: given up by hand"
@@ -204,7 +204,7 @@ async def test_state_is_put_again_under_another_id_when_something_came_meanwhile
     eager_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     (tmp_path / "payloads").mkdir()
-    plan = {"nodes": [_held_below(unique), *_steps(60, "n")]}
+    plan = {"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]}
     small = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small:
@@ -237,7 +237,7 @@ def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
     return nodes
 
 
-async def test_large_map_goes_on_over_changes_above_and_below(
+async def test_large_map_continues_across_changes_of_parent_and_child(
     cached_runs: Runs, keys: dict[str, list[str]], unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The parent continues as new while its map batches run, and each batch in the middle of its items."""
@@ -269,7 +269,7 @@ async def test_large_map_goes_on_over_changes_above_and_below(
     await cached_runs.check_ended()
 
 
-def _held_below(name: str) -> dict[str, Any]:
+def _sub_plan_on_hold(name: str) -> dict[str, Any]:
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}
     return {"id": "sub", "plan": {"nodes": [hold], "output": "{{hold.result}}"}}
 
@@ -282,7 +282,9 @@ async def _has_gone_on(runs: Runs, handle: Handle) -> bool:
 async def _beside_a_held_sub_plan(runs: Runs, bench: Bench, unique: str) -> Handle:
     """Start a run whose sub-plan is held while the run itself continues in a new execution."""
     after = {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}}
-    handle = await runs.start({"nodes": [_held_below(unique), *_steps(60, "n"), after], "output": "{{after.result}}"})
+    handle = await runs.start(
+        {"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n"), after], "output": "{{after.result}}"}
+    )
     await eventually(lambda: unique in bench.entered)
     await eventually(lambda: _has_gone_on(runs, handle))
     return handle
@@ -363,9 +365,7 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
     assert [round((_first_timer_ends(history) - started).total_seconds(), 1) for history in chain] == [6.0] * len(chain)
 
 
-async def test_run_past_the_deadline_that_it_began_with_goes_on_in_new_executions(
-    runs: Runs, bench: Bench, unique: str
-) -> None:
+async def test_run_past_its_first_deadline_continues_in_new_executions(runs: Runs, bench: Bench, unique: str) -> None:
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     first, *steps = _steps(50, "n")
     # Each execution has to fetch the state of the one before.
@@ -424,9 +424,9 @@ async def test_cancel_at_any_moment_is_kept(cached_runs: Runs) -> None:
     await cached_runs.check_ended()
 
 
-async def test_flood_of_signals_makes_the_run_go_on(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_flood_of_signals_makes_the_run_continue_as_new(runs: Runs, bench: Bench, unique: str) -> None:
     with patch.multiple(limits, DRAIN_AT_SIGNALS=20, SIGNALS_LIMIT=25):
-        handle = await runs.start({"nodes": [_held_below(unique)]})
+        handle = await runs.start({"nodes": [_sub_plan_on_hold(unique)]})
         await eventually(lambda: unique in bench.entered)
         newest = runs.client.get_workflow_handle(handle.id)
         for _ in range(25):

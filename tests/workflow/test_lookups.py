@@ -83,7 +83,7 @@ def results(document: Document) -> list[Any]:
     return [node["result"] for node in document["nodes"].values()]
 
 
-async def test_what_is_clear_is_bound_and_nobody_is_asked(runs: Runs, database: EntityDatabase) -> None:
+async def test_unambiguous_party_is_bound_without_a_question(runs: Runs, database: EntityDatabase) -> None:
     plan = {
         "intents": [
             intent(who=looking("Sarah Chen")),
@@ -118,7 +118,7 @@ async def test_what_is_clear_is_bound_and_nobody_is_asked(runs: Runs, database: 
 MARIA, POLARIS = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
 
 
-async def test_all_that_is_unclear_is_asked_together_and_nothing_runs_before(
+async def test_all_ambiguous_lookups_are_asked_together_before_anything_runs(
     runs: Runs, database: EntityDatabase, unique: str
 ) -> None:
     plan = {
@@ -201,7 +201,7 @@ async def test_person_is_created_once_all_is_settled_and_not_before(
     ]
 
 
-async def test_what_is_created_of_unknown_type_is_asked_for_its_type_and_jurisdiction(
+async def test_new_party_of_unknown_type_is_asked_for_its_type_and_jurisdiction(
     runs: Runs, database: EntityDatabase, unique: str
 ) -> None:
     name = f"Zenith {unique}"
@@ -231,7 +231,7 @@ async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs,
             ),
         ]
     }
-    document = await document_of(await runs.start(plan, asks=False))
+    document = await document_of(await runs.start(plan, is_interactive=False))
     error = document["error"]
     assert (document["status"], error["code"]) == ("failed", "lookup_ambiguous")
     assert error["message"].startswith("Several parties match person 'Maria Garcia'")
@@ -246,7 +246,7 @@ async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs,
     assert "lookups" not in document
 
 
-async def test_what_is_known_before_is_not_searched(runs: Runs, database: EntityDatabase) -> None:
+async def test_known_values_are_not_searched(runs: Runs, database: EntityDatabase) -> None:
     [spanish] = party_ids(database, "Maria García")
     known = {Lookup("Maria Garcia", "person"): {"id": spanish, "name": "Maria García", "kind": "person"}}
     document = await document_of(await runs.start({"intents": [intent(who=looking("Maria Garcia"))]}, bound=known))
@@ -263,7 +263,7 @@ async def test_party_that_is_gone_by_the_time_all_is_bound_is_refused(runs: Runs
 
 
 @pytest.mark.parametrize("text", ["{{secret.HOME}} }} \\{{", "x" * 10_000])
-async def test_text_of_any_kind_is_looked_up_as_it_stands(runs: Runs, database: EntityDatabase, text: str) -> None:
+async def test_text_of_any_kind_is_looked_up_unchanged(runs: Runs, database: EntityDatabase, text: str) -> None:
     handle = await runs.start({"intents": [intent(who=looking(text))]})
 
     async def does_ask() -> bool:
@@ -298,7 +298,7 @@ async def test_many_intents_look_parties_up_and_ask_together(runs: Runs, databas
     assert [result["who"] for result in results(document)] == [ids[name] for name in names]
 
 
-async def test_fork_takes_over_what_was_bound_and_asks_nobody_again(runs: Runs, database: EntityDatabase) -> None:
+async def test_fork_reuses_bindings_and_asks_no_person_again(runs: Runs, database: EntityDatabase) -> None:
     [spanish] = party_ids(database, "Maria García")
     plan = {"intents": [intent(who=looking("Maria Garcia")), intent(refs={"with": "@result_1"})]}
     handle = await runs.start(plan)
@@ -316,7 +316,7 @@ async def test_why_a_run_waits_for_a_lookup(runs: Runs, database: EntityDatabase
     handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
     await asks(runs, handle, MARIA)
     result = await RunExplainer(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store).of_run(handle.id)
-    assert result.words(str) == (
+    assert result.describe(str) == (
         f"{MARIA} waits for anyone: Which person is meant by 'Maria Garcia'? Or enter another name. "
         "It is for who of @result_1 (echo)."
     )

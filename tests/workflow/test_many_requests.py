@@ -86,14 +86,14 @@ async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
     handle = await cached_runs.start(_plan())
     await _asks(cached_runs, handle, _HALF + 1)
     person = _Person(handle, chance)
-    wanted = {f"{node}[{number}]": chance.choice(_OPTIONS) for node in ("now", "then") for number in range(_HALF)}
+    expected = {f"{node}[{number}]": chance.choice(_OPTIONS) for node in ("now", "then") for number in range(_HALF)}
     # A wrong early answer comes for one of the others.
-    early = chance.sample([name for name in wanted if name.startswith("then") and name != "then[7]"], _HALF // 5)
+    early = chance.sample([name for name in expected if name.startswith("then") and name != "then[7]"], _HALF // 5)
 
-    first = [name for name in wanted if name.startswith("now")] + early
+    first = [name for name in expected if name.startswith("now")] + early
     chance.shuffle(first)
     # Each is answered before anything else is sent for it, so that the first answer is the wanted one.
-    sending = [person.answers(name, wanted[name], by_update=number % 2 == 0) for number, name in enumerate(first)]
+    sending = [person.answers(name, expected[name], by_update=number % 2 == 0) for number, name in enumerate(first)]
     await asyncio.gather(*sending, *(person.garbage() for _ in range(100)))
     doubles = chance.sample(first, 100)
     result = len(person.refused)
@@ -104,19 +104,19 @@ async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
     assert await _asked(cached_runs, handle) == {"gate"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request_id": "gate", "answer": {"approved": True}})
     await _asks(cached_runs, handle, _HALF - len(early))
-    rest = [name for name in wanted if name not in first]
+    rest = [name for name in expected if name not in first]
     assert await _asked(cached_runs, handle) == set(rest)
     chance.shuffle(rest)
-    sending = [person.answers(name, wanted[name], by_update=number % 2 == 0) for number, name in enumerate(rest)]
+    sending = [person.answers(name, expected[name], by_update=number % 2 == 0) for number, name in enumerate(rest)]
     await asyncio.gather(*sending)
 
     document = await document_of(handle)
     view = await RunReader(cached_runs.client, handle.id).read()
     assert document["status"] == "completed"
     assert view.scheduler is not None
-    given = {name: view.scheduler.record_of(name) for name in wanted}
+    given = {name: view.scheduler.record_of(name) for name in expected}
     assert {name: record.result["selected"] for name, record in given.items() if record} == {
-        name: [option] for name, option in wanted.items()
+        name: [option] for name, option in expected.items()
     }
     assert {closing.how for closing in view.scheduler.features.feedback.requests.closed.values()} == {"answered"}
     assert len(view.scheduler.features.feedback.requests.closed) == 2 * _HALF + 1

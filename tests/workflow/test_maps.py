@@ -135,7 +135,7 @@ async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypa
     assert restored["nodes"]["m"]["items"] == {"completed": size}
 
 
-async def test_small_results_stand_in_the_run(runs: Runs) -> None:
+async def test_small_results_are_inline_in_the_run(runs: Runs) -> None:
     handle = await runs.start(_over(list(range(24))))
     document = await document_of(handle)
     assert document["nodes"]["m"]["result"] == [number**2 for number in range(24)]
@@ -198,7 +198,7 @@ async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: p
     assert found[1] == done({"name": f"row {rows - 1}", "at": rows - 1})
 
 
-async def test_keys_that_are_too_large_to_be_told_are_refused_in_a_sentence(runs: Runs) -> None:
+async def test_oversized_keys_are_refused_in_a_sentence(runs: Runs) -> None:
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 2_000, "size": 190}}
     plan = _over("{{table.result.rows}}", table, tool="echo", key="{{item.text}}")
     document = await runs.run(plan)
@@ -285,7 +285,7 @@ async def test_item_is_found_by_its_key_in_the_run_of_its_chunk(runs: Runs) -> N
     assert (await _found(runs, handle.id, "m"))[0] == ""
 
 
-async def test_item_of_a_chunk_that_has_not_begun_is_not_known_yet(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, bench: Bench, unique: str) -> None:
     items = [str(number) for number in range(84)]
     node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "max_parallel": 4}
     by_key, by_place = ({"id": name, "for_each": items, **node} for name in ("by_key", "by_place"))

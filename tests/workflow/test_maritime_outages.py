@@ -29,7 +29,7 @@ from tests.support.maritime_runs import (
     start,
     worker_says,
 )
-from tests.support.rounds import done, failed, ref, results_of, said_to, sub_goal
+from tests.support.rounds import done, failed, prompt_of, ref, results_of, sub_goal
 from tests.support.search import LiveSearch, Maritime, load_maritime
 
 pytestmark = [pytest.mark.server, pytest.mark.search]
@@ -52,7 +52,7 @@ async def test_new_worker_explains_why_nothing_was_found_and_the_planner_knows_o
     more = load_tools([str(SCRIPTS / "why_nothing.py")])
     async with maritime_runs(client, tmp_path, maritime, *script, more=more) as (server, runs):
         found = await answered(runs, "Show shipments of Maersk to Houston")
-        result = said_to(server, "plan")
+        result = prompt_of(server, "plan")
     assert found["status"] == "completed"
     assert slot(found, "sg1", "hit_count") == 0
     to_houston = sum(each["destination_port_code"] == "USHOU" for each in maritime.shipments())
@@ -64,7 +64,7 @@ async def test_new_worker_explains_why_nothing_was_found_and_the_planner_knows_o
     assert "has `es_results` of a query that found nothing" in result
 
 
-async def test_index_that_is_missing_is_told_to_the_planner_and_to_the_person(
+async def test_missing_index_is_reported_to_the_planner_and_to_the_person(
     client: Client, tmp_path: Path, search: LiveSearch
 ) -> None:
     lost = await load_maritime(search, "lost", documents=10)
@@ -77,7 +77,7 @@ async def test_index_that_is_missing_is_told_to_the_planner_and_to_the_person(
     )
     async with maritime_runs(client, tmp_path, lost, *script) as (server, runs):
         found = await answered(runs, "Show shipments to Houston")
-        result = said_to(server, "plan#2")
+        result = prompt_of(server, "plan#2")
     assert (found["status"], found["error"]["code"]) == ("failed", "planner_failed")
     assert results_of(found)[0] == [(1, "failed")]
     error = found["rounds"]["rounds"][0]["results"][0]["error"]
@@ -107,7 +107,7 @@ class GatedMaritime(Maritime):
         return Maritime.settings(self, settings).model_copy(update={"opensearch_url": self.address})
 
 
-async def test_question_goes_on_after_the_attempts_of_a_minute_without_a_server_and_one_answer_that_times_out(
+async def test_question_continues_after_an_outage_of_a_minute_and_one_answer_that_times_out(
     client: Client, tmp_path: Path, search: LiveSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "RETRY_AFTER", SHORT_RETRY_AFTER)

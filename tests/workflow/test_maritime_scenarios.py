@@ -18,7 +18,7 @@ from temporalio.client import Client
 from dagwright.planning.conversation import TurnSummary
 from dagwright_maritime.shipments import Shipment
 from tests.support.maritime_runs import answered, scenario_runs, slot
-from tests.support.rounds import results_of, said_to
+from tests.support.rounds import prompt_of, results_of
 from tests.support.runs import Document
 from tests.support.search import TODAY, Maritime
 
@@ -78,12 +78,12 @@ def assert_arrived_yesterday(found: Document) -> None:
     assert slot(found, "sg3", "ambiguity") == WHICH_DATE
 
 
-async def test_unclear_word_is_asked_back_beside_the_part_that_is_clear(
+async def test_unclear_word_is_asked_next_to_the_part_that_is_clear(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     async with scenario_runs(client, tmp_path, maritime, "unclear-date-asked") as (server, runs):
         found = await answered(runs, ONE)
-        planned = said_to(server, "plan#3")
+        planned = prompt_of(server, "plan#3")
     assert (found["status"], found["rounds"]["phase"]) == ("completed", "done")
     assert results_of(found) == [[(1, "success"), (2, "success")], [(3, "success")], [(4, "success")], []]
     assert_arrived_yesterday(found)
@@ -125,7 +125,7 @@ async def test_shipments_of_a_carrier_to_a_port_are_found_and_shown(
     )
     async with scenario_runs(client, tmp_path, maritime, "one-carrier") as (server, runs):
         found = await answered(runs, TWO)
-        result = said_to(server, "sg2")
+        result = prompt_of(server, "sg2")
     assert found["status"] == "completed"
     assert_shown(found["output"], expected)
     # The names were found in the data, and the query generator gets their spelling.
@@ -186,7 +186,7 @@ async def test_volumes_of_two_carriers_are_compared_both_at_once_in_each_round(
 ACMES = ("Acme Corp LLC", "Acme Corporation", "Acme Co")
 
 
-async def test_name_of_several_companies_is_asked_back_and_the_next_turn_goes_on_with_the_answer(
+async def test_name_of_several_companies_is_asked_and_the_next_turn_continues_with_the_answer(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     expected = matching(
@@ -194,10 +194,10 @@ async def test_name_of_several_companies_is_asked_back_and_the_next_turn_goes_on
     )
     async with scenario_runs(client, tmp_path, maritime, "which-company") as (server, runs):
         asked = await answered(runs, FOUR)
-        planned = said_to(server, "plan#2")
+        planned = prompt_of(server, "plan#2")
         which = asked["output"]
         found = await answered(runs, "Acme Corp LLC", turns=[TurnSummary(1, FOUR, which)])
-        heard = said_to(server, "intention")
+        heard = prompt_of(server, "intention")
     assert asked["status"] == "completed"
     heading, _, *options = which.splitlines()
     assert (heading, sorted(option[3:] for option in options)) == ("Which Acme do you mean?", sorted(ACMES))
@@ -216,7 +216,7 @@ async def test_name_of_several_companies_is_asked_back_and_the_next_turn_goes_on
 # 5: a part of the question has no data
 
 
-async def test_top_shippers_are_told_with_the_transit_times_that_there_are(
+async def test_top_shippers_are_reported_with_the_transit_times_that_there_are(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     bound = matching(maritime, lambda each: each["destination_port_code"] == "USLAX")
@@ -229,7 +229,7 @@ async def test_top_shippers_are_told_with_the_transit_times_that_there_are(
     assert len(silent) == 2
     async with scenario_runs(client, tmp_path, maritime, "missing-times") as (server, runs):
         found = await answered(runs, FIVE)
-        planned = said_to(server, "plan#4")
+        planned = prompt_of(server, "plan#4")
     assert found["status"] == "completed"
     names = [("destination_port", "is", "Los Angeles")]
     asked = (names, [{"op": "avg", "field": "transit_days"}], ["shipper_name"], 5)

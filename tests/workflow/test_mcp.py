@@ -102,13 +102,13 @@ async def test_a_server_that_dies_during_a_read_is_started_again_and_the_read_re
 ) -> None:
     handle = await mcp_runs.start(_plan(_node("srv.slow", seconds=1)))
 
-    def begun() -> list[dict[str, Any]]:
+    def started_calls() -> list[dict[str, Any]]:
         return [call for call in calls_of(did) if call.get("slow") == "begun"]
 
-    await eventually(lambda: len(begun()) == 1)
-    os.kill(begun()[0]["pid"], signal.SIGKILL)
+    await eventually(lambda: len(started_calls()) == 1)
+    os.kill(started_calls()[0]["pid"], signal.SIGKILL)
     assert bare(await document_of(handle))["nodes"] == {"n": done("done", attempts=2)}
-    assert len({call["pid"] for call in begun()}) == 2
+    assert len({call["pid"] for call in started_calls()}) == 2
 
 
 async def test_a_cancelled_run_cancels_the_call_on_the_server(client: Client, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def _sum(node: str, left: Any, right: Any, **fields: Any) -> dict[str, Any]:
 
 
 @in_both_modes
-async def test_plan_is_run_with_its_inputs_and_tells_its_progress(mcp: McpBench, mode: str) -> None:
+async def test_plan_is_run_with_its_inputs_and_reports_its_progress(mcp: McpBench, mode: str) -> None:
     plan = _plan(
         _sum("a", "{{PLACEHOLDER_n}}", 1),
         _sum("b", "{{a.result}}", 1),
@@ -104,10 +104,10 @@ async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mod
 async def test_run_of_a_template_is_started_without_waiting_fetched_and_found_again(mcp: McpBench, mode: str) -> None:
     name = f"mine-{uuid4().hex[:8]}"
     async with mcp.client(mode) as call:
-        said: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "run_id": name}
-        started = await call("run_plan", **said, wait_s=0)
+        message: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "run_id": name}
+        started = await call("run_plan", **message, wait_s=0)
         result = await call("get_run", run_id=name)
-        again = await call("run_plan", **said)
+        again = await call("run_plan", **message)
 
         async def is_listed() -> bool:
             return name in [each["run_id"] for each in (await call("list_runs", limit=200))["runs"]]
@@ -171,7 +171,7 @@ async def test_several_questions_are_asked_one_after_the_other_and_each_once(mcp
 
 @in_both_modes
 @pytest.mark.parametrize("has_forms", [True, False])
-async def test_request_that_nobody_answers_at_the_client_is_told_with_how_to_answer(
+async def test_unanswered_request_of_the_client_is_reported_with_how_to_answer(
     mcp: McpBench, mode: str, has_forms: bool
 ) -> None:
     person = Person(lambda _: None) if has_forms else None
@@ -213,7 +213,7 @@ async def test_answer_is_for_one_request_or_for_all_of_a_node(mcp: McpBench, mod
 
 
 @in_both_modes
-async def test_answer_that_does_not_fit_is_told_and_the_request_stays_open(mcp: McpBench, mode: str) -> None:
+async def test_answer_that_does_not_fit_is_reported_and_the_request_stays_open(mcp: McpBench, mode: str) -> None:
     person = Person(lambda _: {"amount": 3})
     form = {"type": "object", "properties": {"amount": {"type": "integer", "multipleOf": 2}}}
     async with mcp.client(mode, person) as call:
@@ -279,7 +279,7 @@ async def test_run_is_cancelled(mcp: McpBench, mode: str, unique: str) -> None:
     assert ended["status"] == "cancelled"
 
 
-async def test_what_cannot_be_done_is_told_with_what_to_do(mcp: McpBench, mode: str, unique: str) -> None:
+async def test_impossible_call_is_reported_with_a_remedy(mcp: McpBench, mode: str, unique: str) -> None:
     async with mcp.client(mode) as call:
         invalid = await call.refused("run_plan", plan=_plan({"id": "a", "tool": "pluss"}))
         text = await call.refused("check_plan", plan="nodes: [")

@@ -201,7 +201,7 @@ def _asking_plan(*more: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [human("check"), *more], "output": "{{check.result.approved}}"}
 
 
-async def test_form_is_taken_back_when_somebody_else_answers(mcp: McpBench, unique: str) -> None:
+async def test_form_is_withdrawn_when_another_client_answers(mcp: McpBench, unique: str) -> None:
     opened, closed = asyncio.Event(), asyncio.Event()
 
     class Slow(Person):
@@ -231,7 +231,7 @@ async def test_question_of_a_sub_plan_is_asked_too(mcp: McpBench, mode: str) -> 
     assert (result["status"], result["output"], len(person.seen)) == ("completed", True, 1)
 
 
-async def test_interim_result_holds_all_that_another_server_needs_to_go_on(
+async def test_interim_result_is_enough_for_another_server_to_continue(
     mcp: McpBench, cached_runs: Runs, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     arguments = {"plan": _asking_plan(), "run_id": unique}
@@ -260,7 +260,7 @@ async def test_state_that_no_interim_result_gave_is_refused(mcp: McpBench) -> No
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_other_steps_go_on_while_a_person_thinks(mcp: McpBench, mode: str, bench: Bench, unique: str) -> None:
+async def test_other_steps_continue_while_a_person_thinks(mcp: McpBench, mode: str, bench: Bench, unique: str) -> None:
     """The form is shown at once, not when nothing else is left to do."""
     person = Person(lambda _: {"approved": True})
     plan = _asking_plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})

@@ -75,7 +75,7 @@ def answered(words: Any, **more: Any) -> Mapping[str, Any]:
     return {"text": words, "output": None, "tools": [], "model": "small", "calls": 1, "conversation": None, **more}
 
 
-async def test_an_answer_comes_and_the_call_tells_who_asks(client: Client) -> None:
+async def test_an_answer_arrives_and_the_call_names_its_caller(client: Client) -> None:
     async with ModelServer("Hi") as server, asking(client, server) as asked:
         handle = await asked.start(request())
         assert await handle.result() == [answered("Hi")]
@@ -87,7 +87,7 @@ async def test_an_answer_comes_and_the_call_tells_who_asks(client: Client) -> No
     assert json.loads(scheduled.user_metadata.summary.data) == "question 0"
 
 
-async def test_a_busy_model_is_asked_again_when_it_said(client: Client) -> None:
+async def test_a_busy_model_is_retried_after_the_delay_it_requests(client: Client) -> None:
     async with ModelServer(busy(retry_after=1), Refused(503), "Hi") as server, asking(client, server) as asked:
         handle = await asked.start(request())
         assert await handle.result() == [answered("Hi")]
@@ -100,7 +100,7 @@ async def test_a_busy_model_is_asked_again_when_it_said(client: Client) -> None:
     assert started.event_time.ToMilliseconds() - scheduled.event_time.ToMilliseconds() >= 1000
 
 
-async def test_what_never_works_ends_at_once_with_advice(client: Client) -> None:
+async def test_permanent_failure_ends_at_once_with_advice(client: Client) -> None:
     nonsense = OutputSchema("answer", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
     steps = (Refused(401, "Incorrect API key", code="invalid_api_key"), "nonsense")
     async with ModelServer(*steps) as server, asking(client, server) as asked:
@@ -127,25 +127,25 @@ async def test_large_answers_and_prompts_travel_by_reference(client: Client) -> 
     steps = (step(text(long), last="big"), step(json_text({"n": long}), last="json"), step("short", text=long))
     async with ModelServer(*steps) as server, asking(client, server) as asked:
         handle = await asked.start(request("big"), request("json", output=schema))
-        said, value = await handle.result()
+        message, value = await handle.result()
         history = await handle.fetch_history()
-        binding = [["messages", 0, "content"], [{"stored": said["text"]["ref"], "paths": [["message", "content"]]}]]
+        binding = [["messages", 0, "content"], [{"stored": message["text"]["ref"], "paths": [["message", "content"]]}]]
         [short] = await asked.run(request("to be filled"), bindings=[binding])
-    assert (said["text"]["paths"], said["calls"]) == ([["message", "content"]], 1)
-    assert json.loads(asked.store.contents[said["text"]["ref"]])["message"]["content"] == long
+    assert (message["text"]["paths"], message["calls"]) == ([["message", "content"]], 1)
+    assert json.loads(asked.store.contents[message["text"]["ref"]])["message"]["content"] == long
     assert json.loads(asked.store.contents[value["output"]["ref"]])["output"] == {"n": long}
     assert len(history.to_json()) < 20_000
     assert short == answered("short")
     assert server.calls[2].messages == [{"role": "user", "content": long}]
 
 
-async def test_a_conversation_goes_on_from_its_reference(client: Client) -> None:
+async def test_a_conversation_continues_from_its_reference(client: Client) -> None:
     look = OfferedTool("look.up")
     async with ModelServer(step(tool_call("look_up", who="Ann")), "Bye") as server, asking(client, server) as asked:
         [first] = await asked.run(request("Who is Ann?", tools=[look], is_continued=True))
-        said = messages_from_json(json.loads(asked.store.contents[first["conversation"]]))
+        answer = messages_from_json(json.loads(asked.store.contents[first["conversation"]]))
         again = request("Never mind.", tools=[look], before=first["conversation"])
-        result = {"role": "tool", "tool_call_id": said[1].tool_calls[0].id, "content": "a person"}
+        result = {"role": "tool", "tool_call_id": answer[1].tool_calls[0].id, "content": "a person"}
         encoded = request_to_json(again)
         encoded["messages"] = [result, *encoded["messages"]]
         handle = await asked._client.start_workflow(

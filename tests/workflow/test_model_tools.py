@@ -32,25 +32,25 @@ def add(left: float, right: float) -> float:
     return left + right
 
 
-@tool(effects="read", asks_models=True)
-async def echo(words: str) -> str:
+@tool(effects="read", uses_models=True)
+async def echo(calculation: str) -> str:
     """Return the response of the model."""
-    return (await context().ask_model(words)).text
+    return (await context().ask_model(calculation)).text
 
 
 @tool(effects="read", max_attempts=3)
-async def slips(words: str) -> str:
+async def slips(calculation: str) -> str:
     """Asks a model in each attempt; the first two fail with its answer."""
-    said = (await context().ask_model(words)).text
+    message = (await context().ask_model(calculation)).text
     if context().attempt < 3:
-        raise OSError(f"the attempt after {said!r} failed")
-    return said
+        raise OSError(f"the attempt after {message!r} failed")
+    return message
 
 
 @tool(effects="read", max_attempts=1, timeout="2s")
-async def hangs(words: str) -> str:
+async def hangs(calculation: str) -> str:
     """Asks a model, and never ends."""
-    await context().ask_model(words)
+    await context().ask_model(calculation)
     await asyncio.sleep(3_600)
     return "never"
 
@@ -87,7 +87,7 @@ def expression(text: str) -> Any:
     return json_text({"is_calculation": True, "expression": text, "reason": ""}, tokens=Tokens(100, 10))
 
 
-def words(node: str, query: str, **fields: Any) -> dict[str, Any]:
+def calculation(node: str, query: str, **fields: Any) -> dict[str, Any]:
     return {"id": node, "tool": "calculator", "arguments": {"query": query}, **fields}
 
 
@@ -114,16 +114,16 @@ async def test_the_plan_of_the_example_finds_the_difference_in_whole_search_resu
     assert sorted(search.queries) == sorted(searches)
     [call] = model.calls
     assert call.metadata == {"run_id": handle.id, "node_id": "calculate_difference", "purpose": "calculate"}
-    said = call.messages[1]["content"]
-    assert said.startswith('Calculate the difference between [{"title":"Emperor Wu of Han"')
+    message = call.messages[1]["content"]
+    assert message.startswith('Calculate the difference between [{"title":"Emperor Wu of Han"')
     assert document["usage"]["calls"] == 1
 
 
-async def test_a_calculation_in_words_leaves_its_region_and_tells_what_it_used(client: Client, tmp_path: Path) -> None:
+async def test_a_calculation_in_text_leaves_its_region_and_reports_its_usage(client: Client, tmp_path: Path) -> None:
     plan = {
         "nodes": [
             {"id": "a", "tool": "calculator", "arguments": {"expression": "60 + 9"}},
-            words("b", "the difference between {{a.result}} and 55"),
+            calculation("b", "the difference between {{a.result}} and 55"),
             {"id": "c", "tool": "calculator", "arguments": {"expression": "{{b.result}} * 2"}},
             {"id": "d", "tool": "calculator", "arguments": {"expression": "{{a.result}} + 1"}},
         ]
@@ -158,16 +158,14 @@ async def test_tools_of_an_agent_ask_the_model_that_its_request_names(client: Cl
     ]
 
 
-async def test_tools_of_a_sub_plan_ask_the_model_that_the_run_above_was_given(client: Client, tmp_path: Path) -> None:
+async def test_tools_of_a_sub_plan_use_the_model_of_the_parent_run(client: Client, tmp_path: Path) -> None:
     below = {"plan": 1, "nodes": [{"id": "e", "tool": "echo", "arguments": {"words": "?"}}]}
     async with ModelServer("hello") as model, serving(client, tmp_path, model) as runs:
         await document_of(await runs.start({"nodes": [{"id": "sub", "plan": below}]}, model={"model": "large"}))
     assert [call.model for call in model.calls] == ["large"]
 
 
-async def test_what_attempts_have_used_that_failed_after_an_answer_is_in_the_sum(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_usage_of_attempts_that_failed_after_an_answer_is_in_the_sum(client: Client, tmp_path: Path) -> None:
     answers = [text(word, tokens=Tokens(10, 1)) for word in ("one", "two", "three")]
     async with ModelServer(*answers) as model, serving(client, tmp_path, model) as runs:
         handle = await runs.start({"nodes": [{"id": "s", "tool": "slips", "arguments": {"words": "?"}}]})
@@ -176,7 +174,7 @@ async def test_what_attempts_have_used_that_failed_after_an_answer_is_in_the_sum
     assert (document["usage"]["calls"], document["nodes"]["s"]["usage"]["tokens"]) == (3, 33)
 
 
-async def test_what_a_call_has_used_that_was_given_up_is_in_the_sum(client: Client, tmp_path: Path) -> None:
+async def test_usage_of_an_abandoned_call_is_in_the_sum(client: Client, tmp_path: Path) -> None:
     async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
         handle = await runs.start({"nodes": [{"id": "h", "tool": "hangs", "arguments": {"words": "?"}}]})
         document = await document_of(handle)
@@ -184,7 +182,7 @@ async def test_what_a_call_has_used_that_was_given_up_is_in_the_sum(client: Clie
     assert (document["usage"]["calls"], document["usage"]["tokens"]) == (1, 11)
 
 
-async def test_tools_that_say_that_they_ask_share_the_budget_of_their_run(client: Client, tmp_path: Path) -> None:
+async def test_tools_with_declared_models_share_the_budget_of_their_run(client: Client, tmp_path: Path) -> None:
     nodes = [{"id": name, "tool": "echo", "arguments": {"words": name}} for name in ("a", "b")]
     below = {"plan": 1, "nodes": [{"id": "c", "tool": "echo", "arguments": {"words": "c"}}]}
     answers = [text(word, tokens=Tokens(10, 1)) for word in ("one", "two", "three")]
@@ -202,7 +200,7 @@ async def test_tools_that_say_that_they_ask_share_the_budget_of_their_run(client
     assert (document["status"], document["usage"]["calls"]) == ("completed", 3)
 
 
-async def test_what_was_answered_from_the_cache_is_not_paid_again(client: Client, tmp_path: Path) -> None:
+async def test_cached_answer_is_not_paid_again(client: Client, tmp_path: Path) -> None:
     plan = {"nodes": [{"id": "e", "tool": "echo", "arguments": {"words": "?"}, "cache": {"ttl": "1h"}}]}
     async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
         first = await document_of(await runs.start(plan, budget={"calls": 1}))

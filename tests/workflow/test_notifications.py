@@ -55,7 +55,7 @@ async def _answer(handle: Handle, request: str) -> None:
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
 
 
-async def _told(receiver: Receiver, *names: str) -> None:
+async def _received(receiver: Receiver, *names: str) -> None:
     """Wait until the hook has taken exactly these, in any order."""
     await eventually(lambda: sorted(receiver.taken) == sorted(names))
 
@@ -66,10 +66,10 @@ async def _notes(handle: Handle, runs: Runs) -> list[str]:
     return [note["message"] for note in notes if note["code"] == "notify"]
 
 
-async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, receiver: Receiver) -> None:
+async def test_webhook_gets_signed_requests_and_answers(hooked: Runs, receiver: Receiver) -> None:
     plan = {"title": "Report", "nodes": [_human("check", assignee="ann", deadline="2d"), _human("odd id")]}
     handle = await hooked.start(plan, notifies=True)
-    await _told(receiver, "check opened", "odd id opened")
+    await _received(receiver, "check opened", "odd id opened")
     [asked, odd] = receiver.deliveries
     request = (await handle.query(wire.QUERY_PENDING))[0]
     run_id = handle.first_execution_run_id
@@ -86,7 +86,7 @@ async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, rece
     }
     assert odd.notice["links"]["answer"] == f"dagwright feedback {handle.id} 'odd id'"
     await _answer(handle, "check")
-    await _told(receiver, "check opened", "odd id opened", "check answered")
+    await _received(receiver, "check opened", "odd id opened", "check answered")
     answered = receiver.deliveries[-1].notice
     requested_at = answered["closing"].pop("requested_at")
     assert requested_at <= answered["at"]
@@ -108,7 +108,7 @@ async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, rece
     assert Counter(delivery.id for delivery in receiver.deliveries).most_common(1)[0][1] == 1
 
 
-async def test_reminders_escalations_and_deadlines_are_told(hooked: Runs, receiver: Receiver) -> None:
+async def test_reminders_escalations_and_deadlines_are_reported(hooked: Runs, receiver: Receiver) -> None:
     late = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
     handle = await hooked.start({"nodes": [_human("late", **late), _human("slow", reminder="500ms")]}, notifies=True)
     await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.taken))
@@ -126,13 +126,11 @@ async def test_reminders_escalations_and_deadlines_are_told(hooked: Runs, receiv
     assert len({delivery.id for delivery in receiver.deliveries}) == len(receiver.deliveries)
 
 
-async def test_what_a_hook_refuses_comes_again_under_its_id_and_nothing_else_does(
-    hooked: Runs, receiver: Receiver
-) -> None:
+async def test_refused_notifications_are_repeated_under_their_ids(hooked: Runs, receiver: Receiver) -> None:
     statuses = {"b opened": [500, 503]}
     receiver.answer = lambda name: statuses[name].pop(0) if statuses.get(name) else 204
     handle = await hooked.start({"nodes": [_human("a"), _human("b"), _human("c")]}, notifies=True)
-    await _told(receiver, "a opened", "b opened", "c opened")
+    await _received(receiver, "a opened", "b opened", "c opened")
     names = [delivery.name for delivery in receiver.deliveries]
     assert names == ["a opened", "b opened", "c opened", "b opened", "b opened"]
     assert len({delivery.id for delivery in receiver.deliveries if delivery.name == "b opened"}) == 1
@@ -142,7 +140,7 @@ async def test_what_a_hook_refuses_comes_again_under_its_id_and_nothing_else_doe
     assert (await document_of(handle))["notes"] == []
 
 
-async def test_hook_that_hangs_holds_nothing_back(hooked: Runs, receiver: Receiver) -> None:
+async def test_hanging_webhook_delays_nothing(hooked: Runs, receiver: Receiver) -> None:
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
         receiver.answer = lambda name: 0
         handle = await hooked.start({"nodes": [_human("check"), {"id": "beside", "tool": "echo"}]}, notifies=True)
@@ -166,7 +164,7 @@ def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_attempt")
-async def test_hook_that_is_gone_becomes_a_note_while_the_run_goes_on(hooked: Runs, receiver: Receiver) -> None:
+async def test_missing_webhook_becomes_a_note_while_the_run_continues(hooked: Runs, receiver: Receiver) -> None:
     receiver.answer = lambda name: 410
     handle = await hooked.start({"nodes": [_human("check"), _human("other")]}, notifies=True)
     message = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
@@ -185,7 +183,7 @@ async def test_hook_that_is_gone_becomes_a_note_while_the_run_goes_on(hooked: Ru
 
 
 @pytest.mark.usefixtures("one_attempt")
-async def test_worker_without_a_hook_says_how_to_set_one(runs: Runs) -> None:
+async def test_worker_without_a_webhook_explains_how_to_set_one(runs: Runs) -> None:
     handle = await runs.start({"nodes": [_human("check")]}, notifies=True)
 
     async def is_noted() -> bool:
@@ -196,7 +194,7 @@ async def test_worker_without_a_hook_says_how_to_set_one(runs: Runs) -> None:
     assert bare(await document_of(handle))["nodes"] == {"check": done({"approved": True, "reason": None})}
 
 
-async def test_run_that_is_not_to_tell_calls_no_hook(hooked: Runs, receiver: Receiver) -> None:
+async def test_run_without_notifications_calls_no_webhook(hooked: Runs, receiver: Receiver) -> None:
     handle = await hooked.start({"nodes": [_human("check")]})
     await _answer_when_asked(handle, "check")
     await document_of(handle)
@@ -204,12 +202,12 @@ async def test_run_that_is_not_to_tell_calls_no_hook(hooked: Runs, receiver: Rec
     assert (scheduled, receiver.deliveries) == ([], [])
 
 
-async def test_plan_as_it_was_written_and_its_sub_plans_tell_the_hook_of_the_worker(
+async def test_plan_as_written_and_its_sub_plans_notify_the_webhook_of_the_worker(
     hooked: Runs, receiver: Receiver
 ) -> None:
     below = {"id": "archive", "plan": {"nodes": [_human("check")]}}
     handle = await hooked.start_raw({"plan": {"nodes": [below]}})
-    await _told(receiver, "check opened")
+    await _received(receiver, "check opened")
     assert receiver.deliveries[0].notice["run_id"] == f"{handle.id}/archive"
     await _answer(handle, "archive/check")
     await document_of(handle)
@@ -224,9 +222,7 @@ async def _answer_when_asked(handle: Handle, request: str) -> None:
     await _answer(handle, request)
 
 
-async def test_new_execution_tells_what_the_one_before_could_not_under_the_same_id(
-    hooked: Runs, receiver: Receiver
-) -> None:
+async def test_new_execution_sends_the_unsent_notifications_under_their_ids(hooked: Runs, receiver: Receiver) -> None:
     receiver.answer = lambda name: 500
     handle = await hooked.start({"nodes": [_human("check")]}, notifies=True)
     await eventually(lambda: bool(receiver.deliveries))
@@ -239,7 +235,7 @@ async def test_new_execution_tells_what_the_one_before_could_not_under_the_same_
 
         await eventually(is_new)
         receiver.answer = lambda name: 204
-        await _told(receiver, "check opened")
+        await _received(receiver, "check opened")
         assert len({delivery.id for delivery in receiver.deliveries}) == 1
         assert receiver.deliveries[-1].notice["execution_id"] != receiver.deliveries[0].notice["execution_id"]
         await _answer_when_asked(newest, "check")

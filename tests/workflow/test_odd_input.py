@@ -59,7 +59,7 @@ async def test_wrong_input_fails_the_run_with_a_sentence(runs: Runs) -> None:
     assert found == [error for _, error in _WRONG]
 
 
-async def test_every_problem_of_a_raw_plan_is_told(runs: Runs) -> None:
+async def test_every_problem_of_a_raw_plan_is_reported(runs: Runs) -> None:
     nodes = [{"id": "a", "tool": "nope"}, {"id": "b", "tool": "add", "arguments": {"left": "x"}, "depends_on": ["c"]}]
     document = await document_of(await runs.start_raw({"plan": {"nodes": nodes}}))
     codes = [problem["code"] for problem in document["error"]["errors"]]
@@ -245,7 +245,7 @@ async def test_results_of_foreign_workers_are_json_or_refused(runs: Runs, foreig
     assert found == {**dict.fromkeys(_ANSWERS, "invalid_result"), "null": "result", "odd_attempt": "result"}
 
 
-async def test_failures_of_foreign_workers_are_told(runs: Runs, foreign_queue: str) -> None:
+async def test_failures_of_foreign_workers_are_reported(runs: Runs, foreign_queue: str) -> None:
     nodes = [
         {"id": "fail", "tool": "foreign.fail", "arguments": {}},
         {"id": "missing", "tool": "foreign.missing", "arguments": {}, "retry": {"max_attempts": 1}},

@@ -111,7 +111,7 @@ async def test_intent_does_not_wait_for_a_stage_to_end(desk: Onboarding, gates: 
     assert desk.added() == ALL
 
 
-async def test_lookup_and_reference_are_used_as_the_table_says(desk: Onboarding) -> None:
+async def test_lookup_and_reference_are_used_as_in_the_table(desk: Onboarding) -> None:
     (fund,) = [row for row in desk.before.rows if row.subject == "Apex Fund"]
     plan = {
         "intents": [
@@ -167,7 +167,7 @@ async def test_unknown_party_or_one_of_another_type_fails_the_run_before_anythin
     assert "Apex Fund (KY): CUSTODY" in desk.added()
 
 
-async def test_of_two_runs_that_create_the_same_fund_at_once_one_does_and_the_other_gets_it(
+async def test_of_two_runs_that_create_the_same_fund_one_does_and_the_other_gets_it(
     desk: Onboarding, gates: StoreGates
 ) -> None:
     plan = {

@@ -47,11 +47,11 @@ def asks(node_id: str, kind: str = "APPROVAL", **more: Any) -> dict[str, Any]:
     return {"id": node_id, "human": {"type": kind, "prompt": "Well?", **more}}
 
 
-async def told(run: Run, *, after: str | None = None) -> list[AnyRunEvent]:
+async def events_of(run: Run, *, after: str | None = None) -> list[AnyRunEvent]:
     return [event async for event in run.events(after=after)]
 
 
-def words(event: AnyRunEvent) -> str:
+def description(event: AnyRunEvent) -> str:
     """Return an event in short: `node.completed a`."""
     match event:
         case NodeEvent():
@@ -129,7 +129,7 @@ async def test_failed_and_cancelled_runs_raise_with_their_result(python: PythonR
         await run.pause()
 
 
-async def test_events_go_on_from_every_cursor_without_gap_or_repetition(
+async def test_events_continue_from_every_cursor_without_gap_or_repetition(
     python: PythonRuns, bench: Bench, unique: str
 ) -> None:
     nodes = [
@@ -145,10 +145,10 @@ async def test_events_go_on_from_every_cursor_without_gap_or_repetition(
         if isinstance(event, FeedbackRequested):
             assert (event.request.type, event.request.prompt, event.request.run_id) == ("APPROVAL", "Well?", handle.id)
             assert "is answered" in await event.request.answer(approved=True, by="ann")
-        elif words(event) == "node.started b":
+        elif description(event) == "node.started b":
             bench.open(unique)
     durable = durable_of(live)
-    assert [words(each) for each in durable] == [
+    assert [description(each) for each in durable] == [
         "run.started",
         "node.started a",
         "node.completed a",
@@ -164,8 +164,10 @@ async def test_events_go_on_from_every_cursor_without_gap_or_repetition(
     ]
     assert len({each.cursor for each in durable}) == len(durable)
     for place, event in enumerate(durable):
-        rest = await told(python.of(handle), after=event.cursor)
-        assert [words(each) for each in durable_of(rest)] == [words(each) for each in durable[place + 1 :]], event
+        rest = await events_of(python.of(handle), after=event.cursor)
+        assert [description(each) for each in durable_of(rest)] == [
+            description(each) for each in durable[place + 1 :]
+        ], event
     [end] = [each for each in live if isinstance(each, RunStatusEvent) and each.type == "run.completed"]
     assert end.status == RunStatus.COMPLETED
     assert {"type": "run.completed", "run_id": handle.id, "status": "completed"}.items() <= end.to_json().items()
@@ -175,10 +177,10 @@ async def test_events_after_the_end_can_be_read_in_steps(python: PythonRuns) -> 
     nodes = [call(name, "give_up" if name == "c" else "echo") for name in "abc"]
     handle = await python.runs.start(plan(*nodes, {**call("d", "add", left=1, right=2), "depends_on": ["c"]}))
     await python.of(handle).result(raise_on_failure=False)
-    whole = durable_of(await told(python.of(handle)))
+    whole = durable_of(await events_of(python.of(handle)))
     assert isinstance(whole[-1], RunStatusEvent)
     assert (whole[-1].type, whole[-1].status) == ("run.completed", RunStatus.COMPLETED_WITH_FAILURES)
-    assert {words(each) for each in whole} >= {"node.failed c", "node.blocked d", "node.completed a"}
+    assert {description(each) for each in whole} >= {"node.failed c", "node.blocked d", "node.completed a"}
     one_by_one: list[AnyRunEvent] = []
     while not one_by_one or one_by_one[-1].type != "run.completed":
         async for event in python.of(handle).events(after=one_by_one[-1].cursor if one_by_one else None):
@@ -270,7 +272,7 @@ async def test_failed_node_is_retried_or_given_its_result(python: PythonRuns, be
     bench.open(unique)
     result = await run.result()
     assert result.output == {"b": {"given": True}, "c": unique}
-    assert [words(each) for each in await told(run) if words(each).endswith(" c")] == [
+    assert [description(each) for each in await events_of(run) if description(each).endswith(" c")] == [
         "node.started c",
         "node.completed c",
     ]
@@ -339,10 +341,10 @@ async def test_unknown_run_is_named_by_every_method(python: PythonRuns) -> None:
         with pytest.raises(RunNotFound, match="'there is none'"):
             await attempt()
     with pytest.raises(RunNotFound, match="'there is none'"):
-        await told(run)
+        await events_of(run)
 
 
-async def test_text_of_a_model_is_streamed_and_goes_on_from_a_cursor(
+async def test_text_of_a_model_is_streamed_and_continues_from_a_cursor(
     scripted: Scripted, bench: Bench, tmp_path: Path
 ) -> None:
     words_of_model = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."

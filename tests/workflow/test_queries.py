@@ -40,7 +40,7 @@ async def _details(handle: Handle) -> str:
 
 
 @without_cache
-async def test_queries_tell_how_a_run_is_doing(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_plan(unique))
     await eventually(lambda: unique in bench.entered)
 
@@ -100,7 +100,7 @@ async def test_current_details_are_a_live_table(runs: Runs, bench: Bench, unique
     assert (await _details(handle)).startswith("**completed**: 4 completed")
 
 
-async def test_run_that_anybody_starts_has_its_state(runs: Runs, bench: Bench) -> None:
+async def test_run_of_any_starter_has_its_state(runs: Runs, bench: Bench) -> None:
     """As the Temporal UI starts it: with a plan and no search attribute."""
     unique = uuid4().hex
     held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
@@ -129,28 +129,28 @@ def _explaining(runs: Runs) -> RunExplainer:
     return RunExplainer(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
 
 
-def _plan_below(name: str) -> dict[str, Any]:
+def _sub_plan(name: str) -> dict[str, Any]:
     """Return a plan that waits for a held tool in a grandchild run."""
     inner = {"nodes": [{"id": "held", "tool": "hold", "arguments": {"name": name}}]}
     middle = {"nodes": [{"id": "in/ner", "plan": inner}]}
     return {"nodes": [{"id": "outer", "plan": middle}, {"id": "publish", "tool": "echo", "depends_on": ["outer"]}]}
 
 
-async def _words(runs: Runs, handle: Handle, node: str) -> str:
+async def _explanation(runs: Runs, handle: Handle, node: str) -> str:
     found = await _explaining(runs).of_node(handle.id, node)
-    return found.words(lambda _: "then")
+    return found.describe(lambda _: "then")
 
 
 async def test_waiting_node_is_followed_into_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(_plan_below(unique))
+    handle = await runs.start(_sub_plan(unique))
     await eventually(lambda: unique in bench.entered)
 
     expected = (
         "publish waits for outer, which runs as a run of its own since then, which runs as a run of its own since "
         "then, which runs since then"
     )
-    assert await _words(runs, handle, "publish") == expected
-    assert await _words(runs, handle, "outer/in/ner/held") == "outer/in/ner/held runs since then"
+    assert await _explanation(runs, handle, "publish") == expected
+    assert await _explanation(runs, handle, "outer/in/ner/held") == "outer/in/ner/held runs since then"
     whole = (await _explaining(runs).of_run(handle.id)).to_json()
     assert [(each["node_id"], each["kind"], each["because"]) for each in whole["chain"]] == [
         ("outer", "run", ["outer/in/ner"]),
@@ -163,7 +163,7 @@ async def test_waiting_node_is_followed_into_sub_plans(runs: Runs, bench: Bench,
     await document_of(handle)
 
 
-async def test_end_of_a_run_is_told_by_what_failed_in_a_sub_plan(runs: Runs) -> None:
+async def test_end_of_a_run_reports_the_failures_of_a_sub_plan(runs: Runs) -> None:
     inner = {"nodes": [{"id": "bad", "tool": "fail", "arguments": {"message": "no such file"}}]}
     handle = await runs.start(
         {"nodes": [{"id": "outer", "plan": inner}, {"id": "after", "tool": "echo", "depends_on": ["outer"]}]}
@@ -175,12 +175,14 @@ async def test_end_of_a_run_is_told_by_what_failed_in_a_sub_plan(runs: Runs) -> 
         ("outer", "failed", ["outer/bad"]),
         ("outer/bad", "failed", []),
     ]
-    assert result.words(lambda _: "then").endswith("no such file)")
-    assert (await _words(runs, handle, "after")).startswith("after is blocked by outer at then, which failed at then")
+    assert result.describe(lambda _: "then").endswith("no such file)")
+    assert (await _explanation(runs, handle, "after")).startswith(
+        "after is blocked by outer at then, which failed at then"
+    )
 
 
 @pytest.mark.usefixtures("small_pages")
-async def test_nodes_inside_of_large_regions_are_told(runs: Runs) -> None:
+async def test_nodes_of_large_regions_are_reported(runs: Runs) -> None:
     count = 410
     nodes: list[dict[str, Any]] = [{"id": "n0", "tool": "add", "arguments": {"left": 1, "right": 1}}]
     nodes += [

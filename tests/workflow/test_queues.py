@@ -52,7 +52,7 @@ def _start_one(queue: str) -> str:
     return f"start one with `{command}`, where FILE is the file or module of the tool"
 
 
-async def test_run_whose_queue_nobody_serves_waits_for_a_worker(client: Client, cached_runs: Runs) -> None:
+async def test_run_on_an_unserved_queue_waits_for_a_worker(client: Client, cached_runs: Runs) -> None:
     nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=cached_runs.tools, store=cached_runs.store)
     handle = await nobody.start({"nodes": [_add("a")]})
     try:
@@ -65,7 +65,7 @@ async def test_run_whose_queue_nobody_serves_waits_for_a_worker(client: Client, 
     ]
 
 
-async def test_node_of_a_foreign_queue_waits_while_the_others_go_on(client: Client, cached_runs: Runs) -> None:
+async def test_node_of_a_foreign_queue_waits_while_the_others_continue(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue, is_foreign=True)
     runs = _with_far(cached_runs, far)
@@ -98,7 +98,7 @@ async def test_node_of_a_foreign_queue_waits_while_the_others_go_on(client: Clie
     await runs.check_ended()
 
 
-async def test_sub_plan_and_run_wait_for_a_worker_that_a_node_below_needs(client: Client, cached_runs: Runs) -> None:
+async def test_sub_plan_and_run_wait_for_the_worker_of_a_child_node(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)
     runs = _with_far(cached_runs, far)
@@ -123,7 +123,7 @@ async def test_sub_plan_and_run_wait_for_a_worker_that_a_node_below_needs(client
 
 
 @pytest.mark.slow
-async def test_sub_plan_whose_root_the_server_has_forgotten_tells_of_itself(client: Client, cached_runs: Runs) -> None:
+async def test_sub_plan_with_an_evicted_root_reports_itself(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)
     runs = _with_far(cached_runs, far)

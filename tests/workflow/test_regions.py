@@ -165,7 +165,7 @@ async def test_large_results_inside_of_a_region_and_from_outside_go_through_the_
     assert sum(event.ByteSize() for event in history.events) < 200_000
 
 
-async def test_pure_tools_refuse_secrets_whoever_compiled_the_plan(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pure_tools_refuse_secrets_for_every_compiler(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", "very-secret-text")
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN_TOOLS", "*")
     nodes = [{"id": "known", "tool": "pure_secret", "arguments": {"token": "a {{secret.TOKEN}}"}}]
@@ -178,7 +178,7 @@ async def test_pure_tools_refuse_secrets_whoever_compiled_the_plan(runs: Runs, m
     }
 
 
-async def test_pure_node_over_its_timeout_fails_and_the_others_go_on(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_pure_node_over_its_timeout_fails_and_the_others_continue(runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [
         {"id": "slow", "tool": "pure_hold", "arguments": {"name": unique}, "timeout": "200ms"},
         {"id": "after", "tool": "length", "arguments": {"text": "{{slow.result}}"}},

@@ -43,7 +43,7 @@ def held(words: str, released: asyncio.Event) -> Any:
     return slow(text(words), characters=_PIECE, held_after=len(words) // _PIECE, released=released)
 
 
-async def test_node_takes_the_place_of_one_that_failed_and_what_waited_for_it_goes_on(scripted: Scripted) -> None:
+async def test_node_replaces_a_failed_one_and_its_dependents_continue(scripted: Scripted) -> None:
     plan = written(fragile("a", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
     again = written(call("a", "echo", asked="{{c.result.n}}"))
     async with scripted(plan, again, "Done.") as (server, runs):
@@ -99,7 +99,7 @@ async def test_two_failures_while_another_node_runs_are_one_question(scripted: S
     assert found["nodes"]["b#2"]["result"] == {"of": {"n": 1}, "and_of": "slow"}
 
 
-async def test_plan_is_not_needed_any_more_if_somebody_gives_the_result_while_it_is_made(scripted: Scripted) -> None:
+async def test_plan_is_unnecessary_if_its_result_is_set_while_it_is_made(scripted: Scripted) -> None:
     released = asyncio.Event()
     plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"))
     async with scripted(plan, held(written(call("a", "echo", n=1)), released), "Five.") as (server, runs):
@@ -113,7 +113,7 @@ async def test_plan_is_not_needed_any_more_if_somebody_gives_the_result_while_it
     assert found["nodes"]["b"]["result"] == {"of": 5}
 
 
-async def test_plan_waits_for_what_somebody_tries_again_and_is_taken_if_that_fails(scripted: Scripted) -> None:
+async def test_plan_waits_for_a_manual_retry_and_is_used_if_it_fails(scripted: Scripted) -> None:
     plan = written(fragile("a", message="never"))
     async with scripted(plan, held(written(call("a", "echo", n=1)), released := asyncio.Event()), "One.") as (
         server,
@@ -147,7 +147,7 @@ async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(scri
     assert [*found["nodes"]].index("c") < [*found["nodes"]].index("a#2")
 
 
-async def test_what_can_no_longer_run_is_left_out_if_all_of_the_plan_came_while_it_was_written(
+async def test_impossible_nodes_are_left_out_if_the_whole_plan_was_streamed(
     scripted: Scripted,
 ) -> None:
     bench, released = Bench(), asyncio.Event()
@@ -168,7 +168,7 @@ async def test_what_can_no_longer_run_is_left_out_if_all_of_the_plan_came_while_
     }
 
 
-def said(words: str, *missing: str) -> str:
+def answer_with_gaps(words: str, *missing: str) -> str:
     """Return an answer with its missing information."""
     return json.dumps({"answer": words, "missing": list(missing)})
 
@@ -178,7 +178,7 @@ async def test_answer_in_which_something_is_missing_leads_to_another_plan_and_an
 ) -> None:
     plan = written(call("a", "echo", n=1), call("b", "give_up", message="gone"))
     again = written(call("c", "echo", n="{{a.result.n}}"))
-    script = (plan, said("One, and no second.", "the second"), again, said("One and two."))
+    script = (plan, answer_with_gaps("One, and no second.", "the second"), again, answer_with_gaps("One and two."))
     async with scripted(*script) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Both.", "echo", "give_up"))
         found = await ended(runs, handle)
@@ -208,7 +208,7 @@ async def test_answer_in_which_something_is_missing_leads_to_another_plan_and_an
 
 async def test_large_answer_in_its_response_format_is_given_out(scripted: Scripted) -> None:
     words = "long " * 60_000
-    answer = slow(text(said(words, "more")), characters=4_000)
+    answer = slow(text(answer_with_gaps(words, "more")), characters=4_000)
     async with scripted(written(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):
         handle = await runs.start_compiled(goal(runs, "More.", "echo"))
         found = await document_of(handle)

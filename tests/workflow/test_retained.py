@@ -84,7 +84,7 @@ async def _shown(client: Client, count: int) -> list[ListedRun]:
     return sorted((await retained_of(client)).runs, key=lambda run: (run.workflow_id, run.started_at))
 
 
-async def test_continuations_and_sub_plans_tell_where_they_began(own_client: Client) -> None:
+async def test_continuations_and_sub_plans_report_their_start(own_client: Client) -> None:
     for name, order in (("continued", {"began": BEGAN.isoformat()}), ("root", {"child": "root/child"})):
         await own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, order, id=name, task_queue=QUEUE)
     await own_client.execute_workflow("SomebodyElses", True, id="foreign", task_queue=QUEUE)
@@ -141,19 +141,19 @@ async def test_run_that_outlives_its_first_stops_the_clean_up(
         removal_bound(replace(retained, runs=runs[1:]), owners=[retained.namespace_id], now=now)
 
 
-@pytest.mark.parametrize("began", ["yesterday", None])
-async def test_beginning_that_is_no_time_stops_the_clean_up(began: object, own_client: Client) -> None:
+@pytest.mark.parametrize("started", ["yesterday", None])
+async def test_beginning_that_is_no_time_stops_the_clean_up(started: object, own_client: Client) -> None:
     await own_client.start_workflow(
-        wire.WORKFLOW_RUN_PLAN, {}, id="a", task_queue=f"nobody-{uuid4().hex}", memo={wire.MEMO_STARTED_AT: began}
+        wire.WORKFLOW_RUN_PLAN, {}, id="a", task_queue=f"nobody-{uuid4().hex}", memo={wire.MEMO_STARTED_AT: started}
     )
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         try:
             return len((await retained_of(own_client)).runs) < 0
         except RetentionUnknown as error:
             return str(error) == "the run 'a' has a start time that cannot be read"
 
-    await eventually(is_told)
+    await eventually(is_reported)
 
 
 async def test_every_page_of_runs_is_read(own_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,9 +211,7 @@ async def test_store_that_was_moved_with_its_id_is_the_same(client: Client, queu
         await check_store(client, FolderStore(tmp_path / "old"), task_queue=queue)
 
 
-async def test_store_that_was_emptied_is_told_from_one_that_is_elsewhere(
-    client: Client, queue: str, tmp_path: Path
-) -> None:
+async def test_emptied_store_is_distinguished_from_another_store(client: Client, queue: str, tmp_path: Path) -> None:
     await publish_store(client, FolderStore(tmp_path / "store"), task_queue=queue)
     (tmp_path / "store").rename(tmp_path / "away")
     with pytest.raises(OtherStore, match="has another ID than it had: its values were removed, or its disk is not"):

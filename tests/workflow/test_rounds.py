@@ -12,14 +12,14 @@ from dagwright.testing import ANY_NUMBER, Completion, Refused, ScriptedToolCall,
 from tests.support.goals import ended, purposes
 from tests.support.rounds import (
     Workers,
+    continue_with,
     done,
     failed,
-    goes_on,
+    prompt_of,
     question,
     ref,
     results_of,
     rounds_runs,
-    said_to,
     sub_goal,
 )
 from tests.support.runs import Document
@@ -29,14 +29,16 @@ pytestmark = pytest.mark.server
 INTENTION = "Compare the totals of Maersk and Evergreen."
 PICK = sub_goal(1, "pick", name="Maersk")
 CLARIFY = sub_goal(9, "clarify", question="Which one?")
-ASK_BACK = (goes_on(CLARIFY), done(question=ref(9, "clarification")))
+ASK_BACK = (continue_with(CLARIFY), done(question=ref(9, "clarification")))
 
 
 async def test_question_is_planned_round_by_round_and_answered(client: Client, tmp_path: Path) -> None:
     script = (
         INTENTION,
-        goes_on(sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen"), reasoning="First both."),
-        goes_on(
+        continue_with(
+            sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen"), reasoning="First both."
+        ),
+        continue_with(
             sub_goal(3, "add_up", numbers=ref(1, "numbers")),
             sub_goal(4, "add_up", numbers=ref(2, "numbers")),
             sub_goal(5, "compare", "Maersk and Evergreen", total=[ref(3, "total"), ref(4, "total")]),
@@ -84,19 +86,19 @@ async def _ended(client: Client, folder: Path, *script: Any, workers: Workers | 
         return await ended(runs, await runs.start_compiled(question(runs, **asked)))
 
 
-async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on(
+async def test_failed_sub_goal_is_reported_and_retried_and_its_dependents_continue(
     client: Client, tmp_path: Path
 ) -> None:
     workers = Workers()
     workers.failing["Maersk"] = 1
     script = (
         INTENTION,
-        goes_on(
+        continue_with(
             PICK,
             sub_goal(2, "add_up", numbers=ref(1, "numbers")),
             sub_goal(3, "compare", "one alone", total=[ref(2, "total")]),
         ),
-        goes_on(PICK, reasoning="Once more."),
+        continue_with(PICK, reasoning="Once more."),
         done(comparison=ref(3, "comparison")),
     )
     async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
@@ -112,21 +114,19 @@ async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on
         "error": "tool_failed: the numbers of Maersk are not there",
         "message": None,
     }
-    result = said_to(server, "plan#2")
+    result = prompt_of(server, "plan#2")
     assert '"error": "tool_failed: the numbers of Maersk are not there"' in result
     assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in result
     assert "This is round 2 of 10." in result
 
 
-async def test_partial_result_and_its_message_are_told_and_what_is_null_is_not_there(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_partial_result_and_its_message_are_reported_without_nulls(client: Client, tmp_path: Path) -> None:
     script = (
         INTENTION,
-        goes_on(sub_goal(1, "part", names=["Maersk", "MSC"])),
+        continue_with(sub_goal(1, "part", names=["Maersk", "MSC"])),
         # A required slot is null, which is returned as a problem. The next answer uses only the existing part.
-        goes_on(sub_goal(2, "add_up", numbers=ref(1, "rest"))),
-        goes_on(sub_goal(2, "clarify", question="What is MSC?")),
+        continue_with(sub_goal(2, "add_up", numbers=ref(1, "rest"))),
+        continue_with(sub_goal(2, "clarify", question="What is MSC?")),
         done(question=ref(2, "clarification"), found=ref(1, "found")),
         "I know Maersk alone.",
     )
@@ -136,64 +136,64 @@ async def test_partial_result_and_its_message_are_told_and_what_is_null_is_not_t
     assert results_of(found)[0] == [(1, "partial")]
     assert found["rounds"]["rounds"][0]["results"][0]["message"] == "1 of 2"
     assert found["rounds"]["sub_goals"][0]["result"] == {"found": ["Maersk"], "rest": None}
-    assert '"status": "partial", "message": "1 of 2", "outputs": {"found": ["Maersk"], "rest": null}' in said_to(
+    assert '"status": "partial", "message": "1 of 2", "outputs": {"found": ["Maersk"], "rest": null}' in prompt_of(
         server, "plan#2"
     )
     assert purposes([*server.calls])[2:4] == [("plan#2", "planner"), ("plan#3", "repair")]
-    assert "'rest' of sub-goal 1 is null, and 'add_up' requires it" in said_to(server, "plan#3")
+    assert "'rest' of sub-goal 1 is null, and 'add_up' requires it" in prompt_of(server, "plan#3")
     assert found["rounds"]["round"] == 3
     # The prompt for the answer contains the caveat.
-    assert '"status": "partial", "message": "1 of 2"' in said_to(server, "answer")
+    assert '"status": "partial", "message": "1 of 2"' in prompt_of(server, "answer")
 
 
-async def test_planner_that_calls_a_tool_is_told_to_write_its_plan(client: Client, tmp_path: Path) -> None:
+async def test_planner_that_calls_a_tool_is_asked_for_its_plan(client: Client, tmp_path: Path) -> None:
     called = Completion(text="Let me look.", tool_calls=(ScriptedToolCall("pick", {"name": "Maersk"}),))
     async with rounds_runs(client, tmp_path, INTENTION, called, *ASK_BACK) as (server, runs):
         found = await ended(runs, await runs.start_compiled(question(runs)))
     assert (found["status"], found["output"]) == ("completed", "Which one?")
     assert purposes([*server.calls])[1:3] == [("plan", "planner"), ("plan#2", "repair")]
-    assert "This answer is invalid" in said_to(server, "plan#2")
+    assert "This answer is invalid" in prompt_of(server, "plan#2")
 
 
-async def test_worker_that_always_fails_is_tried_three_times_and_the_run_says_why(
+async def test_worker_tool_that_always_fails_is_tried_three_times_and_the_run_reports_why(
     client: Client, tmp_path: Path
 ) -> None:
     workers = Workers()
     workers.failing["Maersk"] = 100
-    found = await _ended(client, tmp_path, *[goes_on(PICK)] * 5, workers=workers)
+    found = await _ended(client, tmp_path, *[continue_with(PICK)] * 5, workers=workers)
     assert found["status"] == "failed"
     assert "sub-goal 1 was tried 3 times with the same inputs, and failed each time" in found["error"]
     assert workers.calls == {"pick": 3}
 
 
 async def test_planner_that_gives_up_fails_the_run_with_its_reason(client: Client, tmp_path: Path) -> None:
-    found = await _ended(client, tmp_path, goes_on(PICK), failed("There is no such carrier."))
+    found = await _ended(client, tmp_path, continue_with(PICK), failed("There is no such carrier."))
     assert (found["status"], found["error"]) == ("failed", "planner_failed: There is no such carrier.")
     assert found["rounds"]["planner_reasoning"] == "There is no such carrier."
 
 
-async def test_nobody_is_asked(client: Client, tmp_path: Path) -> None:
+async def test_no_person_is_asked(client: Client, tmp_path: Path) -> None:
     workers = Workers()
-    script = (INTENTION, goes_on(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
+    script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
     async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
         found = await ended(runs, await runs.start_compiled(question(runs)))
     assert found["status"] == "completed"
-    assert "no requests to people are opened while a question is answered in rounds" in said_to(server, "plan#2")
+    assert "no requests to people are opened while a question is answered in rounds" in prompt_of(server, "plan#2")
     # Supporting sub-goals are left behind.
     assert found["nodes"]["sg1"]["status"] == "superseded"
 
 
 async def test_tool_that_asks_while_it_runs_fails_in_words(client: Client, tmp_path: Path) -> None:
     policy = Policy()
-    script = (INTENTION, goes_on(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
+    script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
         found = await ended(runs, await runs.start_compiled(question(runs), policy=policy))
     assert found["status"] == "completed"
-    assert "refused: it asks a person, but no requests to people are opened" in said_to(server, "plan#2")
+    assert "refused: it asks a person, but no requests to people are opened" in prompt_of(server, "plan#2")
 
 
 async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_path: Path) -> None:
-    async with rounds_runs(client, tmp_path, INTENTION, goes_on(CLARIFY)) as (_, runs):
+    async with rounds_runs(client, tmp_path, INTENTION, continue_with(CLARIFY)) as (_, runs):
         handle = await runs.start_compiled(question(runs), budget={"calls": 2, "on_limit": "ask"})
         found = await ended(runs, handle)
     assert found["status"] == "completed_with_failures"
@@ -203,22 +203,22 @@ async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_pat
 
 async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Client, tmp_path: Path) -> None:
     refused = Refused(400, "no", code="content_filter")
-    script = (goes_on(CLARIFY), done(question=ref(9, "clarification")), step(refused, times=ANY_NUMBER))
+    script = (continue_with(CLARIFY), done(question=ref(9, "clarification")), step(refused, times=ANY_NUMBER))
     found = await _ended(client, tmp_path, *script, synthesis="model")
     assert (found["status"], found["output"]) == ("completed_with_failures", "Which one?")
     assert found["nodes"]["answer"]["status"] == "failed"
 
 
-async def test_planner_is_told_a_large_slot_by_its_beginning_and_the_answer_has_all_of_it(
+async def test_planner_gets_the_start_of_a_large_slot_and_the_answer_has_all_of_it(
     client: Client, tmp_path: Path
 ) -> None:
     inputs = {"question": ref(9, "clarification"), "rows": ref(1, "rows")}
-    script = (INTENTION, goes_on(CLARIFY, sub_goal(1, "rows", count=9_000)), done("All is there.", **inputs))
+    script = (INTENTION, continue_with(CLARIFY, sub_goal(1, "rows", count=9_000)), done("All is there.", **inputs))
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
         handle = await runs.start_compiled(question(runs))
         await ended(runs, handle)
         found = await runs.restored(handle, full=True)
-        result = said_to(server, "plan#2")
+        result = prompt_of(server, "plan#2")
         assert len(server.calls) == 3
     assert '"rows": {"truncated": "workers receive the whole value", "type": "list", "length": 9000' in result
     assert '"row_count": 9000' in result
@@ -229,14 +229,14 @@ async def test_planner_is_told_a_large_slot_by_its_beginning_and_the_answer_has_
     assert (start, json.loads(end.removesuffix("\n```"))) == ("Which one?\n\nrows:\n\n", rows)
 
 
-async def test_turns_are_told_to_whoever_puts_the_question_into_words(client: Client, tmp_path: Path) -> None:
+async def test_model_that_formulates_the_question_gets_the_turns(client: Client, tmp_path: Path) -> None:
     turns = [{"turn_id": 1, "human_message": "Compare Maersk.", "ai_response": "With which one?"}]
     document = {"goal": "Evergreen", "profile": "rounds", "max_rounds": 3, "turns": turns}
     async with rounds_runs(client, tmp_path, INTENTION, *ASK_BACK) as (server, runs):
         handle = await runs.start_raw({"plan": document}, workflow="PlanAndExecute")
         found = await ended(runs, handle)
     assert (found["status"], found["rounds"]["max_rounds"]) == ("completed", 3)
-    result = said_to(server, "intention")
+    result = prompt_of(server, "intention")
     assert '- {"human": "Compare Maersk.", "answer": "With which one?"}' in result
     assert result.endswith("The newest message:\nEvergreen")
-    assert f"Meaning:\n{INTENTION}" in said_to(server, "plan")
+    assert f"Meaning:\n{INTENTION}" in prompt_of(server, "plan")

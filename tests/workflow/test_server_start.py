@@ -63,16 +63,16 @@ async def _first_line(process: asyncio.subprocess.Process) -> str:
 @workflow.defn(name="WaitForSignal")
 class WaitForSignal:
     def __init__(self) -> None:
-        self._told: str | None = None
+        self._texts: str | None = None
 
     @workflow.run
     async def run(self) -> str:
-        await workflow.wait_condition(lambda: self._told is not None)
-        return str(self._told)
+        await workflow.wait_condition(lambda: self._texts is not None)
+        return str(self._texts)
 
     @workflow.signal
-    async def tell(self, text: str) -> None:
-        self._told = text
+    async def write(self, text: str) -> None:
+        self._texts = text
 
 
 def _worker(client: Client, task_queue: str) -> Worker:
@@ -130,7 +130,7 @@ async def test_first_key_turns_the_interface_off_and_the_server_stays_kept(state
         assert await local_server.close_ui()
         found = local_server.find()
         assert found is not None
-        assert (found.address, found.ui_url, local_server.is_kept()) == (address, None, True)
+        assert (found.address, found.ui_url, local_server.is_persistent()) == (address, None, True)
         assert ui_url is not None
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(*ui_url.removeprefix("http://").split(":"))
@@ -205,7 +205,7 @@ async def test_run_survives_the_kill_of_its_server(state_dir: Path) -> None:
             await live.kill()
             fresh = await live.start()
             assert live.address == address
-            await fresh.get_workflow_handle("survivor").signal("tell", "still here")
+            await fresh.get_workflow_handle("survivor").signal("write", "still here")
             assert await handle.result() == "still here"
 
 
@@ -241,7 +241,7 @@ async def test_server_named_by_the_environment_comes_first(
     assert not state_dir.exists()
 
 
-async def test_unknown_namespace_of_a_named_server_is_told(
+async def test_unknown_namespace_of_a_named_server_is_reported(
     server: LiveServer, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
@@ -252,7 +252,7 @@ async def test_unknown_namespace_of_a_named_server_is_told(
     assert str(refusal.value) == f"the Temporal server at {server.address} has no namespace 'elsewhere'"
 
 
-async def test_port_that_somebody_took_is_replaced(state_dir: Path) -> None:
+async def test_occupied_port_is_replaced(state_dir: Path) -> None:
     async with live_server(state_dir) as live:
         before = live.address
     host, port = before.split(":")
@@ -295,7 +295,7 @@ def _is_stopped(pid: int) -> bool:
     return all(words.rpartition(")")[2].split()[0] == "T" for words in entries)
 
 
-async def test_server_that_hangs_when_it_has_answered_is_started_again(
+async def test_server_that_stops_responding_after_an_answer_is_restarted(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with live_server(state_dir) as live:
@@ -318,7 +318,7 @@ async def test_server_that_hangs_when_it_has_answered_is_started_again(
         assert live.server.pid != before
 
 
-async def test_server_that_hangs_is_started_again_on_its_port(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unresponsive_server_is_restarted_on_its_port(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.server.local._ANSWER_TIMEOUT_S", 3.0)
     async with live_server(state_dir) as live:
         before = live.server

@@ -72,7 +72,7 @@ async def _has_nothing_to_do(bench: SessionBench, name: str) -> bool:
     return not (described.pending_children or described.HasField("pending_workflow_task"))
 
 
-async def test_answer_that_lies_in_the_store_is_whole_in_the_session_and_told_to_the_next_turn(
+async def test_stored_answer_is_complete_in_the_session_and_in_the_next_prompt(
     bench: SessionBench, unique: str
 ) -> None:
     entries: list[str | None] = []
@@ -130,7 +130,7 @@ async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_o
     session = (await bench.sessions.look(unique)).session
     assert [(turn.number, turn.status) for turn in session.turns] == [(n, "completed") for n in (1, 2, 3)]
     assert {turn.run for turn in session.turns} == {first.workflow_id, *runs}
-    starts = [turn.began_at or "" for turn in session.turns][1:]
+    starts = [turn.started_at or "" for turn in session.turns][1:]
     assert all(started >= (turn.ended_at or "z") for started, turn in zip(starts, session.turns, strict=False))
     await bench.close(unique)
 
@@ -236,9 +236,7 @@ async def _becomes_idle(bench: SessionBench, name: str) -> None:
     await eventually(is_idle)
 
 
-async def test_last_turn_of_a_session_that_was_terminated_is_told_as_its_run_is(
-    bench: SessionBench, unique: str
-) -> None:
+async def test_last_turn_of_a_terminated_session_is_reported_like_its_run(bench: SessionBench, unique: str) -> None:
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
     started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
     await eventually(lambda: unique in bench.bench.entered)
@@ -273,7 +271,7 @@ async def test_invalid_turns_are_refused_with_their_reason(bench: SessionBench, 
     await bench.close(unique)
 
 
-async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is(
+async def test_invalid_messages_and_a_run_that_cannot_start_leave_a_session_unchanged(
     bench: SessionBench, unique: str
 ) -> None:
     handle = await bench.client.start_workflow(
@@ -290,10 +288,10 @@ async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is
     # Its own id belongs to a run already.
     result = await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": session_id(unique), "start": {"goal": "x"}})
 
-    async def is_taken_back() -> bool:
+    async def is_compensated() -> bool:
         return (await bench.sessions.look(unique)).session.version > int(result["version"])
 
-    await eventually(is_taken_back)
+    await eventually(is_compensated)
     [turn] = (await bench.sessions.look(unique)).session.turns
     assert (turn.run, turn.status, turn.names) == (f"{unique} a", "failed", ())
     assert (turn.outcome or "").partition(":")[0] == "invalid"
@@ -375,8 +373,8 @@ async def test_list_finds_a_cancelled_run_by_its_tag_and_state(bench: SessionBen
     with pytest.raises(WorkflowFailureError):
         await handle.result()
 
-    async def found(**wanted: Any) -> list[str]:
-        listed = await bench.started.list_runs(wanted=RunFilter(tags={"test": unique}, **wanted))
+    async def found(**expected: Any) -> list[str]:
+        listed = await bench.started.list_runs(run_filter=RunFilter(tags={"test": unique}, **expected))
         return [run.run_id.removeprefix(f"{unique}-") for run in listed]
 
     # The list is behind by a moment.
@@ -391,7 +389,7 @@ async def _is(listing: Awaitable[list[str]], expected: list[str]) -> bool:
     return await listing == expected
 
 
-async def test_session_of_a_memo_that_is_none_ends_with_the_reason(bench: SessionBench, unique: str) -> None:
+async def test_session_with_an_invalid_memo_ends_with_the_reason(bench: SessionBench, unique: str) -> None:
     handle = await bench.client.start_workflow(
         wire.WORKFLOW_SESSION,
         {"session_id": unique},
@@ -431,7 +429,7 @@ async def test_session_that_is_ended_waits_for_its_turn_and_a_new_one_knows_noth
     await bench.close(unique)
 
 
-async def test_no_run_is_given_the_id_of_a_session_and_one_that_has_it_is_told_as_a_run(
+async def test_no_run_gets_the_id_of_a_session_and_one_that_has_it_is_reported_as_a_run(
     bench: SessionBench, unique: str
 ) -> None:
     prepared = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
@@ -446,7 +444,7 @@ async def test_no_run_is_given_the_id_of_a_session_and_one_that_has_it_is_told_a
     await bench.client.get_workflow_handle(session_id(unique)).result()
 
 
-async def test_session_goes_on_in_new_executions_between_its_turns(
+async def test_session_continues_in_new_executions_between_its_turns(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 14)
@@ -539,10 +537,10 @@ async def _close_all(bench: SessionBench, name: str) -> None:
     bench.runs.take(bench.client.get_workflow_handle(view.workflow_id, run_id=first))
 
 
-async def test_turn_that_no_worker_takes_is_told_and_starts_once_when_one_comes(
+async def test_turn_without_a_worker_is_reported_and_starts_once_when_one_comes(
     client: Client, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 1.0)
     async with session_bench(client, tmp_path) as bench:
         prepare = bench.turn(call("a", "name_fund", name="Apex"))
         queue = bench.runs.task_queue
@@ -553,7 +551,7 @@ async def test_turn_that_no_worker_takes_is_told_and_starts_once_when_one_comes(
             await absent.take_turn(unique, prepare, run=f"{unique} run")
         assert refused.value.code == "no_worker"
         await client.get_workflow_handle(session_id(unique)).terminate("it has no worker")
-        monkeypatch.setattr(sessions, "PATIENCE_S", 60.0)
+        monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 60.0)
         started = await bench.sessions.take_turn(unique, prepare, run=f"{unique} run")
         assert len((await bench.ended(unique, started.workflow_id)).turns) == 1
         await bench.close(unique)

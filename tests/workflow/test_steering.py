@@ -91,7 +91,7 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
     assert (await RunReader(runs.client, handle.id).read()).document()["notes"] == document["notes"]
 
 
-async def test_updates_say_whether_pause_and_resume_count(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_updates_report_whether_pause_and_resume_count(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_chain(unique))
     await eventually(lambda: unique in bench.entered)
     assert await refusal_of(handle, None, update=wire.RESUME) == "the run is not paused"
@@ -143,7 +143,7 @@ async def _has_note(handle: Handle, message: str) -> bool:
     return any(note["message"] == message for note in document["notes"])
 
 
-async def test_run_that_is_paused_before_it_begins_starts_nothing(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_that_is_paused_before_it_starts_starts_nothing(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique}}]}
     handle = await runs.start_raw({"plan": plan}, start_signal="pause", start_signal_args=[{"by": "ann"}])
     await _view_with(runs, handle, "waiting")
@@ -327,7 +327,7 @@ async def test_cancel_that_comes_with_the_start_starts_nothing(runs: Runs, bench
     assert bench.effects[unique] == []
 
 
-async def test_what_ended_with_the_cancel_has_ended(uncached_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_calls_that_ended_with_the_cancel_have_ended(uncached_runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": unique}} for number in range(20)]
     handle = await uncached_runs.start({"nodes": nodes})
     await eventually(lambda: bench.running[unique] == 20)

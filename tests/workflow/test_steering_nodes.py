@@ -52,7 +52,7 @@ def _echo(node: str, *needs: str, **more: Any) -> dict[str, Any]:
 # Cancelling.
 
 
-async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
+async def test_running_node_is_cancelled_with_its_branch_and_the_others_continue(
     runs: Runs, bench: Bench, unique: str
 ) -> None:
     on = f"{unique} on"
@@ -82,7 +82,7 @@ async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
     }
 
 
-async def test_items_and_sub_plans_are_told_to_stop(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_items_and_sub_plans_get_the_cancellation(runs: Runs, bench: Bench, unique: str) -> None:
     below = {"plan": 1, "nodes": [_hold("inner", f"{unique} inner")]}
     items = _hold("m", "{{item}}", for_each=[f"{unique} x", f"{unique} y"], key="{{index}}")
     handle = await runs.start({"nodes": [{"id": "sub", "plan": below}, items]})
@@ -101,7 +101,7 @@ async def test_items_and_sub_plans_are_told_to_stop(runs: Runs, bench: Bench, un
     }
 
 
-async def test_node_of_a_sub_plan_is_cancelled_through_the_run_above(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_node_of_a_sub_plan_is_cancelled_through_the_parent_run(runs: Runs, bench: Bench, unique: str) -> None:
     below = {"plan": 1, "nodes": [_hold("inner", unique), {"id": "other", "tool": "echo"}], "output": "done"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": below}]})
     await eventually(lambda: unique in bench.entered)
@@ -118,7 +118,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_run_above(runs: Runs,
 
 
 @without_cache
-async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goes_on(
+async def test_failed_node_is_retried_under_its_key_and_blocked_nodes_continue(
     runs: Runs, bench: Bench, unique: str
 ) -> None:
     first = {"id": "a", "tool": "second_time", "arguments": {"name": unique}}
@@ -221,7 +221,7 @@ async def test_added_nodes_have_the_run_read_parts_of_large_results(runs: Runs, 
     assert [ended[name]["result"] for name in ("first", "n", "w")] == ["row 5", "row 5", "w"]
 
 
-async def test_message_that_is_none_is_refused(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_invalid_message_is_refused(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start({"nodes": [_hold("on", unique)]})
     await eventually(lambda: unique in bench.entered)
     assert await refusal_of(handle, [1], update=wire.RETRY_NODE) == (

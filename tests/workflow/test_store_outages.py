@@ -70,16 +70,16 @@ async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
     return [(note["node_id"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
 
 
-async def until_told(runs: Runs, handle: Handle) -> None:
+async def until_reported(runs: Runs, handle: Handle) -> None:
     """Wait until the run reports that the store does not respond."""
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         return bool(await notes_of(runs, handle))
 
-    await eventually(is_told, timeout_s=30)
+    await eventually(is_reported, timeout_s=30)
 
 
-async def test_region_waits_for_the_store_says_so_and_goes_on(
+async def test_region_waits_for_the_store_reports_it_and_continues(
     own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     handle = await own_runs.start(held_plan(unique))
@@ -87,7 +87,7 @@ async def test_region_waits_for_the_store_says_so_and_goes_on(
     with outage(tmp_path):
         bench.open(unique)
 
-        await until_told(own_runs, handle)
+        await until_reported(own_runs, handle)
         ((node, message),) = await notes_of(own_runs, handle)
         assert node is None
         assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
@@ -106,7 +106,7 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(
     with outage(tmp_path):
         bench.open(unique)
 
-        await until_told(own_runs, handle)
+        await until_reported(own_runs, handle)
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert document["status"] == "cancelled"
@@ -114,7 +114,7 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(
     assert document["nodes_ref"]["counts"] == {"cancelled": COUNT - 1}
 
 
-async def test_call_that_needs_a_value_waits_for_the_store_without_an_attempt_and_the_run_says_why(
+async def test_call_that_needs_a_value_waits_for_the_store_without_an_attempt_and_the_run_reports_it(
     own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "depends_on": ["table"]}
@@ -126,7 +126,7 @@ async def test_call_that_needs_a_value_waits_for_the_store_without_an_attempt_an
     with outage(tmp_path):
         bench.open(unique)
 
-        await until_told(own_runs, handle)
+        await until_reported(own_runs, handle)
         ((node, message),) = await notes_of(own_runs, handle)
         assert node == "whole"
         assert message.startswith(f"whole waits for the payload store: the payload store {tmp_path}")
@@ -148,7 +148,7 @@ async def test_call_that_waits_for_the_store_can_be_cancelled(
     with outage(tmp_path):
         bench.open(unique)
 
-        await until_told(own_runs, handle)
+        await until_reported(own_runs, handle)
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert (document["status"], document["nodes"]["whole"]["status"]) == ("cancelled", "cancelled")
@@ -182,7 +182,7 @@ async def test_inside_that_is_gone_or_damaged_fails_its_nodes_in_one_sentence(
     assert (await node_of(own_runs, handle, "n77"))["error"] == error
 
 
-async def test_what_is_gone_or_out_of_reach_is_told_by_the_commands(own_runs: Runs, tmp_path: Path) -> None:
+async def test_missing_or_unreachable_values_are_reported_by_the_commands(own_runs: Runs, tmp_path: Path) -> None:
     handle = await own_runs.start(plan())
     await document_of(handle)
     view = await RunReader(own_runs.client, handle.id).read()

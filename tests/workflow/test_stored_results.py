@@ -146,7 +146,7 @@ async def test_items_with_large_results_are_handed_on_one_by_one(runs: Runs) -> 
     )
 
 
-async def test_document_tells_large_values_by_reference_and_the_commands_put_them_back(runs: Runs) -> None:
+async def test_document_has_large_values_by_reference_and_the_commands_load_them(runs: Runs) -> None:
     table = {"n": 500, "rows": _ROWS}
     plan = {
         "nodes": [_TABLE, {"id": "t", "tool": "text", "for_each": [10_000, 5], "arguments": {"size": "{{item}}"}}],
@@ -229,7 +229,7 @@ async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None
     assert restored["sub"] == done({"all": digest_of(_ROWS), "first": {}, "made": {"n": 400, "rows": _ROWS[:400]}})
 
 
-async def test_values_that_are_gone_from_the_store_are_told(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_values_missing_from_the_store_are_reported(client: Client, bench: Bench, tmp_path: Path) -> None:
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         hold = {"id": "hold", "tool": "hold", "arguments": {"name": "gone"}, "depends_on": ["table"]}
         use = _digest("use", "{{table.result}}") | {"depends_on": ["hold"]}
@@ -290,7 +290,7 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
     assert bare(view.document())["nodes"] == {**document["nodes"], "rows": done({"rows": _ROWS, "n": 1})}
 
 
-async def test_foreign_call_with_a_secret_fails_its_node_whoever_compiled_the_plan(runs: Runs, client: Client) -> None:
+async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs: Runs, client: Client) -> None:
     arguments = {"both": "{{secret.KEY}} {{table.result.rows}}"}
     nodes = [
         _TABLE,

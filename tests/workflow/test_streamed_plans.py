@@ -41,7 +41,7 @@ def cut(words: str, *, after: str) -> Any:
     return slow(text(words), characters=_PIECE, cut_after=-(-end // _PIECE), each_s=0.01)
 
 
-def nodes_told(document: Document) -> Sequence[str]:
+def reported_nodes(document: Document) -> Sequence[str]:
     """Return the ids of the nodes of a run, in order."""
     return [*document["nodes"]]
 
@@ -51,18 +51,18 @@ def results(document: Document, *names: str) -> Mapping[str, Any]:
     return {name: document["nodes"][name]["result"] for name in names}
 
 
-async def told(handle: Handle) -> list[Any]:
+async def updates_of(handle: Handle) -> list[Any]:
     """Return the messages in which nodes came, in order."""
-    signals = [event.workflow_execution_signaled_event_attributes for event in await told_events(handle)]
+    signals = [event.workflow_execution_signaled_event_attributes for event in await update_events(handle)]
     return [json.loads(signal.input.payloads[0].data) for signal in signals]
 
 
-async def told_at(handle: Handle) -> list[float]:
+async def update_times(handle: Handle) -> list[float]:
     """Return when these messages came, in seconds."""
-    return [event.event_time.ToNanoseconds() / 1e9 for event in await told_events(handle)]
+    return [event.event_time.ToNanoseconds() / 1e9 for event in await update_events(handle)]
 
 
-async def told_events(handle: Handle) -> list[HistoryEvent]:
+async def update_events(handle: Handle) -> list[HistoryEvent]:
     """Return the events of these messages, in order."""
     history = await handle.fetch_history()
     return [
@@ -84,7 +84,7 @@ async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(scrip
             bench.open(f"n{place}")
         found = await ended(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "Done.")
-    assert sorted(nodes_told(found)) == sorted(["plan", "read", *[f"n{place}" for place in range(6)], "answer"])
+    assert sorted(reported_nodes(found)) == sorted(["plan", "read", *[f"n{place}" for place in range(6)], "answer"])
     assert sorted(bench.entered) == [f"n{place}" for place in range(6)]
 
 
@@ -97,7 +97,7 @@ async def test_node_that_changes_something_waits_until_the_plan_is_whole(scripte
     async with scripted(held(plan, released, after='"name": "look"}}'), "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Change it.", "change", "order", "hold"))
         await eventually(lambda: bench.entered == ["look"])
-        assert [[node["id"] for node in message["nodes"]] for message in await told(handle)] == [["look"]]
+        assert [[node["id"] for node in message["nodes"]] for message in await updates_of(handle)] == [["look"]]
         assert not bench.effects
         released.set()
         bench.open("look")
@@ -105,11 +105,11 @@ async def test_node_that_changes_something_waits_until_the_plan_is_whole(scripte
         await answer(handle, "change", {"approved": True})
         await handle.signal(wire.CANCEL_NODE, {"node_id": "order"})
         found = await ended(runs, handle)
-    assert nodes_told(found) == ["plan", "read", "look", "change", "order", "answer"]
+    assert reported_nodes(found) == ["plan", "read", "look", "change", "order", "answer"]
     assert len(bench.effects["world"]) == 1
 
 
-async def test_invalid_node_in_the_middle_goes_back_and_what_was_accepted_stands(scripted: Scripted) -> None:
+async def test_invalid_node_in_the_middle_is_returned_and_accepted_nodes_stay(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
     wrong = written(first, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
@@ -135,7 +135,7 @@ async def test_invalid_node_in_the_middle_goes_back_and_what_was_accepted_stands
     assert found["nodes"]["b"]["result"]["of"] == {"of": "a"}
 
 
-async def test_accepted_node_that_is_changed_by_a_repair_goes_back_once_more(scripted: Scripted) -> None:
+async def test_accepted_node_that_is_changed_by_a_repair_is_returned_once_more(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
     wrong = written(first, call("b", "fly"))
@@ -158,7 +158,7 @@ async def test_accepted_node_that_is_changed_by_a_repair_goes_back_once_more(scr
     ]
 
 
-async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(scripted: Scripted) -> None:
+async def test_interrupted_stream_continues_with_the_accepted_nodes(scripted: Scripted) -> None:
     bench = Bench()
     first = call("a", "hold", name="a")
     broken = written(first, *[call(f"long{place}", "echo", words="x" * 600) for place in range(3)])
@@ -168,7 +168,7 @@ async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(scripted: S
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
         found = await ended(runs, handle)
-        messages = await told(handle)
+        messages = await updates_of(handle)
     assert [(m["attempt"], m["from"], [n["id"] for n in m["nodes"]]) for m in messages] == [
         (1, 0, ["a"]),
         (2, 0, []),
@@ -178,7 +178,7 @@ async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(scripted: S
     assert last.startswith("Your last answer ended before the plan was complete. These nodes")
     assert json.dumps(first) in last
     assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])
-    assert nodes_told(found) == ["plan", "read", "a", "b", "answer"]
+    assert reported_nodes(found) == ["plan", "read", "a", "b", "answer"]
 
 
 async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(scripted: Scripted) -> None:
@@ -195,7 +195,7 @@ async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(scripted:
         released.set()
         bench.open("a")
         found = await ended(runs, handle)
-    assert nodes_told(found) == ["plan", "read", "a", "b", "answer"]
+    assert reported_nodes(found) == ["plan", "read", "a", "b", "answer"]
     assert (found["status"], found.get("notes"), bench.entered) == ("completed", None, ["a"])
 
 
@@ -229,19 +229,19 @@ async def test_message_that_brings_what_must_not_start_is_refused(scripted: Scri
             found = await ended(runs, handle)
             assert [note["code"] for note in found["notes"]] == ["refused"], why
             assert why in found["notes"][0]["message"]
-            assert nodes_told(found) == ["plan", "read", "a", "answer"]
+            assert reported_nodes(found) == ["plan", "read", "a", "answer"]
 
 
-async def test_nothing_starts_before_a_plan_that_somebody_approves(scripted: Scripted) -> None:
+async def test_nothing_starts_before_the_plan_is_approved(scripted: Scripted) -> None:
     async with scripted(written(call("a", "echo")), "Done.") as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "echo", approve_plan=True))
         await asks(runs, handle, "approve")
-        assert (await told(handle), server.calls[0].is_streamed) == ([], False)
+        assert (await updates_of(handle), server.calls[0].is_streamed) == ([], False)
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call("a", "echo")]))
         await answer(handle, "approve", {"approved": True})
         found = await ended(runs, handle)
     assert [note["code"] for note in found["notes"]] == ["refused"]
-    assert nodes_told(found) == ["plan", "read", "approve", "a", "answer"]
+    assert reported_nodes(found) == ["plan", "read", "approve", "a", "answer"]
 
 
 async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(scripted: Scripted) -> None:
@@ -254,23 +254,23 @@ async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(scripted: Script
         handle = await runs.start_compiled(goal(runs, "Look.", "echo"))
 
         async def all_came() -> bool:
-            return [node["id"] for message in await told(handle) for node in message["nodes"]] == names
+            return [node["id"] for message in await updates_of(handle) for node in message["nodes"]] == names
 
         await eventually(all_came)
         released.set()
         found = await ended(runs, handle)
-        messages = await told(handle)
-        times = await told_at(handle)
+        messages = await updates_of(handle)
+        times = await update_times(handle)
     assert [message["from"] for message in messages] == [
         sum(len(message["nodes"]) for message in messages[:place]) for place in range(len(messages))
     ]
     # Their number depends on the speed of the machine; their minimum distance does not.
     assert len(messages) > 1
     assert min(later - at for at, later in pairwise(times)) >= BATCH_S - _CLOCKS_S
-    assert nodes_told(found) == ["plan", "read", *names, "answer"]
+    assert reported_nodes(found) == ["plan", "read", *names, "answer"]
 
 
-async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_failed(scripted: Scripted) -> None:
+async def test_call_that_a_person_repeats_finishes_the_plan_of_the_failed_one(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     first = call("a", "hold", name="a")
     broken = written(first, call("long", "echo", words="x" * 600))
@@ -289,7 +289,7 @@ async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
         found = await ended(runs, handle)
-        messages = await told(handle)
+        messages = await updates_of(handle)
     assert [(m["call"], m["attempt"], [n["id"] for n in m["nodes"]]) for m in messages][:2] == [
         ("plan", 1, ["a"]),
         ("plan#2", 1, []),
@@ -300,4 +300,4 @@ async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_
     assert [received.metadata["node_id"] for received in server.calls] == ["plan", "plan", "answer"]
     assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])
     assert found["nodes"]["plan"]["result"]["accepted"][0] == first
-    assert nodes_told(found) == ["plan", "read", "a", "b", "answer"]
+    assert reported_nodes(found) == ["plan", "read", "a", "b", "answer"]

@@ -84,7 +84,7 @@ async def test_cancel_reaches_the_lowest_sub_plan(runs: Runs, bench: Bench, uniq
     assert ends == [{"two": cancelled("the sub-plan was cancelled")}, {"hold": cancelled()}]
 
 
-async def test_cancel_at_the_very_start_leaves_no_sub_plan_behind(runs: Runs) -> None:
+async def test_cancel_at_the_very_start_leaves_no_sub_plan(runs: Runs) -> None:
     plan = {"nodes": [{"id": f"s{number}", "plan": _DOUBLE, "arguments": {"n": number}} for number in range(8)]}
     handle = await runs.start(plan)
     await handle.signal("cancel")
@@ -116,7 +116,9 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
     runs.forget(handle)
 
 
-async def test_sub_plan_cancelled_through_temporal_is_cancelled_above(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_sub_plan_cancelled_through_temporal_is_cancelled_in_its_parent(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
     sub = {"nodes": [{"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}]}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": sub}]})
     await eventually(lambda: unique in bench.entered)
@@ -149,7 +151,7 @@ async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) 
     assert len(timers) >= 2
 
 
-async def test_sub_plan_that_cannot_start_fails_its_node_for_whoever_looks(
+async def test_sub_plan_that_cannot_start_fails_its_node_for_every_reader(
     runs: Runs, bench: Bench, unique: str
 ) -> None:
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
@@ -169,7 +171,7 @@ async def test_sub_plan_that_cannot_start_fails_its_node_for_whoever_looks(
 
 
 @pytest.mark.parametrize(
-    ("limits", "told"),
+    ("limits", "reported"),
     [
         (({"timeout": "700ms"}, {}), "'held' took over its timeout of 0.7 s; still running: hold"),
         (
@@ -180,12 +182,12 @@ async def test_sub_plan_that_cannot_start_fails_its_node_for_whoever_looks(
     ids=["of the node", "of its plan"],
 )
 async def test_sub_plan_that_takes_too_long_is_named_with_its_limit(
-    runs: Runs, unique: str, limits: tuple[dict[str, Any], dict[str, Any]], told: str
+    runs: Runs, unique: str, limits: tuple[dict[str, Any], dict[str, Any]], reported: str
 ) -> None:
     of_node, of_plan = limits
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     handle = await runs.start({"nodes": [{"id": "held", "plan": {"nodes": [hold], **of_plan}, **of_node}]})
     document = bare(await document_of(handle))
-    assert document["nodes"]["held"] == failed(f"sub_plan_failed: the sub-plan failed: {told}")
+    assert document["nodes"]["held"] == failed(f"sub_plan_failed: the sub-plan failed: {reported}")
     below = bare(await document_of(runs.client.get_workflow_handle(f"{handle.id}/held")))
-    assert (below["status"], below["error"]) == ("failed", f"deadline_exceeded: {told}")
+    assert (below["status"], below["error"]) == ("failed", f"deadline_exceeded: {reported}")

@@ -136,7 +136,7 @@ async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: Live
         explanation = await runs.explain(run_id)
         assert isinstance(explanation, Explanation)
         tags = {"order": order.id}
-        listed = await runs.list_runs(limit=10, wanted=RunFilter(title=run_id, tags=tags, status="waiting"))
+        listed = await runs.list_runs(limit=10, run_filter=RunFilter(title=run_id, tags=tags, status="waiting"))
         assert [(run.run_id, run.title) for run in listed] == [(run_id, "Order a secretlamp")]
         await answer_request(runs.people, run_id, "approve", Answer({"approved": True}))
         assert await order.result() == {"status": "completed", "output": {"item": "lamp", "price": 12}}

@@ -59,16 +59,16 @@ class Deployment:
         """Return the run as a command shows it."""
         return await RunReader(self._client, handle.id).read()
 
-    async def begun(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN, _GREET)) -> Handle:
+    async def started(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN, _GREET)) -> Handle:
         """Start a run with a first version of the file, and stop the worker after its first node."""
         async with self.serving(*parts) as runs:
             first = {"id": "first", "tool": "begin", "arguments": {"name": "it"}}
             handle = await runs.start({"nodes": [first, _GATE, *nodes]})
 
-            async def has_begun() -> bool:
+            async def has_started() -> bool:
                 return (await self.view(handle)).nodes_done > 0
 
-            await eventually(has_begun)
+            await eventually(has_started)
         return handle
 
     async def ended(self, handle: Handle) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _greeting(**more: Any) -> dict[str, Any]:
 
 
 async def test_new_version_with_another_tool_and_changed_code_serves_the_run(deployment: Deployment) -> None:
-    handle = await deployment.begun(_greeting())
+    handle = await deployment.started(_greeting())
     old = deployment.load(_BEGIN, _GREET).declarations()["greet"].version
     added = _GREET.replace("greet", "wave")
     changed = _GREET.replace("hello", "good day")
@@ -103,7 +103,7 @@ async def test_new_version_with_another_tool_and_changed_code_serves_the_run(dep
 
 
 async def test_removed_tool_holds_its_call_with_the_fix_until_a_version_has_it(deployment: Deployment) -> None:
-    handle = await deployment.begun(_greeting())
+    handle = await deployment.started(_greeting())
     found: dict[str, Any] = {}
 
     async def is_held() -> bool:
@@ -124,7 +124,7 @@ async def test_removed_tool_holds_its_call_with_the_fix_until_a_version_has_it(d
 
 async def test_renamed_tool_serves_the_run_by_its_alias(deployment: Deployment) -> None:
     pure = _GREET.replace('"write"', '"pure"').replace("greet", "shout")
-    handle = await deployment.begun(_greeting(), _greeting(id="third", tool="shout"), parts=[_BEGIN, _GREET, pure])
+    handle = await deployment.started(_greeting(), _greeting(id="third", tool="shout"), parts=[_BEGIN, _GREET, pure])
     renamed = _GREET.replace("def greet", "def welcome").replace('"write"', '"write", aliases=["greet"]')
     pure = pure.replace("def shout", "def call_out").replace('"pure"', '"pure", aliases=["shout"]')
     async with deployment.serving(_BEGIN, renamed, pure):
@@ -133,7 +133,7 @@ async def test_renamed_tool_serves_the_run_by_its_alias(deployment: Deployment) 
 
 
 async def test_call_that_no_longer_fits_fails_with_its_reason(deployment: Deployment) -> None:
-    handle = await deployment.begun(_greeting())
+    handle = await deployment.started(_greeting())
     other = _GREET.replace("name: str", "person: str").replace("{name}", "{person}")
     async with deployment.serving(_BEGIN, other):
         document = await deployment.ended(handle)
@@ -144,7 +144,7 @@ async def test_call_that_no_longer_fits_fails_with_its_reason(deployment: Deploy
 async def test_removed_pure_tools_of_a_region_hold_their_calls(deployment: Deployment) -> None:
     pure = _GREET.replace('"write"', '"pure"')
     chain = [_greeting(), _greeting(id="third", depends_on=["second"])]
-    handle = await deployment.begun(*chain, parts=[_BEGIN, pure])
+    handle = await deployment.started(*chain, parts=[_BEGIN, pure])
 
     async def is_held() -> bool:
         return any(note["code"] == "tool_missing" for note in (await deployment.view(handle)).notes)
@@ -160,11 +160,11 @@ _TOOLS = '''
 from dagwright.tools import tool
 
 @tool(effects="read")
-def told_greeting(name: str) -> str:
+def later_greeting(name: str) -> str:
     """Greets."""
     return f"hello {name}"
 '''
-_PLAN = {"nodes": [{"id": "a", "tool": "told_greeting", "arguments": {"name": "Ann"}}], "output": "{{a.result}}"}
+_PLAN = {"nodes": [{"id": "a", "tool": "later_greeting", "arguments": {"name": "Ann"}}], "output": "{{a.result}}"}
 
 
 async def test_plan_with_tools_of_another_worker_is_compiled_by_any(
@@ -184,7 +184,7 @@ async def test_plan_with_tools_of_another_worker_is_compiled_by_any(
             scheduled = [each for each in events if each.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED]
             return [each.activity_task_scheduled_event_attributes.activity_type.name for each in scheduled] == [
                 "compile_plan",
-                "told_greeting",
+                "later_greeting",
             ]
 
         await eventually(is_waiting_for_its_worker)
@@ -195,6 +195,6 @@ async def test_plan_with_tools_of_another_worker_is_compiled_by_any(
     assert document["output"] == "hello Ann"
 
 
-async def test_tool_that_nobody_told_of_is_not_known(tmp_path: Path) -> None:
+async def test_unannounced_tool_is_unknown(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     assert await find_published_tools(store, ["nobody"], task_queue="a queue") == {}

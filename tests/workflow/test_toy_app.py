@@ -16,8 +16,8 @@ pytestmark = pytest.mark.server
 
 
 def put(item: str, **lookup: str) -> dict[str, object]:
-    wanted = {"search_text": "Long shelf", "entity_type": "rack", **lookup}
-    return {"verb": "toy.put", "params": {"item": item}, "lookups": {"shelf-id": wanted}}
+    expected = {"search_text": "Long shelf", "entity_type": "rack", **lookup}
+    return {"verb": "toy.put", "params": {"item": item}, "lookups": {"shelf-id": expected}}
 
 
 async def test_resolver_of_an_application_asks_and_its_values_reach_the_calls(client: Client, tmp_path: Path) -> None:

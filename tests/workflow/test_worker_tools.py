@@ -61,7 +61,7 @@ def found_by(number: int) -> dict[str, Any]:
     return {"from_sub_goal": number, "slot": "found"}
 
 
-async def test_slots_go_from_worker_to_worker_and_words_stand_beside_them(workers: Runs) -> None:
+async def test_slots_pass_from_worker_tool_to_worker_tool_with_their_messages(workers: Runs) -> None:
     sub_goals = [
         sub_goal(1, "find", params={"outcome": "busy"}),
         sub_goal(2, "find", params={"outcome": "large"}),
@@ -116,19 +116,19 @@ class Desk:
     """Tells a file what becomes of it."""
 
     def __init__(self) -> None:
-        self.tell("opened")
+        self.record("opened")
 
-    def tell(self, word: str) -> None:
+    def record(self, word: str) -> None:
         with (Path(__file__).parent / "told.txt").open("a") as file:
             file.write(f"{word}\\n")
 
     async def close(self) -> None:
-        self.tell("closed")
+        self.record("closed")
 
 @tool(effects="read")
 async def ask_desk(name: str) -> str:
     """Asks."""
-    context().environment.resources.get(Desk).tell(name)
+    context().environment.resources.get(Desk).record(name)
     return name
 '''
 _PLAN = {
@@ -140,7 +140,7 @@ _PLAN = {
 }
 
 
-async def test_what_is_kept_is_opened_once_and_closed_when_the_worker_ends(
+async def test_resource_is_opened_once_and_closed_when_the_worker_ends(
     client: Client, tmp_path: Path, unique: str
 ) -> None:
     tools = tmp_path / "keeping.py"

@@ -27,8 +27,8 @@ def main() -> int:
         settings = settings_as(MaritimeSettings, load_settings())
     except SettingsError as error:
         return _end(str(error), _BAD_USAGE)
-    asked = _parser(settings.opensearch_prefix).parse_args()
-    indices, data_set = asked.prefix, DataSet(asked.today, asked.documents, asked.seed)
+    arguments = _parser(settings.opensearch_prefix).parse_args()
+    indices, data_set = arguments.prefix, DataSet(arguments.today, arguments.documents, arguments.seed)
     try:
         address = find_address(settings)
         took_s = asyncio.run(_load(address, indices, data_set))
@@ -90,8 +90,8 @@ def _print_progress(sent: int) -> None:
         sys.stderr.write(f"{sent:,} sent\n")
 
 
-def _end(words: str, code: int) -> int:
-    sys.stderr.write(f"{words}\n")
+def _end(text: str, code: int) -> int:
+    sys.stderr.write(f"{text}\n")
     return code
 
 

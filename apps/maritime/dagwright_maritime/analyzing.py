@@ -45,7 +45,7 @@ ANSWER: Mapping[str, Any] = {
     outputs=["analysis"],
     goal_type="deliverable",
     timeout="3m",
-    asks_models=True,
+    uses_models=True,
 )
 async def analyze_results(
     es_results: EsResults | list[EsResults],
@@ -66,23 +66,23 @@ async def analyze_results(
         raise ValueError(f"es_results has {len(results)} results; expected 1 to {MOST_RESULTS}")
     if labels is not None and len(labels) != len(results):
         raise ValueError(f"labels has {len(labels)} texts for {len(results)} results; expected one for each, in order")
-    asked = validate_question(question or sub_goal.description)
+    text = validate_question(question or sub_goal.description)
     tables = tables_of(results, labels or labels_of(results))
     gaps = [note for each in tables for note in each.notes]
     if not any(each.rows for each in tables) or not any(result.total or result.hits for result in results):
         return WorkerResult(outputs={"analysis": "Nothing matches, so there is nothing to compare."})
     shown = "\n\n".join(each.markdown() for each in tables)
-    prompt = [data_lines("Question", [{"question": asked}]), data_lines("Figures", _lines(tables))]
+    prompt = [data_lines("Question", [{"question": text}]), data_lines("Figures", _lines(tables))]
     try:
-        words = await request_answer(
-            _TASK, "\n\n".join(prompt), schema=ANSWER, read=lambda answer: _read(answer, tables, asked, results)
+        summary = await request_answer(
+            _TASK, "\n\n".join(prompt), schema=ANSWER, read=lambda answer: _read(answer, tables, text, results)
         )
     except NoValidAnswer as failed:
         # The figures are correct without a text; a text with wrong figures is never returned.
         why = f"no explanation of the figures: {failed.problem}"
         return WorkerResult(status="partial", outputs={"analysis": shown}, message=why)
     message = " ".join(gaps) or None
-    return WorkerResult(outputs={"analysis": f"{words}\n\n{shown}"}, message=message)
+    return WorkerResult(outputs={"analysis": f"{summary}\n\n{shown}"}, message=message)
 
 
 def _lines(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
@@ -145,10 +145,10 @@ def _conditions(query: Any) -> Iterator[tuple[str, str]]:
         elif kind in ("term", "terms", "match", "match_phrase", "range") and isinstance(clause, Mapping):
             for name, value in clause.items():
                 if name != "boost":
-                    yield name, _in_words(value)
+                    yield name, _condition_text(value)
 
 
-def _in_words(value: Any) -> str:
+def _condition_text(value: Any) -> str:
     if isinstance(value, list):
         return " or ".join(map(str, value))
     if isinstance(value, Mapping):

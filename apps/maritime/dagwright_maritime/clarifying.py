@@ -37,7 +37,7 @@ ANSWER: Mapping[str, Any] = {
     outputs=["clarification_message"],
     goal_type="deliverable",
     timeout="2m",
-    asks_models=True,
+    uses_models=True,
 )
 async def clarify_question(
     sub_goal: SubGoal, question: str = "", options: list[str] | None = None, ambiguity: Ambiguity | None = None

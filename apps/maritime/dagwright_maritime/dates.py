@@ -167,8 +167,8 @@ def _unit_at(day: date, unit: str, steps: int) -> Period:
         first = day - timedelta(days=day.weekday()) + timedelta(weeks=steps)
         return first, first + timedelta(days=6)
     length = {"month": 1, "quarter": 3, "year": 12}[unit]
-    begin = date(day.year, day.month - (day.month - 1) % length, 1)
-    first = _months_later(begin, steps * length)
+    start = date(day.year, day.month - (day.month - 1) % length, 1)
+    first = _months_later(start, steps * length)
     return first, _months_later(first, length) - timedelta(days=1)
 
 

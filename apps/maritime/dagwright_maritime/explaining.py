@@ -41,7 +41,7 @@ _IN_BACKTICKS = re.compile(r"`([^`\n]{1,100})`")
     goal_type="deliverable",
     timeout="3m",
     max_attempts=SERVER_ATTEMPTS,
-    asks_models=True,
+    uses_models=True,
 )
 async def explain_metadata(
     metadata_results: MetadataResults | list[MetadataResults], sub_goal: SubGoal, question: str = ""
@@ -65,14 +65,14 @@ async def explain_metadata(
         fields = [known[name] for name in named if name in known] or [*known.values()]
         total, counts = await _counts(search, index, fields)
     rows = [{**each.for_model(), "documents_with_a_value": counts[each.name]} for each in fields]
-    asked = {"question": question or sub_goal.description, "documents": total}
-    prompt = [data_lines("Question", [asked]), data_lines("Fields", rows)]
+    request = {"question": question or sub_goal.description, "documents": total}
+    prompt = [data_lines("Question", [request]), data_lines("Fields", rows)]
     numbers = [total, *counts.values(), *(total - count for count in counts.values())]
-    words = await request_answer(
+    message = await request_answer(
         _TASK, "\n\n".join(prompt), schema=ANSWER, read=lambda answer: _read(answer, known, numbers=numbers)
     )
     lines = [_line(each, counts[each.name], total) for each in fields]
-    return {"explanation": "\n\n".join([words, "\n".join(lines)])}
+    return {"explanation": "\n\n".join([message, "\n".join(lines)])}
 
 
 async def _counts(search: Search, index: str, fields: Sequence[IndexField]) -> tuple[int, dict[str, int]]:
@@ -101,9 +101,9 @@ def _read(answer: Mapping[str, Any], known: Mapping[str, IndexField], *, numbers
         name for name in _IN_BACKTICKS.findall(text) if "_" in name and name.isidentifier() and name not in known
     ]
     # Values of a field may be in backticks too, such as `in_transit`, if its description lists them.
-    words = " ".join(field.description for field in known.values())
-    if unknown := [name for name in strange if name not in words]:
+    message = " ".join(field.description for field in known.values())
+    if unknown := [name for name in strange if name not in message]:
         raise InvalidAnswer(f"there is no field {unknown[0]!r} among: {', '.join(known)}")
-    if stray := unsupported_numbers(text, numbers, [words, *known]):
+    if stray := unsupported_numbers(text, numbers, [message, *known]):
         raise InvalidAnswer(f"no line has these figures: {', '.join(stray[:10])}")
     return text

@@ -33,8 +33,8 @@ class IndexField:
 
     def for_model(self) -> dict[str, Any]:
         """Return the description of the field for a model."""
-        words = {"also_called": list(self.synonyms)} if self.synonyms else {}
-        return {"field": self.name, "type": self.type, "description": self.description, **words}
+        document = {"also_called": list(self.synonyms)} if self.synonyms else {}
+        return {"field": self.name, "type": self.type, "description": self.description, **document}
 
     def to_slot(self) -> FieldDescription:
         """Return the field as an element of the slot `metadata_results`."""
@@ -87,8 +87,8 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 def _field(name: str, mapped: Mapping[str, Any], about_field: Any) -> IndexField:
     about = {"description": about_field} if isinstance(about_field, str) else _object(about_field)
-    words, description = about.get("synonyms"), about.get("description")
-    called = [words] if isinstance(words, str) else words if isinstance(words, list) else []
+    text, description = about.get("synonyms"), about.get("description")
+    called = [text] if isinstance(text, str) else text if isinstance(text, list) else []
     return IndexField(
         name,
         str(mapped.get("type", "object")),

@@ -129,20 +129,20 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
     return [each for each in found if each.rows][:MOST_TABLES]
 
 
-def aggregations_of(asked: Any) -> Mapping[str, Any]:
+def aggregations_of(definition: Any) -> Mapping[str, Any]:
     """Return the top-level aggregations of a query or aggregation: name -> definition.
 
     Any other value has none: the query of a result may come from a planner.
     """
-    for name in ("aggs", "aggregations") if isinstance(asked, Mapping) else ():
-        if isinstance(found := asked.get(name), Mapping):
+    for name in ("aggs", "aggregations") if isinstance(definition, Mapping) else ():
+        if isinstance(found := definition.get(name), Mapping):
             return found
     return {}
 
 
-def _kind_of(asked: Any) -> str:
+def _kind_of(definition: Any) -> str:
     """Return the kind of an aggregation, such as `sum` or `terms`; empty if it is not an aggregation."""
-    kinds = asked if isinstance(asked, Mapping) else ()
+    kinds = definition if isinstance(definition, Mapping) else ()
     return next((kind for kind in kinds if kind not in ("aggs", "aggregations", "meta")), "")
 
 
@@ -187,12 +187,12 @@ def _overall_figures(result: EsResults) -> dict[str, Value]:
     return figures | dict(_figures(result.aggregations, aggregations_of(result.query)))
 
 
-def _figures(group: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
+def _figures(group: Mapping[str, Any], definition: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
     """Yield the figures of a group itself, one by one for figures with several parts."""
     for name, value in figures_of(group):
         # The sum of dates is not a date.
         is_meaningful = not isinstance(value, list) and not (
-            isinstance(value, str) and _kind_of(asked.get(name)) == "sum"
+            isinstance(value, str) and _kind_of(definition.get(name)) == "sum"
         )
         if is_meaningful:
             yield name, value if isinstance(value, str) else _number(value)
@@ -221,19 +221,19 @@ class _Scope:
     """The documents that are grouped: all matching documents, or those of a group.
 
     Args:
-        asked: its aggregations, by name.
+        definition: its aggregations, by name.
         documents: number of documents; `None` if unknown.
         names: names of the enclosing groups.
     """
 
-    asked: Mapping[str, Any]
+    definition: Mapping[str, Any]
     documents: Number | None
     names: tuple[str, ...] = ()
 
     def inside(self, grouping: str, key: str, bucket: Mapping[str, Any]) -> "_Scope":
         """Return the scope of one of its groups."""
-        asked = aggregations_of(self.asked.get(grouping))
-        return _Scope(asked, _number(bucket.get("doc_count")), (*self.names, key or grouping))
+        definition = aggregations_of(self.definition.get(grouping))
+        return _Scope(definition, _number(bucket.get("doc_count")), (*self.names, key or grouping))
 
 
 def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Iterator[Table]:
@@ -247,7 +247,7 @@ def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Itera
         about = _Grouping(
             title=f"{title}: {of}" if title else of,
             of=name,
-            asked=scope.asked.get(name),
+            definition=scope.definition.get(name),
             documents=scope.documents,
             counted=sum(counts),
             others=omitted_documents(grouping),
@@ -264,7 +264,7 @@ class _Grouping:
     Args:
         title: title of its table.
         of: its name.
-        asked: its definition in the query.
+        definition: its definition in the query.
         documents: number of documents that it groups; `None` if unknown.
         counted: number of documents in its groups; overlapping groups count documents more than once.
         others: number of documents in groups that the server omitted.
@@ -272,7 +272,7 @@ class _Grouping:
 
     title: str
     of: str
-    asked: Any
+    definition: Any
     documents: Number | None
     counted: Number
     others: int
@@ -280,8 +280,8 @@ class _Grouping:
     @property
     def adds_up(self) -> bool:
         """Whether its documents can be added up: each is in one group, or in the count of the omitted groups."""
-        kind = _kind_of(self.asked)
-        parameters = self.asked[kind] if kind in _EACH_ONCE else None
+        kind = _kind_of(self.definition)
+        parameters = self.definition[kind] if kind in _EACH_ONCE else None
         if not isinstance(parameters, Mapping) or self.documents is None:
             return False
         # `min_doc_count: 1`, which every histogram here has, only omits empty groups.
@@ -304,8 +304,10 @@ class _Grouping:
 
 
 def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], about: _Grouping) -> Table:
-    asked = aggregations_of(about.asked)
-    figures = [{DOCUMENTS: _number(bucket.get("doc_count")), **dict(_figures(bucket, asked))} for _, bucket in buckets]
+    definition = aggregations_of(about.definition)
+    figures = [
+        {DOCUMENTS: _number(bucket.get("doc_count")), **dict(_figures(bucket, definition))} for _, bucket in buckets
+    ]
     names = list(dict.fromkeys(name for each in figures for name in each))
     parts = [part for name in names for part in _columns_of(name, [each.get(name) for each in figures], about)]
     rows: list[Row] = [
@@ -335,7 +337,7 @@ def _columns_of(name: str, values: Sequence[Value], about: _Grouping) -> Iterato
         yield from _with_shares(
             name, values, about.documents, others=about.others, together=about.counted + about.others
         )
-    elif _kind_of(aggregations_of(about.asked).get(name)) in _ADDED_UP and numbers and about.covers_all:
+    elif _kind_of(aggregations_of(about.definition).get(name)) in _ADDED_UP and numbers and about.covers_all:
         total = _rounded(sum(numbers))
         yield from _with_shares(name, values, total, others=0, together=total)
     else:

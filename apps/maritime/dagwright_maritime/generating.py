@@ -39,7 +39,7 @@ class Written(NamedTuple):
     goal_type="support",
     timeout="5m",
     max_attempts=SERVER_ATTEMPTS,
-    asks_models=True,
+    uses_models=True,
 )
 async def es_query_gen(
     analysis_result: AnalysisResult | list[AnalysisResult],
@@ -88,8 +88,8 @@ def _read(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is_
     """
     body = dict(answer["body"])
     if bool(body.keys() & {"aggs", "aggregations"}) != is_aggregation:
-        wanted = "must have aggs: the intent is an aggregation" if is_aggregation else "must not have aggs for a search"
-        raise InvalidAnswer(f"/aggs: the query {wanted}")
+        rule = "must have aggs: the intent is an aggregation" if is_aggregation else "must not have aggs for a search"
+        raise InvalidAnswer(f"/aggs: the query {rule}")
     check = Check(search.limits, fields.types)
     try:
         query = parse_query(fields.index, body, prefix=search.indices.prefix, check=check)

@@ -46,7 +46,7 @@ ANSWER: Mapping[str, Any] = {
     goal_type="deliverable",
     timeout="3m",
     max_attempts=SERVER_ATTEMPTS,
-    asks_models=True,
+    uses_models=True,
 )
 async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult:
     """Answer a general question about shipping and its terms from help articles, with the articles as sources.
@@ -56,22 +56,22 @@ async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult
     Args:
         question: the general question only, in the user's words; defaults to the description of the sub-goal
     """
-    asked = validate_question(question or sub_goal.description)
+    text = validate_question(question or sub_goal.description)
     fields = ["title^3", "tags^2", "body"]
-    query = {"multi_match": {"query": asked[:TEXT_CHARACTERS], "fields": fields}}
+    query = {"multi_match": {"query": text[:TEXT_CHARACTERS], "fields": fields}}
     async with connect_search() as search:
         found = await find_documents(search, search.indices.helpdesk, {"query": query, "size": ARTICLES})
         if not found:
-            return _without_answer(asked)
+            return _without_answer(text)
         articles = {str(each["article_id"]): each for each in found}
-        question_line = data_lines("Question", [{"question": asked}])
+        question_line = data_lines("Question", [{"question": text}])
         read = await request_answer(
             _TASK,
             f"{question_line}\n\n{data_lines('Articles', map(_article_line, found))}",
             schema=ANSWER,
             read=lambda answer: _read(answer, articles),
         )
-    return _without_answer(asked) if read is None else WorkerResult(outputs={"answer": read})
+    return _without_answer(text) if read is None else WorkerResult(outputs={"answer": read})
 
 
 def _article_line(article: Mapping[str, Any]) -> dict[str, Any]:

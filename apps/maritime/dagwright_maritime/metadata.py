@@ -26,7 +26,7 @@ _MAX_VALUES = 20
     goal_type="support",
     timeout="5m",
     max_attempts=SERVER_ATTEMPTS,
-    asks_models=True,
+    uses_models=True,
 )
 async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult:
     """Resolve a question about shipments in the data: its names, fields, values, figures and days.
@@ -37,16 +37,16 @@ async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult
     Args:
         question: the part of the question to look up, in the user's words; defaults to the description of the sub-goal
     """
-    asked = validate_question(question or sub_goal.description)
+    text = validate_question(question or sub_goal.description)
     async with connect_search() as search:
         fields = await read_fields(search, search.indices.shipments)
-        question_line = data_lines("Question", [{"question": asked}])
+        question_line = data_lines("Question", [{"question": text}])
         known = data_lines("Fields", (field.for_model() for field in fields.by_name.values()))
         read = await request_answer(
             TASK,
             f"{question_line}\n\n{known}",
             schema=answer_schema(fields),
-            read=lambda answer: parse_answer(answer, asked, fields),
+            read=lambda answer: parse_answer(answer, text, fields),
         )
         names = [await find_name(search, each.text, kind=each.kind) for each in read.mentions]
         values = await _values(search, read, fields)

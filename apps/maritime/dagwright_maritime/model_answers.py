@@ -129,9 +129,9 @@ def validate_question(text: str) -> str:
     Raises:
         ValueError: the question is empty or too long.
     """
-    asked = text.strip()
-    if not asked:
+    stripped = text.strip()
+    if not stripped:
         raise ValueError("The question is empty; set 'question'")
-    if len(asked) > QUESTION_CHARACTERS:
-        raise ValueError(f"The question has {len(asked):,} characters, over the limit of {QUESTION_CHARACTERS:,}")
-    return asked
+    if len(stripped) > QUESTION_CHARACTERS:
+        raise ValueError(f"The question has {len(stripped):,} characters, over the limit of {QUESTION_CHARACTERS:,}")
+    return stripped

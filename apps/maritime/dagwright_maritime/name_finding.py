@@ -128,15 +128,15 @@ def _score(text: str, document: Mapping[str, Any]) -> float:
     return max(_score_of(_words(text), _words(name)) for name in names)
 
 
-def _score_of(asked: Sequence[str], name: Sequence[str]) -> float:
-    if asked == name:
+def _score_of(searched: Sequence[str], name: Sequence[str]) -> float:
+    if searched == name:
         return _EXACT
-    meaning = [word for word in asked if word not in _COMPANY_FORMS]
+    meaning = [word for word in searched if word not in _COMPANY_FORMS]
     if not meaning:
         return _FAR
     if all(any(_is_prefix(word, other) for other in name) for word in meaning):
         # "Corp" prefers a name with this word, but does not exclude others.
-        return _WHOLE_WORDS + 0.1 * sum(word in name for word in asked) / len(asked)
+        return _WHOLE_WORDS + 0.1 * sum(word in name for word in searched) / len(searched)
     return _NEAR_WORDS if all(any(_is_near(word, other) for other in name) for word in meaning) else _FAR
 
 

@@ -21,7 +21,7 @@ from dagwright_maritime.slots import EsQuery, EsResults, MissingValues
 
 DEFAULT_PAGE = 20
 LARGEST_PAGE = 500
-_KEYS_KEPT = 100
+_MAX_KEYS = 100
 
 
 @worker_tool(
@@ -53,7 +53,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
         missing_values=[_missing(gap) for gap in answer.gaps],
         query=query.body,
     )
-    problems = [*answer.problems, *(gap.words() for gap in answer.gaps)]
+    problems = [*answer.problems, *(gap.describe() for gap in answer.gaps)]
     return WorkerResult(
         status="partial" if problems else "success",
         outputs={"es_results": results.model_dump(), "hit_count": answer.total},
@@ -224,5 +224,5 @@ def _missing(gap: Gap) -> MissingValues:
         metric=gap.metric,
         groups=gap.groups,
         with_value=gap.with_value,
-        without=list(gap.without[:_KEYS_KEPT]),
+        without=list(gap.without[:_MAX_KEYS]),
     )

@@ -32,14 +32,14 @@ def show_results(
         rows: maximum number of rows of each table
     """
     each = es_results if isinstance(es_results, list) else [es_results]
-    return {"formatted_results": "\n\n".join(_shown(results, rows) for results in each) or "Nothing matches."}
+    return {"formatted_results": "\n\n".join(_results_text(results, rows) for results in each) or "Nothing matches."}
 
 
-def _shown(results: EsResults, rows: int) -> str:
+def _results_text(results: EsResults, rows: int) -> str:
     if results.total == 0:
         return "Nothing matches."
     if results.is_page:
-        return _page_shown(results, rows)
+        return _page_note(results, rows)
     parts = []
     if results.aggregations:
         parts.append(group_tables(results.aggregations, rows=rows))
@@ -54,7 +54,7 @@ def _shown(results: EsResults, rows: int) -> str:
     return "\n\n".join(parts)
 
 
-def _page_shown(results: EsResults, rows: int) -> str:
+def _page_note(results: EsResults, rows: int) -> str:
     """Return the documents of a page, and how many are on it; the number on earlier pages is unknown."""
     hits = results.hits[:rows]
     count, shown = len(results.hits), len(hits) if any(hits) else 0

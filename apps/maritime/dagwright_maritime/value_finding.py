@@ -65,9 +65,9 @@ def match_values(condition: Filter, known: Sequence[str] | None) -> ValueMatch:
 
 
 def _meant(text: str, known: Sequence[str]) -> list[str]:
-    asked = _plain(text)
-    same = [value for value in known if _plain(value) == asked]
-    near = same or [value for value in known if asked in _plain(value) or _plain(value) in asked]
+    searched = _plain(text)
+    same = [value for value in known if _plain(value) == searched]
+    near = same or [value for value in known if searched in _plain(value) or _plain(value) in searched]
     # A field with more values than were read has names or identifiers, so the value is taken as it is.
     return near or ([text] if len(known) >= VALUES_READ else [])
 

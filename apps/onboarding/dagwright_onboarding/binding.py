@@ -70,8 +70,10 @@ def _bound_and_created(call: Call, found: Sequence[Mapping[str, Any]]) -> list[E
 
 
 def _created(call: Call, entry: Mapping[str, Any]) -> Entry:
-    wanted = entry["create"]
-    new = NewParty(PartyKind(wanted["kind"]), wanted["name"], wanted.get("jurisdiction"), wanted.get("date_of_birth"))
+    new_party = entry["create"]
+    new = NewParty(
+        PartyKind(new_party["kind"]), new_party["name"], new_party.get("jurisdiction"), new_party.get("date_of_birth")
+    )
     try:
         [party] = create_parties(call, [new])
     except ValueError as error:
@@ -104,8 +106,8 @@ def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
         return {"problem": _problem(LOOKUP_NOT_FOUND, message)}
     if party.status != PartyStatus.ACTIVE:
         return {"problem": _problem(LOOKUP_NOT_FOUND, f"{describe(party)} is inactive")}
-    told_party = party_json(party.id, party.name, party.kind, party.jurisdiction)
-    return {"party": told_party, "reason": str(entry.get("reason", "")), "created": False}
+    found_party = party_json(party.id, party.name, party.kind, party.jurisdiction)
+    return {"party": found_party, "reason": str(entry.get("reason", "")), "created": False}
 
 
 def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:

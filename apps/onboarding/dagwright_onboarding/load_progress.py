@@ -38,7 +38,7 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
         in_parts[0] = True
         if signals[0] and done < rows:
             raise _interrupted(done, rows)
-        shown.tell(done, rows)
+        shown.update(done, rows)
 
     before = {each: signal.signal(each, on_signal) for each in _SIGNALS}
     try:
@@ -61,16 +61,16 @@ class _ProgressLine:
     """A terminal line that is overwritten with each update; no output if standard error is not a terminal."""
 
     def __init__(self, output: Output) -> None:
-        self._is_wanted = not output.is_json and sys.stderr.isatty()
-        self._began = self._next = time.monotonic()
+        self._is_enabled = not output.is_json and sys.stderr.isatty()
+        self._started = self._next = time.monotonic()
         self._is_there = False
 
-    def tell(self, done: int, rows: int) -> None:
+    def update(self, done: int, rows: int) -> None:
         now = time.monotonic()
-        if not self._is_wanted or now < self._next:
+        if not self._is_enabled or now < self._next:
             return
         self._next, self._is_there = now + SHOWN_EVERY_S, True
-        a_second = round(done / max(now - self._began, 0.001))
+        a_second = round(done / max(now - self._started, 0.001))
         sys.stderr.write(f"{_CLEARED}{done:,} of {rows:,} rows loaded, {a_second:,} rows/s")
         sys.stderr.flush()
 

@@ -24,7 +24,7 @@ from dagwright_onboarding.parties import (
     describe,
     describe_with_birth,
     find_party,
-    possible_twin,
+    possible_duplicate,
 )
 from dagwright_onboarding.party_file import PartyFile, PartyRow, RefusedRow, read_party_file
 from dagwright_onboarding.simple_rows import LEI_SCHEME, lei_row, load_simple_rows, names_to_add
@@ -45,7 +45,7 @@ class RowOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TwinRow:
+class DuplicateRow:
     """A row whose party cannot be distinguished from another party of the same name.
 
     Args:
@@ -77,7 +77,7 @@ class _RowResult:
     """Result of a row that was not refused."""
 
     outcome: RowOutcome
-    twin: TwinRow | None = None
+    duplicate: DuplicateRow | None = None
     renamed: RenamedRow | None = None
     is_left_inactive: bool = False
 
@@ -89,8 +89,8 @@ class _NameConflict(ValueError):
         by: id of the other party.
     """
 
-    def __init__(self, words: str, *, by: str) -> None:
-        super().__init__(words)
+    def __init__(self, text: str, *, by: str) -> None:
+        super().__init__(text)
         self.by = by
 
 
@@ -108,7 +108,7 @@ class LoadReport:
     """Result of a load; rows are in line order.
 
     Args:
-        twins: rows that were added or renamed although another party may be the same.
+        duplicates: rows that were added or renamed although another party may be the same.
         left_inactive: inactive parties whose rows have no status.
         renamed: rows that renamed a party; they also count as updated.
     """
@@ -118,7 +118,7 @@ class LoadReport:
     unchanged: int
     refused: tuple[RefusedRow, ...]
     ignored_columns: tuple[str, ...]
-    twins: tuple[TwinRow, ...] = ()
+    duplicates: tuple[DuplicateRow, ...] = ()
     left_inactive: int = 0
     renamed: tuple[RenamedRow, ...] = ()
 
@@ -142,7 +142,7 @@ def load_party_file(
     """
     counts: Counter[RowOutcome] = Counter()
     refused = list(file.refused)
-    twins: list[TwinRow] = []
+    duplicates: list[DuplicateRow] = []
     renamed: list[RenamedRow] = []
     left_inactive = done = 0
     try:
@@ -155,7 +155,7 @@ def load_party_file(
                     refused.append(loaded)
                     continue
                 counts[loaded.outcome] += 1
-                twins += [loaded.twin] if loaded.twin is not None else []
+                duplicates += [loaded.duplicate] if loaded.duplicate is not None else []
                 renamed += [loaded.renamed] if loaded.renamed is not None else []
                 left_inactive += loaded.is_left_inactive
             if on_progress is not None:
@@ -163,7 +163,7 @@ def load_party_file(
     except (DatabaseUnusable, DatabaseUnavailable) as error:
         raise type(error)(f"{error}; {describe_progress(done, len(file.rows))}") from None
     refused.sort(key=lambda row: row.line)
-    twins.sort(key=lambda row: row.line)
+    duplicates.sort(key=lambda row: row.line)
     renamed.sort(key=lambda row: row.line)
     return LoadReport(
         counts[RowOutcome.ADDED],
@@ -171,7 +171,7 @@ def load_party_file(
         counts[RowOutcome.UNCHANGED],
         tuple(refused),
         file.ignored_columns,
-        tuple(twins),
+        tuple(duplicates),
         left_inactive,
         tuple(renamed),
     )
@@ -255,15 +255,15 @@ def _load_row(session: Session, row: PartyRow) -> _RowResult:
         _add_lei(session, party, lei=row.lei),
     ]
     session.flush()
-    twin = None
+    duplicate = None
     if is_new or before is not None:
-        twin = possible_twin(session, party) if party.status == PartyStatus.ACTIVE else None
-    told_twin = TwinRow(row.line, describe_with_birth(twin)) if twin is not None else None
+        duplicate = possible_duplicate(session, party) if party.status == PartyStatus.ACTIVE else None
+    duplicate_row = DuplicateRow(row.line, describe_with_birth(duplicate)) if duplicate is not None else None
     if is_new:
-        return _RowResult(RowOutcome.ADDED, told_twin)
+        return _RowResult(RowOutcome.ADDED, duplicate_row)
     outcome = RowOutcome.UPDATED if any(changes) else RowOutcome.UNCHANGED
     renamed = RenamedRow(row.line, describe(party), before) if before is not None else None
-    return _RowResult(outcome, told_twin, renamed, _is_left_inactive(row, party))
+    return _RowResult(outcome, duplicate_row, renamed, _is_left_inactive(row, party))
 
 
 def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None]:
@@ -277,8 +277,8 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
     if holder is None:
         party = find_party(session, row.key)
         if party is not None and row.id is not None:
-            words = f"id: {describe(party)} already exists with the id {party.id!r}, not {row.id!r}"
-            raise _NameConflict(words, by=party.id)
+            text = f"id: {describe(party)} already exists with the id {party.id!r}, not {row.id!r}"
+            raise _NameConflict(text, by=party.id)
         return party, None
     # Empty fields change nothing.
     where, born = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
@@ -286,8 +286,8 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
         raise ValueError(f"id: {row.id!r} belongs to {describe_with_birth(holder)}; only its name can change")
     known = find_party(session, NaturalKey(row.key.kind, row.key.name, where, born))
     if known is not None and known is not holder:
-        words = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(known)} is {known.id!r}"
-        raise _NameConflict(words, by=known.id)
+        text = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(known)} is {known.id!r}"
+        raise _NameConflict(text, by=known.id)
     return holder, _rename(session, holder, row.key.name)
 
 

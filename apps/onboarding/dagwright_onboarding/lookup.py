@@ -201,20 +201,20 @@ class PartyFinder:
         kinds = RESOLVER.kinds_of(entity_type)
         if kinds is not None and kinds[0] in RESOLVER.terms:
             return _term(_checked_text(search_text), TermNames(kinds[0]))
-        asked = _Filter(kinds, parse_jurisdiction(jurisdiction) if jurisdiction is not None else None)
+        criteria = _Filter(kinds, parse_jurisdiction(jurisdiction) if jurisdiction is not None else None)
         text = _checked_text(search_text)
-        found = self._exact(text, asked)
+        found = self._exact(text, criteria)
         hits = found.active
         unusable = found.inactive
         if not any(hit.reason in _CERTAIN for hit in hits):
-            unusable = [*unusable, *self._inactive_by_name(text, asked)]
+            unusable = [*unusable, *self._inactive_by_name(text, criteria)]
         inactive = tuple(_ranked(replace(each, binds=False) for each in unusable))
         if not hits:
-            names = NameIndex(self._session, kinds=asked.kinds, jurisdiction=asked.jurisdiction)
+            names = NameIndex(self._session, kinds=criteria.kinds, jurisdiction=criteria.jurisdiction)
             hits = next((some for some in (step(text, names) for step in _STEPS) if some), [])
             if not hits:
                 others = [
-                    replace(each, reason=asked.mismatch(each) or each.reason, binds=False)
+                    replace(each, reason=criteria.mismatch(each) or each.reason, binds=False)
                     for each in self._exact(text, _ANY).active
                 ]
                 return Findings((), tuple(_ranked([*others, *_near(text, names)])), inactive)
@@ -223,23 +223,23 @@ class PartyFinder:
             hits = [replace(hit, binds=hit.binds and hit.reason in _CERTAIN) for hit in hits]
         return Findings(tuple(_ranked(hits)), (), inactive)
 
-    def _exact(self, text: _SearchText, asked: _Filter) -> _ExactMatches:
+    def _exact(self, text: _SearchText, criteria: _Filter) -> _ExactMatches:
         """Return the parties with this identifier, otherwise those with this name or id."""
         values = {text.raw.upper(), identifier_key(text.raw)}
         of_value = select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))
-        identified = [(party, _IDENTIFIER) for party in self._parties(of_value, asked)]
+        identified = [(party, _IDENTIFIER) for party in self._parties(of_value, criteria)]
         if any(party.status == PartyStatus.ACTIVE for party, _ in identified):
             return _ExactMatches.of(identified)
         ids = union_all(
             select(Party.id).where(Party.id == text.raw),
-            select(Party.id).where(Party.name_key == text.key, *asked.conditions()),
+            select(Party.id).where(Party.name_key == text.key, *criteria.conditions()),
             select(PartyName.party_id).where(PartyName.name_key == text.key),
         )
         return _ExactMatches.of(
-            [*identified, *((party, _why_exact(party, text)) for party in self._parties(ids, asked))]
+            [*identified, *((party, _why_exact(party, text)) for party in self._parties(ids, criteria))]
         )
 
-    def _inactive_by_name(self, text: _SearchText, asked: _Filter) -> list[Candidate]:
+    def _inactive_by_name(self, text: _SearchText, criteria: _Filter) -> list[Candidate]:
         """Return inactive parties with the whole name, in any word order and any spelling of the legal form."""
         written = func.coalesce(PartyName.name_key, Party.name_key)
         query = (
@@ -251,17 +251,17 @@ class PartyFinder:
             )
             .limit(_EXACT_LIMIT)
         )
-        found = [_known(party, use, key) for party, use, key in self._session.execute(query) if asked.takes(party)]
+        found = [_known(party, use, key) for party, use, key in self._session.execute(query) if criteria.takes(party)]
         return [_whole(text, known, binds=False) for known in found if text.is_whole(known) and text.is_of_form(known)]
 
-    def _parties(self, ids: Select[str] | CompoundSelect[str], asked: _Filter) -> list[Party]:
+    def _parties(self, ids: Select[str] | CompoundSelect[str], criteria: _Filter) -> list[Party]:
         """Return the parties with these ids that meet the conditions."""
         # In one query, or with the kind as a condition, a database may scan all parties of that kind.
         found = set(self._session.scalars(ids.limit(_EXACT_LIMIT)))
         if not found:
             return []
         parties = self._session.scalars(select(Party).where(Party.id.in_(sorted(found))))
-        return [party for party in parties if asked.takes(party)]
+        return [party for party in parties if criteria.takes(party)]
 
 
 def find_parties(session: Session, search_text: str, *, entity_type: str, jurisdiction: str | None = None) -> Findings:
@@ -316,9 +316,9 @@ def _whole(text: _SearchText, known: KnownName, *, binds: bool) -> Candidate:
 
 
 def _all_words(text: _SearchText, names: Names) -> list[Candidate]:
-    wanted = set(text.words)
-    found = [known for known in names.all_words(text.words) if wanted <= set(known.words)]
-    return [_candidate(known, 85 + 10 * len(wanted) / len(known.words), "contains all these words") for known in found]
+    words = set(text.words)
+    found = [known for known in names.all_words(text.words) if words <= set(known.words)]
+    return [_candidate(known, 85 + 10 * len(words) / len(known.words), "contains all these words") for known in found]
 
 
 def _form_of(known: KnownName) -> tuple[str, ...]:
@@ -329,7 +329,7 @@ def _beginnings(text: _SearchText, names: Names) -> list[Candidate]:
     return [
         _candidate(known, 80, "words start with these")
         for known in names.beginnings(text.words)
-        if _begin(text.words, known.words)
+        if _are_prefixes(text.words, known.words)
     ]
 
 
@@ -349,7 +349,7 @@ def _near(text: _SearchText, names: Names) -> list[Candidate]:
     return found
 
 
-def _begin(beginnings: Sequence[str], words: Sequence[str]) -> bool:
+def _are_prefixes(beginnings: Sequence[str], words: Sequence[str]) -> bool:
     """Return whether each prefix starts a word of its own, in the order of the words."""
     position = 0
     for beginning in beginnings:

@@ -20,7 +20,7 @@ def lookup_tools(store: LazyDatabase) -> ToolRegistry:
 
     @tool(name=RESOLVER.find, effects="read", resolver=RESOLVER)
     def find_party(
-        *, search_text: str, entity_type: str, jurisdiction: str | None = None, asks: bool = True
+        *, search_text: str, entity_type: str, jurisdiction: str | None = None, is_interactive: bool = True
     ) -> dict[str, Any]:
         """Find the party that a text means: a person, company, fund, or entity if the request does not name the type.
         Set the jurisdiction, such as LU, only if the request says where the party is. "@cbu" is the session's name for
@@ -30,14 +30,16 @@ def lookup_tools(store: LazyDatabase) -> ToolRegistry:
             search_text: an identifier, a name or a part of one.
             entity_type: person, company, fund, several of them such as company or fund, or entity for any.
             jurisdiction: ISO 3166 code of the party.
-            asks: whether the tool may ask a person.
+            is_interactive: whether the tool may ask a person.
         """
         from dagwright_onboarding.gateway import SqlEntityGateway  # noqa: PLC0415
         from dagwright_onboarding.resolution import LookupRequest, PartyResolver  # noqa: PLC0415
 
         call = context()
         search = PartyResolver(
-            SqlEntityGateway(store.opened), LookupRequest(search_text, entity_type, jurisdiction), asks=asks
+            SqlEntityGateway(store.opened),
+            LookupRequest(search_text, entity_type, jurisdiction),
+            is_interactive=is_interactive,
         )
         return search.resolve(call.answers, call.checkpoint)
 

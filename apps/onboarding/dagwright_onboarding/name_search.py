@@ -91,7 +91,7 @@ class NameIndex:
 
     def beginnings(self, beginnings: Sequence[str]) -> list[KnownName]:
         """Return the names whose words start with these prefixes, in this order."""
-        if not self._begin_words(beginnings):
+        if not self._are_prefixes(beginnings):
             return []
         each = [self._beginning(beginning) for beginning in dict.fromkeys(beginnings)]
         pattern = "%" + "".join(f" {_escaped(beginning)}%" for beginning in beginnings)
@@ -143,7 +143,7 @@ class NameIndex:
                 break
         return found
 
-    def _begin_words(self, beginnings: Sequence[str]) -> bool:
+    def _are_prefixes(self, beginnings: Sequence[str]) -> bool:
         """Return whether each prefix may start a known word; a search without a result takes far longer."""
         if self._is_sqlite:
             query = (
@@ -179,12 +179,12 @@ class NameIndex:
 
     def _known(self, words: set[str]) -> set[str]:
         # Passed as one value: thousands of parameters in a statement take longer than the lookup itself.
-        asked = sorted(words)
+        searched = sorted(words)
         if self._is_sqlite:
             query = "SELECT word FROM search_word WHERE word IN (SELECT value FROM json_each(:words))"
-            return set(self._session.scalars(text(query), {"words": json.dumps(asked)}))
+            return set(self._session.scalars(text(query), {"words": json.dumps(searched)}))
         return set(
-            self._session.scalars(text("SELECT word FROM search_word WHERE word = ANY(:words)"), {"words": asked})
+            self._session.scalars(text("SELECT word FROM search_word WHERE word = ANY(:words)"), {"words": searched})
         )
 
     def _alike(self, word: str) -> list[str]:
@@ -220,14 +220,14 @@ class NameIndex:
             for trigram in found
             if (count := self._session.execute(counts, {"term": trigram}).scalar())
         )
-        kept: list[str] = []
+        selected: list[str] = []
         total = 0
         for count, trigram in counted:
             total += count
-            if kept and total > _ALIKE_POSTINGS:
+            if selected and total > _ALIKE_POSTINGS:
                 break
-            kept.append(trigram)
-        return kept
+            selected.append(trigram)
+        return selected
 
     def _expression(self, alternatives: Sequence[RequiredWords]) -> str:
         """Return the full-text expression for names that match one of the alternatives."""

@@ -172,7 +172,7 @@ def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
     return ensure_exactly(session, key)
 
 
-def possible_twin(session: Session, party: Party) -> Party | None:
+def possible_duplicate(session: Session, party: Party) -> Party | None:
     """Return another active party that may be the same: of the same kind and name, with no known difference.
 
     A party with the name as a former name is returned if no other party has it now.

@@ -15,7 +15,7 @@ from dagwright_onboarding.lookup import Candidate, Findings
 from dagwright_onboarding.party_file import PartiesUnreadable, read_parties
 from dagwright_onboarding.resolution import describe_candidate
 
-REFUSALS_SHOWN = TWINS_SHOWN = RENAMES_SHOWN = 50
+REFUSALS_SHOWN = DUPLICATES_SHOWN = RENAMES_SHOWN = 50
 
 
 def load(file: str, output: Output) -> int:
@@ -34,20 +34,20 @@ def load(file: str, output: Output) -> int:
     if output.is_json:
         output.document({"status": "loaded", "file": file, **asdict(report)})
     else:
-        _tell(report, name, output)
+        _print_load_report(report, name, output)
     return ExitCode.FAILED if report.refused else ExitCode.COMPLETED
 
 
-def find(asked: tuple[str, str, str | None], output: Output) -> int:
+def find(search: tuple[str, str, str | None], output: Output) -> int:
     """Show the result of a lookup; return 1 if the lookup would ask which party is meant.
 
     Args:
-        asked: search text, entity type and jurisdiction.
+        search: search text, entity type and jurisdiction.
 
     Raises:
         CommandRefused: the database does not exist; it is not created.
     """
-    search_text, entity_type, jurisdiction = asked
+    search_text, entity_type, jurisdiction = search
     with opened_database(EntityDatabase) as database:
         if (missing := database.missing_sqlite_file()) is not None:
             message = f"no database at {missing} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` creates it"
@@ -59,7 +59,7 @@ def find(asked: tuple[str, str, str | None], output: Output) -> int:
     if output.is_json:
         output.document(asdict(findings))
     else:
-        _tell_found(findings, output)
+        _print_findings(findings, output)
     return ExitCode.COMPLETED if findings.bound is not None else ExitCode.FAILED
 
 
@@ -71,44 +71,46 @@ def migrate(_: None, output: Output) -> int:
     if output.is_json:
         output.document({"status": "migrated", "revision": PARTIES.newest, "names_added": added})
     else:
-        output.say(message)
+        output.print(message)
     return ExitCode.COMPLETED
 
 
-def _tell_found(findings: Findings, output: Output) -> None:
+def _print_findings(findings: Findings, output: Output) -> None:
     if not findings.hits:
-        output.say("no match" + ("; near matches:" if findings.near else ""))
+        output.print("no match" + ("; near matches:" if findings.near else ""))
     _show(findings.hits or findings.near, output)
     if findings.inactive:
-        output.say("inactive, not found by lookups:")
+        output.print("inactive, not found by lookups:")
         _show(findings.inactive, output)
     if len(findings.hits) == 1 and findings.bound is None:
-        output.say("a lookup would ask for confirmation")
+        output.print("a lookup would ask for confirmation")
 
 
 def _show(candidates: Sequence[Candidate], output: Output) -> None:
     for found in candidates:
-        output.say(one_line(f"{describe_candidate(found)}: {found.reason}; id {found.id}", limit=1000))
+        output.print(one_line(f"{describe_candidate(found)}: {found.reason}; id {found.id}", limit=1000))
 
 
-def _tell(report: LoadReport, file: str, output: Output) -> None:
+def _print_load_report(report: LoadReport, file: str, output: Output) -> None:
     refused = f", {len(report.refused):,} refused" if report.refused else ""
-    output.say(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{refused}")
+    output.print(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{refused}")
     if report.left_inactive:
-        output.say(f"{report.left_inactive:,} of them stay inactive: their rows have no status")
+        output.print(f"{report.left_inactive:,} of them stay inactive: their rows have no status")
     for row in report.renamed[:RENAMES_SHOWN]:
-        output.say(one_line(f"{file}, line {row.line}: {row.party} was renamed from {row.before!r}", limit=1000))
+        output.print(one_line(f"{file}, line {row.line}: {row.party} was renamed from {row.before!r}", limit=1000))
     if len(report.renamed) > RENAMES_SHOWN:
-        output.say(f"{file}: and {len(report.renamed) - RENAMES_SHOWN:,} more parties were renamed")
+        output.print(f"{file}: and {len(report.renamed) - RENAMES_SHOWN:,} more parties were renamed")
     lines_renamed = {row.line for row in report.renamed}
-    for twin in report.twins[:TWINS_SHOWN]:
-        what = "renamed to the name of" if twin.line in lines_renamed else "added next to"
-        output.tell(f"{file}, line {twin.line}: {what} {one_line(twin.other)}; possible duplicate, lookups will ask")
-    if len(report.twins) > TWINS_SHOWN:
-        output.tell(f"{file}: and {len(report.twins) - TWINS_SHOWN} more possible duplicates")
+    for duplicate in report.duplicates[:DUPLICATES_SHOWN]:
+        what = "renamed to the name of" if duplicate.line in lines_renamed else "added next to"
+        output.log(
+            f"{file}, line {duplicate.line}: {what} {one_line(duplicate.other)}; possible duplicate, lookups will ask"
+        )
+    if len(report.duplicates) > DUPLICATES_SHOWN:
+        output.log(f"{file}: and {len(report.duplicates) - DUPLICATES_SHOWN} more possible duplicates")
     if report.ignored_columns:
-        output.say(f"ignored columns: {', '.join(report.ignored_columns)}")
+        output.print(f"ignored columns: {', '.join(report.ignored_columns)}")
     for omitted in report.refused[:REFUSALS_SHOWN]:
-        output.tell(f"{file}, line {omitted.line}: refused: {one_line(omitted.reason)}")
+        output.log(f"{file}, line {omitted.line}: refused: {one_line(omitted.reason)}")
     if len(report.refused) > REFUSALS_SHOWN:
-        output.tell(f"{file}: and {len(report.refused) - REFUSALS_SHOWN} more rows were refused")
+        output.log(f"{file}: and {len(report.refused) - REFUSALS_SHOWN} more rows were refused")

@@ -30,7 +30,7 @@ CHOSEN, CREATED = "chosen by a person", "created at the request of a person"
 
 _SHOWN_IN_MESSAGE = 5
 _TEXT_SHOWN = 200
-_TEXT_KEPT = 1_000
+_MAX_TEXT_CHARACTERS = 1_000
 """Characters of a text that a checkpoint stores; no name is longer."""
 _DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _JURISDICTION = "^[A-Za-z]{2}(-[A-Za-z0-9]{1,3})?$"
@@ -49,10 +49,10 @@ class LookupRequest:
     jurisdiction: str | None = None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The lookup in words, for messages."""
         where = f" in {self.jurisdiction}" if self.jurisdiction else ""
-        return f"{self.entity_type} {_shown(self.search_text)}{where}"
+        return f"{self.entity_type} {_quoted(self.search_text)}{where}"
 
     @property
     def is_term(self) -> bool:
@@ -86,14 +86,14 @@ class PartyResolver:
 
     Args:
         gateway: the store of the parties.
-        wanted: the lookup.
-        asks: whether a person can be asked; otherwise an ambiguous lookup returns a problem.
+        lookup: the lookup.
+        is_interactive: whether a person can be asked; otherwise an ambiguous lookup returns a problem.
     """
 
-    def __init__(self, gateway: EntityGateway, wanted: LookupRequest, *, asks: bool) -> None:
+    def __init__(self, gateway: EntityGateway, lookup: LookupRequest, *, is_interactive: bool) -> None:
         self._gateway = gateway
-        self._lookup = wanted
-        self._asks = asks
+        self._lookup = lookup
+        self._is_interactive = is_interactive
 
     def resolve(self, answers: Sequence[Any], checkpoint: Any) -> dict[str, Any]:
         """Return `{"party", "reason"}`, `{"create", "reason"}` or `{"problem"}`.
@@ -131,35 +131,37 @@ class PartyResolver:
         Raises:
             AskPerson: the text is ambiguous or finds nothing.
         """
-        wanted = self._lookup
+        lookup = self._lookup
         try:
             findings = self._find(text)
         except ValueError as error:
             return self._unclear(INVALID_FIELD, f"{_sentence(error)}.", "Correct the lookup.", text=text, before=before)
         if findings.bound is not None:
             return _bound(findings.bound, findings.bound.reason)
-        asked = f"{wanted.entity_type} {_shown(text)}" + (f" in {wanted.jurisdiction}" if wanted.jurisdiction else "")
+        searched = f"{lookup.entity_type} {_quoted(text)}" + (
+            f" in {lookup.jurisdiction}" if lookup.jurisdiction else ""
+        )
         inactive = _inactive(findings.inactive)
         if findings.hits:
-            message = f"Several parties match {asked}: {_listed(findings.hits)}."
+            message = f"Several parties match {searched}: {_listed(findings.hits)}."
             if len(findings.hits) == 1:
                 [only] = findings.hits
-                message = f"Only a possible match for {asked}: {_listed([only])}: {only.reason}."
-            if self._asks:
+                message = f"Only a possible match for {searched}: {_listed([only])}: {only.reason}."
+            if self._is_interactive:
                 raise self._ask_which(findings.hits, text, why=inactive)
-            hint = _advice(findings.hits, wanted)
+            hint = _advice(findings.hits, lookup)
             return self._unclear(LOOKUP_AMBIGUOUS, inactive + message, hint, findings.hits, text=text)
         other = " other" if inactive else ""
-        if wanted.is_term:
+        if lookup.is_term:
             near = f"; near: {_listed(findings.near)}" if findings.near else ""
-            message = f"No {wanted.entity_type} found for {asked}{near}."
+            message = f"No {lookup.entity_type} found for {searched}{near}."
             hint = "Use a name or a code of the catalogue (apps/onboarding/docs/verbs.yaml); it cannot be extended."
             return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, before=before)
         if findings.near:
-            message = f"{inactive}No{other} party found for {asked}; near: {_listed(findings.near)}."
+            message = f"{inactive}No{other} party found for {searched}; near: {_listed(findings.near)}."
             hint = "Use one of these names with its own type, or create the party first and refer to its result."
             return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, before=before)
-        message = f"{inactive}No{other} party found for {asked}."
+        message = f"{inactive}No{other} party found for {searched}."
         hint = "Load the party first (`dagwright entities load FILE`), or create it and refer to its result."
         if inactive:
             hint = "Use another party, or load this one with the status `active` (`dagwright entities load FILE`)."
@@ -183,7 +185,7 @@ class PartyResolver:
         Args:
             before: the previous question, if the text is an answer.
         """
-        if not self._asks:
+        if not self._is_interactive:
             found = [_candidate_json(candidate) for candidate in candidates]
             return {"problem": {"code": code, "message": message, "hint": hint, "candidates": found}}
         if before is not None:
@@ -208,7 +210,7 @@ class PartyResolver:
         # Near matches of another type were already declined.
         near = _listed([each for each in findings.near if self._lookup.takes(each.kind)])
         if near and near not in why:
-            why = f"{why}Near {_shown(before.shown)}: {near}. "
+            why = f"{why}Near {_quoted(before.shown)}: {near}. "
         return self._ask_other_name(why, text, shown=before.shown)
 
     def _ask_which(self, hits: Sequence[Candidate], text: str, *, shown: str | None = None, why: str = "") -> AskPerson:
@@ -226,8 +228,8 @@ class PartyResolver:
         ]
         others = [NONE_OF_THESE] if self._lookup.is_term else [NONE_OF_THESE, CREATE_NEW]
         options += [{"id": other, "label": other} for other in others]
-        origin = f" (lookup: {self._lookup.words})" if meant != self._lookup.search_text else ""
-        prompt = f"{why}Which {self._lookup.entity_type} is meant by {_shown(meant)}{origin}? Or enter another name."
+        origin = f" (lookup: {self._lookup.description})" if meant != self._lookup.search_text else ""
+        prompt = f"{why}Which {self._lookup.entity_type} is meant by {_quoted(meant)}{origin}? Or enter another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "allow_text": True}
         return AskPerson(question, checkpoint=_checkpoint("choose", text, shown))
 
@@ -237,7 +239,7 @@ class PartyResolver:
         if self._lookup.is_term:
             # The catalogue is closed, so no term can be created.
             what, ways = self._lookup.entity_type, "Enter another name or a code."
-        prompt = f"{why}Which {what} is meant by {self._lookup.words}? {ways}"
+        prompt = f"{why}Which {what} is meant by {self._lookup.description}? {ways}"
         return AskPerson({"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, shown))
 
     # Answers.
@@ -257,8 +259,8 @@ class PartyResolver:
         if not party.is_active:
             raise self._ask_again(f"{party.name!r} ({party.id}) is inactive. ", before.text, before)
         if not self._lookup.takes(party.kind):
-            wanted = either(RESOLVER.kinds_of(self._lookup.entity_type) or ())
-            why = f"{party.name!r} is a {party.kind}, but the lookup is for a {wanted}. "
+            lookup = either(RESOLVER.kinds_of(self._lookup.entity_type) or ())
+            why = f"{party.name!r} is a {party.kind}, but the lookup is for a {lookup}. "
             raise self._ask_again(why, before.text, before)
         return _bound(party, CHOSEN)
 
@@ -266,11 +268,11 @@ class PartyResolver:
 
     def _create_named(self, text: str) -> dict[str, Any]:
         """Return the party to create; a text that was only searched for must be confirmed as its name."""
-        wanted = self._lookup.search_text
+        lookup = self._lookup.search_text
         kinds = kinds_of_entity_type(self._lookup.entity_type)
-        if text != wanted and len(kinds) == 1:
-            raise self._ask_details(wanted, kinds[0])
-        return self._create(wanted)
+        if text != lookup and len(kinds) == 1:
+            raise self._ask_details(lookup, kinds[0])
+        return self._create(lookup)
 
     def _create(self, text: str, *, kind: str | None = None, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the party to create as soon as its details are complete; nothing is created here.
@@ -284,7 +286,7 @@ class PartyResolver:
             options = [each.value for each in kinds]
             question = {
                 "type": "SELECTION",
-                "prompt": f"Is {_shown(text)} a person or an organisation?",
+                "prompt": f"Is {_quoted(text)} a person or an organisation?",
                 "options": options,
             }
             raise AskPerson(question, checkpoint={"step": "kind", "text": text})
@@ -300,7 +302,7 @@ class PartyResolver:
         needs_more = kind != PartyKind.PERSON and jurisdiction is None
         active, inactive = self._persons_called(name) if kind == PartyKind.PERSON else ([], [])
         if (active or inactive) and born is None:
-            raise self._ask_details(text, kind, why=f"A person called {_shown(name)} already exists. ", of_birth=True)
+            raise self._ask_details(text, kind, why=f"A person called {_quoted(name)} already exists. ", of_birth=True)
         if same := [each for each in active if each.born == born]:
             raise self._ask_which(same, text, shown=name, why="This person already exists. ")
         if same := [each for each in inactive if each.born == born]:
@@ -328,7 +330,7 @@ class PartyResolver:
         if kind != PartyKind.PERSON and self._lookup.jurisdiction is None:
             required.append("jurisdiction")
         schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
-        prompt = f"{why}Give the details of the {kind} to create as {_shown(text)}."
+        prompt = f"{why}Give the details of the {kind} to create as {_quoted(text)}."
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         return AskPerson(question, checkpoint={"step": "details", "text": text, "kind": str(kind)})
 
@@ -348,8 +350,8 @@ _EXACT = 100
 
 def _checkpoint(step: str, text: str, shown: str | None) -> dict[str, str]:
     """Return the checkpoint of a question that a name answers."""
-    offered = {"shown": shown[:_TEXT_KEPT]} if shown is not None and shown != text else {}
-    return {"step": step, "text": text[:_TEXT_KEPT], **offered}
+    offered = {"shown": shown[:_MAX_TEXT_CHARACTERS]} if shown is not None and shown != text else {}
+    return {"step": step, "text": text[:_MAX_TEXT_CHARACTERS], **offered}
 
 
 def describe_candidate(candidate: Candidate) -> str:
@@ -400,17 +402,17 @@ def _inactive(candidates: Sequence[Candidate]) -> str:
     return f"{_listed(candidates)} {'is' if len(candidates) == 1 else 'are'} inactive. "
 
 
-def _advice(hits: Sequence[Candidate], wanted: LookupRequest) -> str:
+def _advice(hits: Sequence[Candidate], lookup: LookupRequest) -> str:
     """Return how to write the lookup so that it means one of some parties without a question."""
     names = Counter(name_key(hit.name) for hit in hits)
     jurisdictions = Counter(hit.jurisdiction for hit in hits if hit.jurisdiction)
     schemes = sorted({each.scheme for hit in hits for each in hit.identifiers})
     ways = ["its id"]
-    if name_key(wanted.search_text) not in names and any(count == 1 for count in names.values()):
+    if name_key(lookup.search_text) not in names and any(count == 1 for count in names.values()):
         ways.append("its whole name")
     ways += [f"its {scheme}" for scheme in schemes]
     where = ""
-    if wanted.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in jurisdictions.values()):
+    if lookup.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in jurisdictions.values()):
         where = ", or add its jurisdiction"
     return f"Name the party by {' or '.join(ways)}, as search_text or in the text of the request{where}."
 
@@ -428,7 +430,7 @@ def _is_name(text: str) -> bool:
     return True
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}…")
 
 

@@ -184,7 +184,7 @@ def _index_name_again(mapper: Mapper[Any], connection: Connection, name: PartyNa
     _written(name).names[name.id] = None
 
 
-def _begin(session: Session, _context: object, _instances: object) -> None:
+def _start(session: Session, _context: object, _instances: object) -> None:
     """Discard the names of a failed flush."""
     session.info.pop(_WRITTEN, None)
 
@@ -222,5 +222,5 @@ event.listen(Party, "before_delete", _forget_party)
 event.listen(PartyName, "after_insert", _index_name)
 event.listen(PartyName, "after_update", _index_name_again)
 event.listen(PartyName, "after_delete", _forget_name)
-event.listen(Session, "before_flush", _begin)
+event.listen(Session, "before_flush", _start)
 event.listen(Session, "after_flush", _index_written)

@@ -12,7 +12,7 @@ Spellings = Sequence[str]
 """Known words that one word of a text may mean."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
-_SPELLINGS_KEPT = 10
+_MAX_SPELLINGS = 10
 _WORD_SIMILARITY = 60.0
 """Minimum rapidfuzz ratio for one word to stand for another; `cohen` and `chan` have 67."""
 _WORDS_COMBINED = 6
@@ -40,8 +40,8 @@ def trigrams(word: str) -> list[str]:
 def rank_spellings(word: str, known: Iterable[str]) -> list[str]:
     """Return the known words that a word may mean, the likeliest first."""
     rated = ((fuzz.ratio(word, each), each) for each in set(known))
-    kept = sorted((-rating, each) for rating, each in rated if rating >= _WORD_SIMILARITY)
-    return [each for _, each in kept[:_SPELLINGS_KEPT]]
+    similar = sorted((-rating, each) for rating, each in rated if rating >= _WORD_SIMILARITY)
+    return [each for _, each in similar[:_MAX_SPELLINGS]]
 
 
 def name_similarity(core: Sequence[str], other: Sequence[str]) -> float:
@@ -70,11 +70,11 @@ def word_subsets(words: Sequence[str], *, min_similarity: float) -> Iterator[lis
     total = sum(map(len, words))
     longest = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:_WORDS_COMBINED])
     for count in range(min(len(words) - 1, len(longest)), 0, -1):
-        kept = []
+        similar = []
         for positions in combinations(longest, count):
             letters = sum(len(words[at]) for at in positions)
             if 200 * letters >= min_similarity * (total + letters):
-                kept.append(positions)
-        if not kept:
+                similar.append(positions)
+        if not similar:
             return
-        yield kept
+        yield similar

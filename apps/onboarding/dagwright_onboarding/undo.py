@@ -50,7 +50,7 @@ def undo_call(session: Session, key: str) -> UndoResult:
         raise ValueError(f"this {effect.verb} cannot be undone: its changes were not recorded")
     else:
         reverted = [_revert(session, record, key=key) for record in reversed(effect.changes)]
-        undone = UndoResult(key, effect.verb, [words for words in reverted if words is not None])
+        undone = UndoResult(key, effect.verb, [text for text in reverted if text is not None])
     effect.result = asdict(undone)
     effect.undone_at = datetime.now(UTC)
     return undone
@@ -65,30 +65,30 @@ def _revert(session: Session, record: dict[str, Any], *, key: str) -> str | None
     row = cast("Row | None", session.get(table, row_id, with_for_update=True))
     if row is None:
         return None
-    words = _describe(session, row)
+    text = _describe(session, row)
     if change is Change.ADDED:
-        _refuse_if_relied_on(session, row_id, words, key=key)
-        _refuse_if_referenced(session, row, words)
+        _refuse_if_relied_on(session, row_id, text, key=key)
+        _refuse_if_referenced(session, row, text)
         session.delete(row)
         session.flush()
-        return f"{words} was removed"
+        return f"{text} was removed"
     for column, before in record["before"].items():
-        _refuse_if_relied_on(session, value_id(row_id, column), f"the {column} of {words}", key=key)
+        _refuse_if_relied_on(session, value_id(row_id, column), f"the {column} of {text}", key=key)
         setattr(row, column, before)
     session.flush()
-    return f"{words} was reset"
+    return f"{text} was reset"
 
 
-def _refuse_if_relied_on(session: Session, row_id: str, words: str, *, key: str) -> None:
+def _refuse_if_relied_on(session: Session, row_id: str, text: str, *, key: str) -> None:
     calls = select(Effect.verb).join(EffectRow, EffectRow.key == Effect.key)
     others = calls.where(EffectRow.row_id == row_id, Effect.key != key, Effect.undone_at.is_(None))
     verbs = session.scalars(others.order_by(Effect.at, Effect.key).limit(_CALLS_SHOWN)).all()
     if verbs:
         users = " and ".join(f"a {verb}" for verb in dict.fromkeys(verbs))
-        raise ValueError(f"{words} cannot be undone: {users} has used it since")
+        raise ValueError(f"{text} cannot be undone: {users} has used it since")
 
 
-def _refuse_if_referenced(session: Session, row: Row, words: str) -> None:
+def _refuse_if_referenced(session: Session, row: Row, text: str) -> None:
     """Refuse to remove a party that has rows which no call has made, such as names loaded from a file."""
     if not isinstance(row, Party):
         return
@@ -101,7 +101,7 @@ def _refuse_if_referenced(session: Session, row: Row, words: str) -> None:
     )
     held = [what for what, table, condition in hanging if session.scalar(select(exists(table).where(condition)))]
     if held:
-        raise ValueError(f"{words} cannot be undone: it now has {' and '.join(held)}")
+        raise ValueError(f"{text} cannot be undone: it now has {' and '.join(held)}")
 
 
 def _was_undone(session: Session, row_id: str) -> bool:

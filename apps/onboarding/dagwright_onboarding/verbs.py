@@ -226,7 +226,7 @@ class OnboardingVerbs:
         return self._database.write(lambda session: undo_call(session, key))
 
 
-def create_parties(call: Call, wanted: Sequence[NewParty]) -> list[PartyResult]:
+def create_parties(call: Call, new_parties: Sequence[NewParty]) -> list[PartyResult]:
     """Return the requested parties in order; missing parties are added, and one undo removes them all.
 
     Only parties with exactly the same natural key are the same; empty fields count as unknown.
@@ -237,7 +237,7 @@ def create_parties(call: Call, wanted: Sequence[NewParty]) -> list[PartyResult]:
     Raises:
         ValueError: one of the parties is invalid; the transaction is rolled back.
     """
-    return [_created(call, party.natural_key()) for party in wanted]
+    return [_created(call, party.natural_key()) for party in new_parties]
 
 
 def _created(call: Call, natural_key: NaturalKey) -> PartyResult:
@@ -275,13 +275,13 @@ def _set_client_type(call: Call, fund: Party, client_type: str | None) -> None:
 
 
 def _link(call: Call, fund: Party, request: CbuRequest) -> bool:
-    wanted = (
+    parties = (
         (RelationKind.PARENT, "parent-entity-id", request.parent_entity_id),
         (RelationKind.MANCO, "manco-id", request.manco_id),
         (RelationKind.RELATED, "related-to", request.related_to),
     )
     linked = False
-    for kind, argument, party_id in wanted:
+    for kind, argument, party_id in parties:
         if party_id is not None:
             target = _held(call, party_id, argument=argument)
             relation, created = ensure_relation(call.session, fund, target, kind=kind)

@@ -19,12 +19,12 @@ def json_from_bytes(encoded: bytes) -> Any:
     """
     value = pydantic_core.from_json(encoded, allow_inf_nan=False, cache_strings="keys")
     # The JSON encoder visits values faster than Python does, and a workflow task may receive 40 MB of results.
-    if b"Infinity" in pydantic_core.to_json(value) and _holds_infinity(value):
+    if b"Infinity" in pydantic_core.to_json(value) and _contains_infinity(value):
         raise ValueError("a number is too large")
     return value
 
 
-def _holds_infinity(value: Any) -> bool:
+def _contains_infinity(value: Any) -> bool:
     parts: list[Any] = [[value]]
     for part in parts:
         inner = part.values() if type(part) is dict else part

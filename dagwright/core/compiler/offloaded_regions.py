@@ -27,13 +27,13 @@ class OffloadedRegion:
     Args:
         plan: nodes of the kind `reported` for dependencies outside the region, then the members in topological order.
         places: number of each member in the original plan.
-        wanted: numbers in `plan` of the members on which nodes outside the region depend.
+        exports: numbers in `plan` of the members on which nodes outside the region depend.
         ends: numbers in `plan` of the members on which no node depends.
     """
 
     plan: CompiledPlan
     places: Sequence[int]
-    wanted: frozenset[int]
+    exports: frozenset[int]
     ends: frozenset[int]
 
 
@@ -48,7 +48,7 @@ def offloaded_region_from_json(head: Mapping[str, Any], nodes: Sequence[Compiled
     """
     try:
         plan = CompiledPlan(nodes=tuple(nodes), on_failure=head["on_failure"])
-        return OffloadedRegion(plan, head["members"], frozenset(head["projections"]), frozenset(head["ends"]))
+        return OffloadedRegion(plan, head["members"], frozenset(head["exports"]), frozenset(head["ends"]))
     except (KeyError, TypeError) as error:
         raise ValueError(f"not an offloaded region: {error!r}") from None
 
@@ -59,11 +59,11 @@ class OffloadedPlan:
 
     Args:
         plan: plan that the run holds; store references of the offloaded regions are not set yet.
-        insides: number of the region in `plan` -> its offloaded nodes.
+        offloaded: number of the region in `plan` -> its offloaded nodes.
     """
 
     plan: CompiledPlan
-    insides: Mapping[int, "RegionDocument"]
+    offloaded: Mapping[int, "RegionDocument"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,14 @@ class _Cut:
     Args:
         regions: numbers of the large regions.
         inside_of: numbers of their members; needs a fast `in`.
-        wanted: numbers of the members on which nodes outside their region depend.
+        exports: numbers of the members on which nodes outside their region depend.
         ends: numbers of the nodes on which no node depends.
         at: number of a node that the run holds -> its number in the plan of the run, in order.
     """
 
     regions: Sequence[int]
     inside_of: Collection[int]
-    wanted: set[int]
+    exports: set[int]
     ends: set[int]
     at: Mapping[int, int]
 
@@ -136,7 +136,7 @@ class _Cut:
         return replace(plan, nodes=tuple(nodes))
 
     def inside(self, plan: CompiledPlan, region: int) -> RegionDocument:
-        return _inside_of(plan, plan.nodes[region], wanted=self.wanted, ends=self.ends)
+        return _inside_of(plan, plan.nodes[region], exports=self.exports, ends=self.ends)
 
 
 def _cut(plan: CompiledPlan) -> _Cut:
@@ -149,21 +149,21 @@ def _cut(plan: CompiledPlan) -> _Cut:
     region_of = {member: number for number in regions for member in plan.nodes[number].members}
     nodes = plan.nodes[:count]
     ends = set(range(count)).difference(*(node.dependencies for node in nodes))
-    wanted = _wanted(plan, region_of, ends=ends)
-    held = (number for number in range(len(plan.nodes)) if number not in region_of or number in wanted)
-    return _Cut(regions, region_of.keys(), wanted, ends, {old: new for new, old in enumerate(held)})
+    exports = _exports_of(plan, region_of, ends=ends)
+    held = (number for number in range(len(plan.nodes)) if number not in region_of or number in exports)
+    return _Cut(regions, region_of.keys(), exports, ends, {old: new for new, old in enumerate(held)})
 
 
-def _wanted(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[int]) -> set[int]:
+def _exports_of(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[int]) -> set[int]:
     """Return the members of regions on which the output or nodes outside their region depend."""
-    wanted = set[int]()
+    exports = set[int]()
     for number in range(plan.written_count):
         own = region_of.get(number)
-        wanted.update(needed for needed in plan.nodes[number].dependencies if region_of.get(needed, own) != own)
+        exports.update(needed for needed in plan.nodes[number].dependencies if region_of.get(needed, own) != own)
     if plan.output is None and not plan.output_bindings:
-        return wanted | (ends & region_of.keys() if len(ends) <= OUTPUT_NODES else set())
+        return exports | (ends & region_of.keys() if len(ends) <= OUTPUT_NODES else set())
     named = {part.node for part in _references(plan.output_bindings) if isinstance(part, ResultOf)}
-    return wanted | {member for member in region_of if plan.nodes[member].id in named}
+    return exports | {member for member in region_of if plan.nodes[member].id in named}
 
 
 def _held_node(node: CompiledNode, is_inside: bool, at: Mapping[int, int]) -> CompiledNode:
@@ -173,7 +173,7 @@ def _held_node(node: CompiledNode, is_inside: bool, at: Mapping[int, int]) -> Co
     return replace(node, dependencies=tuple(at[needed] for needed in node.dependencies), members=members)
 
 
-def _inside_of(plan: CompiledPlan, region: CompiledNode, *, wanted: set[int], ends: set[int]) -> RegionDocument:
+def _inside_of(plan: CompiledPlan, region: CompiledNode, *, exports: set[int], ends: set[int]) -> RegionDocument:
     at = {old: new for new, old in enumerate((*region.dependencies, *region.members))}
     outside = [plan.nodes[old] for old in region.dependencies]
     nodes = [CompiledNode(id=node.id, kind="reported", on_error=node.on_error) for node in outside]
@@ -187,7 +187,7 @@ def _inside_of(plan: CompiledPlan, region: CompiledNode, *, wanted: set[int], en
         "format": 1,
         "on_failure": plan.on_failure,
         "members": list(region.members),
-        "projections": [at[old] for old in region.members if old in wanted],
+        "exports": [at[old] for old in region.members if old in exports],
         "ends": [at[old] for old in region.members if old in ends],
     }
     return RegionDocument(nodes, replaced, head)

@@ -102,7 +102,7 @@ class _Wants:
 
     def with_projections(self, node: CompiledNode) -> CompiledNode:
         """Return a node with the projections of its result."""
-        if node.kind == "lookup" and node.wanted:
+        if node.kind == "lookup" and node.projections:
             # A lookup has fixed projections, which do not depend on reads.
             return node
         projections = [*self.of_node.get(node.id, ())] if node.sub_plan is None else []
@@ -112,7 +112,7 @@ class _Wants:
                 (("outputs", *path), how) for path, how in projections if not isinstance(path, str)
             ]
             projections += [*nested, *[((name,), "value") for name in _WORKER_FIELDS]]
-        return replace(node, wanted=tuple(projections)) if projections else node
+        return replace(node, projections=tuple(projections)) if projections else node
 
 
 def _inside_item(path: Path) -> Path | None:

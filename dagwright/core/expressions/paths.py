@@ -101,7 +101,7 @@ def _get_stored(value: StoredValue, path: Path, *, start: str) -> Any:
     if not isinstance(found, Part):
         return found
     if found.state == "missing":
-        raise MissingValue(found.words)
+        raise MissingValue(found.reason)
     return get_value(found.value, rest, start=start + format_path(path[: len(path) - len(rest)]))
 
 

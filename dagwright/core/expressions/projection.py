@@ -34,9 +34,9 @@ def largest_result_bytes(node: CompiledNode, tool: ToolDeclaration | None) -> in
         return FOREIGN_BYTES
     if node.kind not in ("tool", "lookup"):
         return TOGETHER_BYTES
-    if not node.wanted:
+    if not node.projections:
         return VALUE_BYTES
-    is_whole = any(how == "whole" for _, how in node.wanted)
+    is_whole = any(how == "whole" for _, how in node.projections)
     return VALUE_BYTES + PARTS_BYTES + (WHOLE_BYTES if is_whole else 0)
 
 
@@ -45,21 +45,21 @@ def worker_budget() -> ComputeBudget:
     return ComputeBudget(100 * MAX_WORK)
 
 
-def describe(value: Any, ref: str, *, size_bytes: int, wanted: Sequence[Projection], name: str) -> StoredValue:
+def describe(value: Any, ref: str, *, size_bytes: int, projections: Sequence[Projection], name: str) -> StoredValue:
     """Return a large value as the run receives it.
 
     Args:
         value: the value.
         ref: its reference in the store.
         size_bytes: size of its JSON.
-        wanted: the projections that the plan names; if some do not fit, the first are kept.
+        projections: the projections that the plan names; if some do not fit, the first are kept.
         name: name of the value in messages, such as `fetch.result`.
     """
     budget = worker_budget()
     left = {"value": PARTS_BYTES, "whole": WHOLE_BYTES}
     parts: dict[Path, Part] = {}
     # Parts for decisions of the run come first; a part may be wanted for both uses.
-    for path, how in sorted(wanted, key=lambda want: want[1] == "value"):
+    for path, how in sorted(projections, key=lambda want: want[1] == "value"):
         if path in parts:
             continue
         part, size = _part_of(value, path, most=VALUE_BYTES if how == "value" else left[how], name=name, budget=budget)
@@ -74,7 +74,7 @@ def _part_of(value: Any, path: Path, *, most: int, name: str, budget: ComputeBud
     try:
         found = get_value(value, path, start=name, budget=budget)
     except MissingValue as missing:
-        return Part("missing", words=str(missing)), len(str(missing))
+        return Part("missing", reason=str(missing)), len(str(missing))
     except ComputeBudgetExceeded:
         return None, 0
     size = len(pydantic_core.to_json(found))

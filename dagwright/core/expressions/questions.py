@@ -12,7 +12,7 @@ import pydantic_core
 from dagwright.core.boundary.text import cut_characters
 from dagwright.core.expressions.resolution import as_text
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
-from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
+from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.answers import BadAnswer, default_answer
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.errors import NodeError
@@ -74,12 +74,12 @@ def request_of(
 def _prompt_of(prompt: Any, name: str) -> str:
     if prompt is None or prompt == "":
         return f"Approve {name!r}?" if name else ""
-    shown = prompt if is_whole(prompt) else with_shown(prompt, _shown_in_prompt)
+    shown = prompt if is_whole(prompt) else with_refs_formatted(prompt, _ref_text)
     text = as_text(shown)
     return cut_characters(text, PROMPT_CHARACTERS)
 
 
-def _shown_in_prompt(part: ValueRef) -> Any:
+def _ref_text(part: ValueRef) -> Any:
     """Return the text that a person sees in place of a stored value."""
     if isinstance(part, WorkerText):
         return "".join(each if isinstance(each, str) else _beginning_of(each) for each in part.parts)
@@ -89,7 +89,7 @@ def _shown_in_prompt(part: ValueRef) -> Any:
 def _beginning_of(part: Any) -> str:
     if isinstance(part, StoredValue) and part.shape is not None:
         return f"{part.shape.preview}… ({part.shape.size_bytes:,} bytes)"
-    return str(shown_in_arguments(part)) if isinstance(part, StoredValue | WorkerText) else as_text(part)
+    return str(ref_for_display(part)) if isinstance(part, StoredValue | WorkerText) else as_text(part)
 
 
 def _check(request: Request) -> None:

@@ -155,7 +155,7 @@ _AS_INPUT = re.compile(r"(?:inputs\.)?(?!PLACEHOLDER_|inputs$)([^\W\d]\w*)")
 _INDEX = re.compile(r"\s*index\s*\}\}")
 
 
-def holds_reference(text: str) -> bool:
+def contains_reference(text: str) -> bool:
     """Return whether a text can contain references or escaped braces."""
     return "{{" in text
 
@@ -482,7 +482,7 @@ def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[
     while stack:
         path, current = stack.pop()
         if isinstance(current, str):
-            if holds_reference(current):
+            if contains_reference(current):
                 yield path, current
             continue
         if isinstance(current, dict):
@@ -515,7 +515,7 @@ def reference_keys(value: Any, ids: Collection[str]) -> Iterator[tuple[tuple[str
         ids: declared node ids; needs a fast `in`.
     """
     for path, key in walk_keys(value):
-        if not holds_reference(key):
+        if not contains_reference(key):
             continue
         try:
             is_text = all(isinstance(part, str) for part in parse_template(key, ids))

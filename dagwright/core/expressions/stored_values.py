@@ -64,18 +64,18 @@ class Part:
         state: `small` (the value is here), `whole` (it is here, but too large to pass on), `large` or `missing`.
         value: the part itself, if it is here.
         shape: shape of a part over 8 KiB.
-        words: for a missing part, the reason.
+        reason: for a missing part, the reason.
     """
 
     state: Literal["small", "whole", "large", "missing"]
     value: Any = None
     shape: Shape | None = None
-    words: str = ""
+    reason: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the part as JSON."""
         if self.state == "missing":
-            return {"missing": self.words}
+            return {"missing": self.reason}
         encoded = {} if self.state == "large" else {"value": self.value}
         return encoded if self.shape is None else {**encoded, **self.shape.to_json()}
 
@@ -256,7 +256,7 @@ def stored_from_json(encoded: Any, *, name: str | None = None) -> StoredValue:
 
 def _part_from_json(encoded: Mapping[str, Any]) -> Part:
     if "missing" in encoded:
-        return Part("missing", words=_text(encoded["missing"]))
+        return Part("missing", reason=_text(encoded["missing"]))
     shape = _shape_from_json(encoded)
     if "value" not in encoded:
         return Part("large", shape=shape)

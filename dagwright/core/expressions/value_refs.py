@@ -28,42 +28,42 @@ WorkerBinding = tuple[BindingPath, list[dict[str, Any]]]
 _OPEN_SET = frozenset(REF_TYPES)
 
 
-def encode(value: Any, shown: Callable[[ValueRef], Any]) -> tuple[bytes, bool]:
-    """Return a value as JSON with `shown` applied to each stored part, and whether there was a stored part.
+def encode(value: Any, format_ref: Callable[[ValueRef], Any]) -> tuple[bytes, bool]:
+    """Return a value as JSON with `format_ref` applied to each stored part, and whether there was a stored part.
 
     Raises:
         PydanticSerializationError: the value is not JSON.
     """
-    is_unfilled = False
+    has_refs = False
 
     def substitute(part: Any) -> Any:
-        nonlocal is_unfilled
+        nonlocal has_refs
         if not isinstance(part, StoredValue | WorkerText):
             raise TypeError(f"{type(part).__name__} is not JSON")
-        is_unfilled = True
-        return shown(part)
+        has_refs = True
+        return format_ref(part)
 
-    return pydantic_core.to_json(value, fallback=substitute), is_unfilled
-
-
-def with_shown(value: Any, shown: Callable[[ValueRef], Any]) -> Any:
-    """Return a value with `shown` applied to each stored part."""
-    return with_parts(value, [(path, shown(part)) for path, part in find_value_refs(value)])
+    return pydantic_core.to_json(value, fallback=substitute), has_refs
 
 
-def shown_in_arguments(part: ValueRef) -> Any:
+def with_refs_formatted(value: Any, format_ref: Callable[[ValueRef], Any]) -> Any:
+    """Return a value with `format_ref` applied to each stored part."""
+    return with_parts(value, [(path, format_ref(part)) for path, part in find_value_refs(value)])
+
+
+def ref_for_display(part: ValueRef) -> Any:
     """Return a readable form of a stored part in the arguments of a call, which only the worker fills in."""
     if isinstance(part, WorkerText):
-        return "".join(_shown_text(inner) for inner in part.parts)
-    shown: dict[str, Any] = {"ref": part.ref}
+        return "".join(_part_text(inner) for inner in part.parts)
+    format_ref: dict[str, Any] = {"ref": part.ref}
     if part.paths:
-        shown["path"] = paths_to_json(part.paths)
+        format_ref["path"] = paths_to_json(part.paths)
     if part.shape is not None:
-        shown["bytes"] = part.shape.size_bytes
-    return shown
+        format_ref["bytes"] = part.shape.size_bytes
+    return format_ref
 
 
-def _shown_text(part: Any) -> str:
+def _part_text(part: Any) -> str:
     if isinstance(part, str):
         return part
     return "{{secret." + part.name + "}}" if isinstance(part, Secret) else "{{…}}"
@@ -89,7 +89,7 @@ def _binding_part(part: Any) -> dict[str, Any]:
     if isinstance(part, StoredValue):
         encoded: dict[str, Any] = {"stored": part.ref, "name": part.name}
         return {**encoded, "paths": paths_to_json(part.paths)} if part.paths else encoded
-    return {"value": with_shown(part, lambda _: None), "bindings": bindings_of(part)}
+    return {"value": with_refs_formatted(part, lambda _: None), "bindings": bindings_of(part)}
 
 
 # JSON form between runs, and in continue-as-new.

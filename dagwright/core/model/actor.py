@@ -18,7 +18,7 @@ class Actor:
     reason: str | None = None
     through: str = "signal"
 
-    def words(self, what: str) -> str:
+    def describe(self, what: str) -> str:
         """Return a sentence about the command, such as `paused by ann: too early`."""
         by = f" by {self.name}" if self.name else ""
         return f"{what}{by}{f': {self.reason}' if self.reason else ''}"

@@ -93,7 +93,7 @@ def question_key(request: Request) -> bytes:
 def _checked_object(answer: Any, known: Collection[str], example: str) -> Mapping[str, Any]:
     """Return an answer that is an object with some of these keys."""
     if not isinstance(answer, Mapping):
-        raise BadAnswer(f"expected an object such as {example}, not {_shown(answer)}")
+        raise BadAnswer(f"expected an object such as {example}, not {_short_json(answer)}")
     for name in answer:
         if name not in known:
             near = suggestion(str(name), known)
@@ -101,7 +101,7 @@ def _checked_object(answer: Any, known: Collection[str], example: str) -> Mappin
     return answer
 
 
-def _shown(value: Any) -> str:
+def _short_json(value: Any) -> str:
     text = pydantic_core.to_json(value).decode()
     return cut_characters(text, 80)
 
@@ -109,7 +109,7 @@ def _shown(value: Any) -> str:
 def _text_of(parts: Mapping[str, Any], name: str) -> str | None:
     value = parts.get(name)
     if value is not None and not isinstance(value, str):
-        raise BadAnswer(f"{name!r} must be a text, not {_shown(value)}")
+        raise BadAnswer(f"{name!r} must be a text, not {_short_json(value)}")
     return value
 
 
@@ -119,12 +119,12 @@ def _approval(request: Request, answer: Any) -> dict[str, Any]:
     parts = _checked_object(answer, known, '{"approved": true, "reason": "…"}')
     approved = parts.get("approved")
     if not isinstance(approved, bool):
-        raise BadAnswer(f"'approved' must be true or false, not {_shown(approved)}")
+        raise BadAnswer(f"'approved' must be true or false, not {_short_json(approved)}")
     found: dict[str, Any] = {"approved": approved, "reason": _text_of(parts, "reason")}
     arguments, remember = parts.get("arguments"), parts.get("remember", False)
     if arguments is not None:
         if not isinstance(arguments, Mapping):
-            raise BadAnswer(f"'arguments' must be an object, not {_shown(arguments)}")
+            raise BadAnswer(f"'arguments' must be an object, not {_short_json(arguments)}")
         if not approved:
             raise BadAnswer("'arguments' are only allowed with an approval, and this is a rejection")
         found["arguments"] = dict(arguments)
@@ -169,7 +169,9 @@ def _option_of(request: Request, value: Any) -> Any:
     if len(similar) == 1:
         return similar[0]
     offered = ", ".join(map(_offered, islice(options, 20)))
-    raise BadAnswer(f"{_shown(value)} is not offered; the options are {offered}" + (", …" if len(options) > 20 else ""))
+    raise BadAnswer(
+        f"{_short_json(value)} is not offered; the options are {offered}" + (", …" if len(options) > 20 else "")
+    )
 
 
 def _id_of(option: Any) -> Any:
@@ -181,11 +183,11 @@ def _offered(option: Any) -> str:
     """Return an option for an error message: its `id` with its label, as an id alone may be meaningless."""
     name = _id_of(option)
     if name is None:
-        return _shown(option)
+        return _short_json(option)
     label = as_text(option["label"])
     if label == name:
-        return _shown(name)
-    return f"{_shown(name)} ({cut_characters(label, _LABEL_SHOWN)})"
+        return _short_json(name)
+    return f"{_short_json(name)} ({cut_characters(label, _LABEL_SHOWN)})"
 
 
 def _key_of(value: Any) -> bytes:
@@ -207,7 +209,7 @@ def _guidance(request: Request, answer: Any) -> dict[str, Any]:
     if not nodes:
         return _text(request, {name: part for name, part in parts.items() if name == "text"})
     if not isinstance(nodes, list):
-        raise BadAnswer(f"'nodes' must be a list of nodes as in a plan, not {_shown(nodes)}")
+        raise BadAnswer(f"'nodes' must be a list of nodes as in a plan, not {_short_json(nodes)}")
     return {"text": _text_of(parts, "text") or "", "nodes": nodes, "tools": tools}
 
 
@@ -238,7 +240,7 @@ def _information(request: Request, answer: Any) -> dict[str, Any]:
     data = parts["data"]
     if request.schema is None:
         if not isinstance(data, Mapping):
-            raise BadAnswer(f"'data' must be an object, not {_shown(data)}")
+            raise BadAnswer(f"'data' must be an object, not {_short_json(data)}")
         return {"data": data}
     found = islice(validator_of(request.schema).iter_errors(data), _MAX_PROBLEMS)
     problems = ["/".join(["data", *map(str, error.instance_path)]) + f": {error.message}" for error in found]
@@ -279,7 +281,7 @@ def _error_action(answer: Any) -> dict[str, Any]:
     selected = parts.get("selected", parts.get("action"))
     action = selected[0] if isinstance(selected, list) and len(selected) == 1 else selected
     if not isinstance(action, str) or action not in ERROR_CHOICES:
-        raise BadAnswer(f"{_shown(selected)} is not offered; select one of {', '.join(ERROR_CHOICES)}")
+        raise BadAnswer(f"{_short_json(selected)} is not offered; select one of {', '.join(ERROR_CHOICES)}")
     found: dict[str, Any] = {"action": action}
     for name, belongs_to in (("value", "value"), ("arguments", "retry")):
         if name in parts and action != belongs_to:
@@ -291,6 +293,6 @@ def _error_action(answer: Any) -> dict[str, Any]:
     arguments = parts.get("arguments")
     if arguments is not None:
         if not isinstance(arguments, Mapping):
-            raise BadAnswer(f"'arguments' must be an object, not {_shown(arguments)}")
+            raise BadAnswer(f"'arguments' must be an object, not {_short_json(arguments)}")
         found["arguments"] = dict(arguments)
     return found

@@ -85,7 +85,7 @@ def limit_to_json(kind: Kind, limit: Limit) -> Any:
     return str(limit) if kind == "money" else limit
 
 
-def limit_words(kind: Kind, limit: Limit) -> str:
+def limit_text(kind: Kind, limit: Limit) -> str:
     """Return a limit, or a usage in its unit, as text for people."""
     if kind == "time":
         return f"{limit:,.1f} s"

@@ -136,7 +136,7 @@ class CompiledNode:
     reads: Sequence[int] = ()
     cache_s: float | None = None
     """Seconds for which the result of an equal call may be reused; 0 is never, `None` is decided by the effects."""
-    wanted: Sequence[Projection] = ()
+    projections: Sequence[Projection] = ()
     """Projections of its result that the plan needs if the result is large; of an item's result, if it has items."""
     approval: Approval = "policy"
     """A question has null at every binding."""
@@ -264,7 +264,7 @@ OUTPUT_BINDINGS_KEY = "output_bindings"
 BINDINGS_KEY = _BINDINGS_KEYS["bindings"]
 _BINDINGS = frozenset(_BINDINGS_KEYS.values())
 CONVERTED_FIELDS = frozenset(
-    {*_BINDINGS, "for_each", "key", "retry", "sub_plan", "dependencies", "join", "members", "reads", "wanted"}
+    {*_BINDINGS, "for_each", "key", "retry", "sub_plan", "dependencies", "join", "members", "reads", "projections"}
 )
 """JSON keys of the fields that need a conversion to JSON."""
 FIELD_OF_KEY: Mapping[str, str] = {_BINDINGS_KEYS.get(item.name, item.name): item.name for item in fields(CompiledNode)}
@@ -364,7 +364,7 @@ def field_to_json(name: str, value: Any) -> Any:
         return {part.name: getattr(value, part.name) for part in fields(RetryRule)}
     if name == "sub_plan":
         return plan_to_json(value)
-    if name == "wanted":
+    if name == "projections":
         return projections_to_json(value)
     return list(value) if isinstance(value, tuple) else value
 
@@ -396,14 +396,14 @@ def field_from_json(name: str, value: Any) -> Any:
         return _template_from_json(value["template"]) if isinstance(value, Mapping) else value
     if name == "retry":
         return RetryRule(**value)
-    if name == "wanted":
+    if name == "projections":
         return projections_from_json(value)
     return plan_from_json(value) if name == "sub_plan" else tuple(value)
 
 
-def projections_to_json(wanted: Sequence[Projection]) -> list[Any]:
+def projections_to_json(projections: Sequence[Projection]) -> list[Any]:
     """Return projections as JSON."""
-    return [[path_to_json(path), how] for path, how in wanted]
+    return [[path_to_json(path), how] for path, how in projections]
 
 
 def projections_from_json(encoded: Any) -> tuple[Projection, ...]:

@@ -97,7 +97,7 @@ class AcceptedKinds:
     where: str = ""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The kinds and the condition, for a message."""
         return either(self.kinds or ()) + self.where
 
@@ -176,7 +176,7 @@ class EntityChecks:
             return
         if looked_up is not None and not any(kind in kinds for kind in looked_up):
             what = f"{lookup.search_text!r:.80} is looked up as a {either(looked_up)}"
-            message = f"{tool.name}: {key!r} takes a {accepted.words}, and {what}"
+            message = f"{tool.name}: {key!r} takes a {accepted.description}, and {what}"
             yield (key, "entity_type"), message, f"write the entity_type {either(kinds)} if it is one"
 
     def _reference_problem(
@@ -196,7 +196,7 @@ class EntityChecks:
             if other != node and is_made(made, kinds, self.resolver)
         )
         hint = "; ".join(islice(fitting, _NODES_LISTED))
-        yield (key,), f"{tool.name}: {key!r} takes a {accepted.words}, and {what}", hint or None
+        yield (key,), f"{tool.name}: {key!r} takes a {accepted.description}, and {what}", hint or None
 
 
 def is_made(maker: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:

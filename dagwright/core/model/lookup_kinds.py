@@ -8,7 +8,7 @@ of them take.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from dagwright.core.expressions.references import BY_ID, Lookup, Reference, holds_reference
+from dagwright.core.expressions.references import BY_ID, Lookup, Reference, contains_reference
 from dagwright.core.model.entity_arguments import AcceptedKinds, accepted_by_call, accepted_kinds_of_call
 from dagwright.core.model.plan import Node
 from dagwright.core.model.resolvers import Resolver, either
@@ -99,7 +99,7 @@ class LookupKinds:
                 found[key] = replace(part, entity_type=either(kinds))
         if tool is not None and self._reads_ids:
             for key, value in node.arguments.items():
-                if key in extra or not isinstance(value, str) or holds_reference(value):
+                if key in extra or not isinstance(value, str) or contains_reference(value):
                     continue
                 if kinds := accepted_kinds_of_call(tool, key, node.arguments):
                     found[key] = Lookup(value, either(kinds), known_as=BY_ID)
@@ -125,8 +125,8 @@ class LookupKinds:
             first, last = shared.uses[0], shared.uses[-1]
             other = next((each for each in shared.uses if not _have_kind_in_common(each, last)), first)
             message = (
-                f"{last.node.tool}: {last.key!r} takes a {last.accepted.words}, and {lookup.search_text!r:.80} is"
-                f" looked up for {other.key!r} of {other.node.id} too, which takes a {other.accepted.words}"
+                f"{last.node.tool}: {last.key!r} takes a {last.accepted.description}, and {lookup.search_text!r:.80} is"
+                f" looked up for {other.key!r} of {other.node.id} too, which takes a {other.accepted.description}"
             )
             hint = "write the entity_type of each lookup if two entities are meant"
             yield last.index, last.key, message, hint

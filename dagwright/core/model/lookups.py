@@ -33,7 +33,9 @@ KNOWN_AS = "known_as"
 """Argument of a find node whose entity is not searched for, and its key in the input of `bind`."""
 _CALLED = "called"
 """Argument with the name of such an entity, for people."""
-_NO_FILTERS = frozenset({"search_text", "entity_type", KNOWN_AS, _CALLED, "party", "reason", "created", "asks"})
+_NO_FILTERS = frozenset(
+    {"search_text", "entity_type", KNOWN_AS, _CALLED, "party", "reason", "created", "is_interactive"}
+)
 """Keys of a lookup in documents that are not filters."""
 _FOUND = "found"
 """Argument of the bind node: a list of the results of the find nodes."""
@@ -102,8 +104,8 @@ def _finds(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dict[str, list
     finds: dict[str, list[Lookup]] = {}
     ids: dict[tuple[Any, ...], str] = {}
     for lookup in lookups:
-        words = _id_text(lookup.search_text)
-        key = (lookup.known_as, slug_of(lookup.entity_type), words, lookup.filters)
+        text = _id_text(lookup.search_text)
+        key = (lookup.known_as, slug_of(lookup.entity_type), text, lookup.filters)
         if key not in ids:
             parts = [prefix, lookup.known_as or "", *key[1:3], *(value for _, value in lookup.filters)]
             ids[key] = _free_id(":".join(filter(None, parts)), key, finds)
@@ -118,11 +120,11 @@ def _free_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str
 
 def _id_text(text: str) -> str:
     """Return a text for an id: on one line, and cut with a digest if it is long."""
-    words = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    if len(words.encode(errors="replace")) <= _ID_TEXT_BYTES:
-        return words
-    cut = words.encode(errors="replace")[:_ID_TEXT_BYTES].decode(errors="ignore")
-    return f"{cut}…{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:8]}"
+    message = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    if len(message.encode(errors="replace")) <= _ID_TEXT_BYTES:
+        return message
+    cut = message.encode(errors="replace")[:_ID_TEXT_BYTES].decode(errors="ignore")
+    return f"{cut}…{hashlib.sha256(message.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def _find(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
@@ -156,7 +158,7 @@ def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
         bindings,
         tuple(range(first, first + len(finds))),
         retry=_RESOLVER_RETRY,
-        wanted=tuple(((place,), "whole") for place in range(len(finds))),
+        projections=tuple(((place,), "whole") for place in range(len(finds))),
     )
 
 
@@ -245,12 +247,12 @@ def known_result(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) 
 
 
 def _known_of_more_kinds(
-    wanted: Lookup, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
+    requested: Lookup, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
 ) -> Mapping[str, Any] | None:
     """Return the entity of an earlier lookup of the same text that searched all wanted kinds and more."""
     for lookup, party in bound.items():
-        if (lookup.search_text, lookup.filters) == (wanted.search_text, wanted.filters):
-            kinds, searched = _kinds_of(wanted.entity_type, resolver), _kinds_of(lookup.entity_type, resolver)
+        if (lookup.search_text, lookup.filters) == (requested.search_text, requested.filters):
+            kinds, searched = _kinds_of(requested.entity_type, resolver), _kinds_of(lookup.entity_type, resolver)
             is_wider = searched is None or (kinds is not None and set(kinds) <= set(searched))
             if is_wider and kinds is not None and party.get("kind") in kinds:
                 return party

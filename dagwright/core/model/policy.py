@@ -47,8 +47,8 @@ class Rule:
     def is_about(self, tool: ToolDeclaration) -> bool:
         """Return whether the rule can match a call of a tool."""
         is_named = self.tool is None or fnmatchcase(tool.name, self.tool)
-        is_undone = self.undo is None or (tool.undo is not None and fnmatchcase(tool.undo, self.undo))
-        return is_named and is_undone and (self.effects is None or tool.effects.value in self.effects)
+        is_compensated = self.undo is None or (tool.undo is not None and fnmatchcase(tool.undo, self.undo))
+        return is_named and is_compensated and (self.effects is None or tool.effects.value in self.effects)
 
     def fits(self, tool: ToolDeclaration, arguments: Callable[[], Any]) -> bool:
         """Return whether the rule matches a call.

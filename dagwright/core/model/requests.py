@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget
-from dagwright.core.expressions.value_refs import shown_in_arguments, value_from_json, value_to_json, with_shown
+from dagwright.core.expressions.value_refs import ref_for_display, value_from_json, value_to_json, with_refs_formatted
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.times import format_time
 
@@ -164,7 +164,7 @@ class Request:
         if self.escalations:
             document["escalations"] = _escalations_to_json(self.escalations)
         if self.purpose == "approval":
-            document |= {"tool": self.tool, "arguments": with_shown(self.arguments, shown_in_arguments)}
+            document |= {"tool": self.tool, "arguments": with_refs_formatted(self.arguments, ref_for_display)}
             document |= {"entities": dict(self.parties)} if self.parties else {}
         return document
 
@@ -283,7 +283,7 @@ class RequestBook:
         """Number of a node -> the ids under which early answers to it or its items are stored; `None` is the run."""
         self.due: list[Feedback] = []
         """Early answers that add nodes and whose requests are open; handled after everything else has progressed."""
-        self.kept_bytes = 0
+        self.stored_bytes = 0
         """Size of all answers that were accepted or stored, as JSON."""
         self.counts: dict[str, int] = {}
         """Task id -> number of its requests so far."""
@@ -397,7 +397,7 @@ class RequestBook:
             "early_nodes": [[_OF_RUN if number is None else number, names] for number, names in self.early_of.items()],
             "counts": self.counts,
             "notifications": [[each.kind, _request_to_json(each.request), each.at] for each in self.notifications],
-            "stored_bytes": self.kept_bytes,
+            "stored_bytes": self.stored_bytes,
             "refusals": self.refusals,
             "remembered": self.remembered,
         }
@@ -424,7 +424,7 @@ def book_from_json(encoded: Mapping[str, Any]) -> RequestBook:
         Notification(kind, opened.get(request["id"]) or _request_from_json(request), at)
         for kind, request, at in encoded.get("notifications", ())
     ]
-    book.kept_bytes = int(encoded.get("stored_bytes", 0))
+    book.stored_bytes = int(encoded.get("stored_bytes", 0))
     book.refusals = list(encoded.get("refusals", ()))
     book.remembered = dict(encoded.get("remembered", {}))
     return book

@@ -39,7 +39,7 @@ class ToolDeclaration:
         is_foreign: the activity is served by a worker of another program, so all values must be inline.
         workflow: type of the workflow that each call starts as a child of the run, instead of an activity; such a tool
             is foreign too. `None` for every other tool.
-        asks_models: a call uses models by itself, so in a run with a budget it starts only if some budget is left.
+        uses_models: a call uses models by itself, so in a run with a budget it starts only if some budget is left.
         effects_by: how the effects of a call depend on an argument, `{"argument": name, "default": value, "effects":
             {value: effects}}`; a value that is not listed, or not known before the call, has the effects of the tool.
             Nodes may declare such a call `idempotent`. `None` if all calls have the same effects.
@@ -69,7 +69,7 @@ class ToolDeclaration:
     is_pinned: bool = False
     is_foreign: bool = False
     workflow: str | None = None
-    asks_models: bool = False
+    uses_models: bool = False
     effects_by: Mapping[str, Any] | None = None
     secrets: Sequence[str] | None = None
     sends_to_hosts: bool = False
@@ -95,7 +95,7 @@ _EFFECTS: Mapping[str, Effects] = {each.value: each for each in Effects}
 ENCODED_FIELDS: Mapping[str, type] = {
     "task_queue": str, "max_parallel": int, "max_attempts": int, "version": str, "is_pinned": bool, "is_foreign": bool,
     "workflow": str,
-    "asks_models": bool, "effects_by": dict, "undo": str, "sets": str, "resolver": dict,
+    "uses_models": bool, "effects_by": dict, "undo": str, "sets": str, "resolver": dict,
 }  # fmt: skip
 """Fields of a declaration, besides its effects, that each of its JSON forms contains -> their JSON types."""
 
@@ -135,8 +135,8 @@ def problem_of_rule(rule: Any) -> str | None:
 def with_compensating_tools(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> list[str]:
     """Return the names of tools, followed by the tools that compensate for them, each once."""
     named = list(dict.fromkeys(names))
-    undoing = (tools[name].undo for name in named if name in tools)
-    return list(dict.fromkeys([*named, *(name for name in undoing if name is not None)]))
+    compensating = (tools[name].undo for name in named if name in tools)
+    return list(dict.fromkeys([*named, *(name for name in compensating if name is not None)]))
 
 
 def parameter_name(key: str, properties: Mapping[str, Any]) -> str:

@@ -48,9 +48,9 @@ class WorkerResult:
             raise ValueError(
                 f"the status of a WorkerResult is {self.status!r:.50}, expected success, failed or partial"
             )
-        for name, words in (("error", self.error), ("message", self.message)):
-            if words is not None and not isinstance(words, str):
-                raise ValueError(f"the {name} of a WorkerResult is {words!r:.50}, expected a text")
+        for name, text in (("error", self.error), ("message", self.message)):
+            if text is not None and not isinstance(text, str):
+                raise ValueError(f"the {name} of a WorkerResult is {text!r:.50}, expected a text")
 
     def to_json(self) -> dict[str, Any]:
         """Return all five fields; the outputs are not copied deeply."""
@@ -101,8 +101,8 @@ def _unwrapped(value: Any) -> Unwrapped:
         return Unwrapped(value)
     match value.get("status"):
         case "failed":
-            words = value.get("error") or value.get("message") or "the worker tool failed without a reason"
-            return Unwrapped(None, error=NodeError("worker_failed", str(words)), message=_message_of(value))
+            text = value.get("error") or value.get("message") or "the worker tool failed without a reason"
+            return Unwrapped(None, error=NodeError("worker_failed", str(text)), message=_message_of(value))
         case "success" | "partial" as status if "outputs" in value:
             return Unwrapped(value["outputs"], status == "partial", message=_message_of(value))
     return Unwrapped(value)
@@ -137,8 +137,8 @@ def _message_of(value: Mapping[str, Any]) -> str | None:
     if not message or isinstance(message, StoredValue):
         return None
     # A worker tool in another language may return its message as an object.
-    words = message if isinstance(message, str) else to_json(message).decode()
-    return words[:MESSAGE_CHARACTERS]
+    text = message if isinstance(message, str) else to_json(message).decode()
+    return text[:MESSAGE_CHARACTERS]
 
 
 def sub_goal_id_of(node_id: str) -> int | str:
@@ -163,17 +163,17 @@ def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
     if record.status is NodeStatus.COMPLETED or (is_replaced and error is None):
         status: WorkerStatus = "partial" if record.partial else "success"
         return WorkerResult(number, status, record.result, message=record.message)
-    return WorkerResult(number, "failed", error=error_words(record), message=record.message)
+    return WorkerResult(number, "failed", error=error_of_unfinished(record), message=record.message)
 
 
-def status_shown(record: Record) -> NodeStatus:
+def displayed_status(record: Record) -> NodeStatus:
     """Return the state of a node for people: a superseded node that was abandoned after a failure has failed."""
     is_left = record.status is NodeStatus.SUPERSEDED and record.reason == ABANDONED
     has_failed = record.error is not None and record.error.code != NOT_STARTED
     return NodeStatus.FAILED if is_left and has_failed else record.status
 
 
-def error_words(record: Record) -> str:
+def error_of_unfinished(record: Record) -> str:
     """Return why a node has no outputs; the node did not complete."""
     error = record.error
     if error is not None:

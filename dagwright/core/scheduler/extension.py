@@ -36,7 +36,7 @@ class Extension:
         nodes: new nodes, written ones first, then their lookups; the first has the number `base`. Dependencies are
             numbers of old and new nodes; hidden nodes are numbered as in the extended plan.
         tools: declarations of the tools of the new nodes.
-        wanted: id of an existing node -> projections of its result that the new nodes read.
+        projections: id of an existing node -> projections of its result that the new nodes read.
         output: new output of the run, as JSON with null at every binding, and its bindings; `None` keeps the output.
         given_up: ids of nodes that ended without a result and are not replaced.
     """
@@ -44,7 +44,7 @@ class Extension:
     base: int
     nodes: Sequence[CompiledNode]
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
-    wanted: Mapping[str, Sequence[Projection]] = field(default_factory=dict)
+    projections: Mapping[str, Sequence[Projection]] = field(default_factory=dict)
     output: tuple[Any, Sequence[Binding]] | None = None
     given_up: Sequence[str] = ()
 
@@ -55,8 +55,10 @@ class Extension:
             "nodes": [node_to_json(node) for node in self.nodes],
             "tools": {name: tool_to_json(tool) for name, tool in self.tools.items()},
         }
-        if self.wanted:
-            encoded["projections"] = {node_id: projections_to_json(wanted) for node_id, wanted in self.wanted.items()}
+        if self.projections:
+            encoded["projections"] = {
+                node_id: projections_to_json(projections) for node_id, projections in self.projections.items()
+            }
         if self.output is not None:
             value, bindings = self.output
             encoded["output"] = [value, field_to_json(BINDINGS_KEY, bindings)]
@@ -76,7 +78,10 @@ def extension_from_json(encoded: Any) -> Extension:
             int(encoded["base"]),
             tuple(node_from_json(node) for node in encoded["nodes"]),
             {name: tool_from_json(name, tool) for name, tool in encoded["tools"].items()},
-            {str(name): projections_from_json(wanted) for name, wanted in encoded.get("projections", {}).items()},
+            {
+                str(name): projections_from_json(projections)
+                for name, projections in encoded.get("projections", {}).items()
+            },
             _output_from_json(encoded.get("output")),
             tuple(str(name) for name in encoded.get("abandoned", ())),
         )
@@ -108,8 +113,8 @@ def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
         if node.supersedes is not None
     }
     old = [_with_replacements(_renumbered(node, added, start=count), replacements) for node in plan.nodes]
-    for node_id, wanted in extension.wanted.items():
-        old[numbers[node_id]] = _with_projections(old[numbers[node_id]], wanted)
+    for node_id, projections in extension.projections.items():
+        old[numbers[node_id]] = _with_projections(old[numbers[node_id]], projections)
     nodes = (*old[:count], *extension.nodes, *old[count:])
     tools = {**plan.tools, **extension.tools}
     output, bindings = extension.output or (plan.output, plan.output_bindings)
@@ -119,8 +124,8 @@ def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
 def _check(extension: Extension, numbers: Mapping[str, int], *, count: int) -> None:
     base = extension.base
     end = base + len(extension.nodes)
-    if any(node_id not in numbers for node_id in (*extension.wanted, *extension.given_up)):
-        raise ValueError("`wanted` or `given_up` names an unknown node")
+    if any(node_id not in numbers for node_id in (*extension.projections, *extension.given_up)):
+        raise ValueError("`projections` or `given_up` names an unknown node")
     for node in extension.nodes:
         if node.id in numbers:
             raise ValueError(f"the run already has a node {node.id!r}")
@@ -135,20 +140,20 @@ def _check(extension: Extension, numbers: Mapping[str, int], *, count: int) -> N
         raise ValueError("dependency cycle among the new nodes")
 
 
-def _with_projections(node: CompiledNode, wanted: Sequence[Projection]) -> CompiledNode:
+def _with_projections(node: CompiledNode, projections: Sequence[Projection]) -> CompiledNode:
     """Return a node whose call also returns these projections of a large result.
 
     A sub-plan is unchanged: its plan already exists, and projections of its result are made inside the sub-plan.
     """
     if node.sub_plan is not None:
         return node
-    more = list(wanted)
+    more = list(projections)
     if node.for_each is not None:
         # The first step of a path selects an item.
-        more = [(path[1:], how) for path, how in wanted if not isinstance(path, str) and len(path) > 1]
+        more = [(path[1:], how) for path, how in projections if not isinstance(path, str) and len(path) > 1]
     if node.is_worker:
         more += [(("outputs", *path), how) for path, how in more if not isinstance(path, str)]
-    return replace(node, wanted=tuple(dict.fromkeys([*node.wanted, *more])))
+    return replace(node, projections=tuple(dict.fromkeys([*node.projections, *more])))
 
 
 def newest_of(plan: CompiledPlan) -> dict[str, str]:

@@ -73,11 +73,13 @@ class ItemBook:
         tool = self._plan.tools.get(node.tool)
         return map_batches.width_of(node, tool, count=count, max_in_flight=self.max_in_flight)
 
-    def tasks_of(self, number: int, items: Sequence[Any], *, scope: Scope, asks: bool) -> list[ItemRecord] | NodeError:
+    def tasks_of(
+        self, number: int, items: Sequence[Any], *, scope: Scope, may_open_requests: bool
+    ) -> list[ItemRecord] | NodeError:
         """Return the tasks of a node, which are its items or batches of them, or an error.
 
         Args:
-            asks: whether the items may ask people, so that child runs cannot execute them.
+            may_open_requests: whether the items may ask people, so that child runs cannot execute them.
 
         Raises:
             UnresolvedReference: a key cannot be resolved.
@@ -88,10 +90,12 @@ class ItemBook:
             found = f"for_each has {len(items):,} items, and other nodes of the run have {self._count:,}"
             hint = "move some of them into sub-plans, which are separate runs"
             return NodeError("too_large", f"{found}; at most {RUN_ITEMS:,} are allowed in total: {hint}")
-        if asks and self._own + len(items) > OWN_ITEMS:
+        if may_open_requests and self._own + len(items) > OWN_ITEMS:
             found = f"for_each has {len(items):,} items that may ask people, and the run has {self._own:,} other items"
             return NodeError("too_large", f"{found}; at most {OWN_ITEMS:,} are allowed in total")
-        is_batched = not asks and (len(items) > map_batches.MAP_BATCH_ITEMS or self._own + len(items) > OWN_ITEMS)
+        is_batched = not may_open_requests and (
+            len(items) > map_batches.MAP_BATCH_ITEMS or self._own + len(items) > OWN_ITEMS
+        )
         # Without `key` the positions are the keys, and positions are unique.
         keys = [] if is_batched and node.key is None else keys_of(node, items, scope=scope)
         problem = keys if isinstance(keys, NodeError) else self._problem(number, keys)

@@ -105,7 +105,7 @@ def record_end(item: ItemRecord, end: MapBatchEnd) -> None:
     item.record.result = end.values
 
 
-def shown_items(record: Record) -> Sequence[ItemRecord]:
+def listed_items(record: Record) -> Sequence[ItemRecord]:
     """Return the items of a node that are reported one by one; the items of a large map are only counted."""
     return () if is_batched(record) else record.items
 

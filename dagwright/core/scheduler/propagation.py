@@ -144,7 +144,7 @@ class Propagation:
         tasks = items
         if not isinstance(items, NodeError):
             keeps_items = any(component.keeps_items(number) for component in self.hooks.keeps_items)
-            tasks = state.items.tasks_of(number, items, scope=state.scope, asks=keeps_items)
+            tasks = state.items.tasks_of(number, items, scope=state.scope, may_open_requests=keeps_items)
         if isinstance(tasks, NodeError):
             self.end_failed(ref, tasks, at)
             return

@@ -138,7 +138,7 @@ class Scheduler(Generic[Features]):
 
     # Events. Each one ends with `propagate`, which updates the dependents of nodes that ended.
 
-    def begin(self, at: float) -> None:
+    def start(self, at: float) -> None:
         """Start the nodes without dependencies."""
         for number, node in enumerate(self.state.plan.nodes):
             # A node that failed earlier may have ended the run; a person may have ended this node.

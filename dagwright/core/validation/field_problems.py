@@ -115,11 +115,11 @@ def read_nodes(raw_nodes: list[Any]) -> ReadNodes:
         except ValidationError as error:
             errors = error.errors(include_url=False)
             problems += _node_problems(raw, errors, index=index)
-            stand_in = f"node {index}"
-            while stand_in in taken:
-                stand_in += "'"
-            taken.add(stand_in)
-            nodes[index] = _without_wrong_fields(raw, errors, stand_in=stand_in)
+            stub = f"node {index}"
+            while stub in taken:
+                stub += "'"
+            taken.add(stub)
+            nodes[index] = _without_wrong_fields(raw, errors, stub=stub)
             found.unread[index] = _unread_fields(errors)
     return found
 
@@ -144,17 +144,17 @@ def _with_few_unknown_keys(raw: Any, known: frozenset[str]) -> Any:
     return {key: value for key, value in raw.items() if key not in omitted}
 
 
-def _without_wrong_fields(raw: Any, errors: Sequence[ErrorDetails], *, stand_in: str) -> Node:
+def _without_wrong_fields(raw: Any, errors: Sequence[ErrorDetails], *, stub: str) -> Node:
     """Return the node without its invalid fields, so that its references are still checked.
 
     Args:
-        stand_in: id to use if the id is invalid.
+        stub: id to use if the id is invalid.
     """
     if not isinstance(raw, Mapping):
-        return Node(id=stand_in, human=Human())
+        return Node(id=stub, human=Human())
     wrong = {str(item["loc"][0]) for item in errors if item["loc"]}
     valid = {key: value for key, value in raw.items() if key not in wrong}
-    return _NODE.validate_python({**valid, "id": stand_in} if "id" in wrong else valid)
+    return _NODE.validate_python({**valid, "id": stub} if "id" in wrong else valid)
 
 
 def read_plan_fields(raw: Mapping[str, Any]) -> tuple[Plan, list[Problem]]:
@@ -222,11 +222,11 @@ def _field_problems(
             plain = re.sub(r"\W+", "_", str(place[-1]))
             yield Problem("invalid_field", message, at, node, f"write {plain}")
         elif expected is not None or item["type"] in _OF_TYPE:
-            wanted = expected or _OF_TYPE[item["type"]].format(**item.get("ctx", {}))
+            expected_text = expected or _OF_TYPE[item["type"]].format(**item.get("ctx", {}))
             given = value.get(name) if expected is not None and name in _EXPECTED else item["input"]
-            words = _WORDS.get(name, ()) if expected is not None else _QUOTED.findall(wanted)
+            words = _WORDS.get(name, ()) if expected is not None else _QUOTED.findall(expected_text)
             hint = _hint_of_value(place, given, words)
-            yield Problem("invalid_field", f"{label}: expected {wanted}, not {given!r:.60}", at, node, hint)
+            yield Problem("invalid_field", f"{label}: expected {expected_text}, not {given!r:.60}", at, node, hint)
         else:
             message = item["msg"].removeprefix("Value error, ")
             yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node)

@@ -259,8 +259,8 @@ class _Made:
         if isinstance(part, Placeholder) and part.name in self._inputs:
             types = types_made(self._inputs[part.name])
             hint = f"declare the input with another type, or do not use {part.name!r} here"
-            words = f"{{{{{part}}}}} is declared as {_listed(types)}"
-            return None if types & accepted else _Misfit(words, hint)
+            text = f"{{{{{part}}}}} is declared as {_listed(types)}"
+            return None if types & accepted else _Misfit(text, hint)
         if not isinstance(part, ResultOf) or part.field != "result":
             return None
         schema = self._schemas.get(part.node)
@@ -269,13 +269,13 @@ class _Made:
         types = types_made(_part(schema, part.path))
         if types & accepted:
             return None
-        words = f"{{{{{part}}}}} is {_listed(types)}"
+        text = f"{{{{{part}}}}} is {_listed(types)}"
         hint = "name a part of the result of that type, or convert it with a tool in between"
         if part.node in self._tools:
             tool = self._tools[part.node]
-            words += f", as the tool {tool!r} declares its result"
+            text += f", as the tool {tool!r} declares its result"
             hint += f"; if {tool!r} returns another type, correct its return annotation"
-        return _Misfit(words, hint)
+        return _Misfit(text, hint)
 
 
 def _part(schema: Mapping[str, Any], path: Path) -> Any:

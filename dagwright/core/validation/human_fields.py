@@ -52,7 +52,7 @@ def _encoded_step(step: OnTimeout) -> dict[str, Any] | None:
     return None if isinstance(step, str) else step.model_dump(mode="json", exclude_defaults=True)
 
 
-def _words_of_error(place: tuple[str | int, ...], kind: str, message: str) -> str:
+def _error_message(place: tuple[str | int, ...], kind: str, message: str) -> str:
     label = ".".join(map(str, place))
     if kind != "extra_forbidden":
         return f"{label}: {message}".lstrip(": ")
@@ -60,20 +60,20 @@ def _words_of_error(place: tuple[str | int, ...], kind: str, message: str) -> st
     return "; ".join(filter(None, [f"unknown field {label!r}", suggestion(str(place[-1]), known)]))
 
 
-def question_raised(asked: Any) -> dict[str, Any]:
+def validate_question_fields(raised: Any) -> dict[str, Any]:
     """Return the compiled form of a request that a running tool opens.
 
     Args:
-        asked: a text, or an object with the fields of `human`.
+        raised: a text, or an object with the fields of `human`.
 
     Raises:
-        BadQuestion: `asked` is not a valid request.
+        BadQuestion: `raised` is not a valid request.
     """
-    written = {"type": "CLARIFICATION", "prompt": asked} if isinstance(asked, str) else asked
+    written = {"type": "CLARIFICATION", "prompt": raised} if isinstance(raised, str) else raised
     try:
         human = Human.model_validate(written)
     except ValidationError as error:
-        problems = [_words_of_error(found["loc"], found["type"], found["msg"]) for found in error.errors()]
+        problems = [_error_message(found["loc"], found["type"], found["msg"]) for found in error.errors()]
         raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_REPORTED_PROBLEMS])}") from None
     for path, message, _ in _problems_of_question(human, ()):
         raise BadQuestion(f"invalid question of the tool: {'.'.join(map(str, path))}: {message}")

@@ -43,8 +43,8 @@ def problem_of_effects(tool: ToolDeclaration | None, node: Node) -> tuple[str, s
         return "'effects' needs a tool", "leave 'effects' out"
     if tool is None:
         return None
-    words = f"the effects of {name!r} do not depend on its arguments: they are {tool.effects.value!r} in every call"
-    return words, "leave 'effects' out; the tool declares its effects"
+    text = f"the effects of {name!r} do not depend on its arguments: they are {tool.effects.value!r} in every call"
+    return text, "leave 'effects' out; the tool declares its effects"
 
 
 def problem_of_secrets(tool: ToolDeclaration) -> tuple[str, str | None] | None:

@@ -17,7 +17,7 @@ from dagwright.core.expressions.references import (
     ResultOf,
     Secret,
     Template,
-    holds_reference,
+    contains_reference,
     item_hint,
     parse_template,
     reference_keys,
@@ -125,7 +125,7 @@ class _Reader:
             if isinstance(value, dict | list):
                 for path, text in walk_texts(value, at=(key,)):
                     self.argument(path, text)
-            elif isinstance(value, str) and holds_reference(value):
+            elif isinstance(value, str) and contains_reference(value):
                 self.argument((key,), value)
 
     def argument(self, path: BindingPath, text: str) -> None:

@@ -15,7 +15,7 @@ from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.scheduler.task_creation import call_of_task
-from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, asks_models, is_needed_to_finish
+from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, is_needed_to_finish, uses_models
 from dagwright.features.budgets.token_estimate import estimated_tokens
 
 _TYPES: Mapping[Kind, str] = {"money": "number", "time": "string"}
@@ -138,15 +138,15 @@ class BudgetAdmission(SchedulerComponent):
         if budget.finishing is not None and task.node.kind in _CALLS:
             self._leave_out(task, budget.finishing, at)
             return True
-        is_call = asks_models(task.node, self._state.plan.tools)
+        is_call = uses_models(task.node, self._state.plan.tools)
         if not is_call and not (budget.limits_all_nodes and task.node.kind in ("tool", "plan")):
             return False
         budget.busy.look(at)
         return not self._reserve(budget, task, at, is_call=is_call)
 
-    def _leave_out(self, task: Task, words: str, at: float) -> None:
+    def _leave_out(self, task: Task, message: str, at: float) -> None:
         self._scheduler.propagation.queue.release(task.ref.node)
-        self._state.record(task.ref).reason = f"left out: {words}"
+        self._state.record(task.ref).reason = f"left out: {message}"
         self._scheduler.end_tasks([task.ref], NodeStatus.SKIPPED, at=at)
 
     def _reserve(self, budget: Budget, task: Task, at: float, *, is_call: bool) -> bool:
@@ -162,8 +162,8 @@ class BudgetAdmission(SchedulerComponent):
         record = state.record(task.ref)
         record.status, record.reason = NodeStatus.WAITING, "budget (requested from the parent run)"
         if budget.short_of(used=used, grown=added_count, name=("", task.id)):
-            is_asked = budget.on_limit == "ask" and self._is_asking(BUDGET_TASK)
-            if not is_asked:
+            has_request = budget.on_limit == "ask" and self._is_asking(BUDGET_TASK)
+            if not has_request:
                 self._admit_waiting(budget, at)
         return False
 
@@ -218,7 +218,7 @@ class BudgetAdmission(SchedulerComponent):
     # The limit.
 
     def _words(self, budget: Budget, kinds: list[Kind]) -> str:
-        return budget.words(kinds, used=self._state.totals.usage.total, grown=self._state.added_count)
+        return budget.describe(kinds, used=self._state.totals.usage.total, grown=self._state.added_count)
 
     def _update_reasons(self, budget: Budget) -> None:
         """Set the reason of every waiting call to the used amount of its limits."""
@@ -226,10 +226,10 @@ class BudgetAdmission(SchedulerComponent):
             return
         self._reasons_at = budget.changes
         state = self._state
-        for task_id, words in budget.reasons(used=state.totals.usage.total, grown=state.added_count).items():
+        for task_id, message in budget.reasons(used=state.totals.usage.total, grown=state.added_count).items():
             record = state.record_of(task_id)
             if record is not None and record.status is NodeStatus.WAITING:
-                record.reason = f"budget ({words})"
+                record.reason = f"budget ({message})"
 
     def _admit_waiting(self, budget: Budget, at: float) -> None:
         """Start waiting calls that fit; if releasing all reservations is not enough, request more budget or finish."""
@@ -266,11 +266,11 @@ class BudgetAdmission(SchedulerComponent):
         if self._requests is not None:
             self._requests.close_request(BUDGET_TASK, at)
 
-    def _ask_for_more(self, requests: BudgetRequests, budget: Budget, words: str, at: float) -> None:
+    def _ask_for_more(self, requests: BudgetRequests, budget: Budget, message: str, at: float) -> None:
         name = BUDGET
         while self._state.items.find(name) is not None:
             name = f"{name}#0"
-        prompt = f"The budget of the run is used up ({words}). How much more may it use, or is it to finish as it is?"
+        prompt = f"The budget of the run is used up ({message}). How much more may it use, or is it to finish as it is?"
         amounts: dict[str, Any] = {
             kind: {"type": _TYPES.get(kind, "integer"), "title": f"how much more of {kind}{_EXAMPLES.get(kind, '')}"}
             for kind in budget.limits
@@ -282,14 +282,14 @@ class BudgetAdmission(SchedulerComponent):
 
     # Finishing early.
 
-    def _finish(self, budget: Budget, words: str, at: float) -> None:
+    def _finish(self, budget: Budget, message: str, at: float) -> None:
         """Skip all nodes that have not started, except those that write the final answer."""
         if budget.finishing is not None:
             return
-        budget.finishing = words
+        budget.finishing = message
         refs = self._not_started()
         for ref in refs:
-            self._state.record(ref).reason = f"left out: {words}"
+            self._state.record(ref).reason = f"left out: {message}"
         waiting = [name for name in budget.waiting if not name[0]]
         for name in waiting:
             budget.settle(name, NONE)

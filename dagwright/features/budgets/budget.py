@@ -24,8 +24,8 @@ from dagwright.core.model.budget_limits import (
     Limit,
     OnLimit,
     limit_from_json,
+    limit_text,
     limit_to_json,
-    limit_words,
     limits_from_json,
     most_of,
 )
@@ -34,14 +34,14 @@ from dagwright.core.model.tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PU
 from dagwright.core.model.usage import NONE, Usage, usage_from_json
 from dagwright.features.budgets.busy_time import BusyTime, busy_time_from_json
 
-ASKED_AT_ONCE = 250
+REQUESTED_AT_ONCE = 250
 """Most calls for which a child run has open requests: its report has to fit into one message."""
 _OF_CALLS: Sequence[Kind] = ("tokens", "money", "calls")
 """Limits that only apply to calls of models."""
 _NO_MONEY = Decimal(0)
 
 
-def asks_models(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
+def uses_models(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
     """Return whether a node calls models.
 
     Args:
@@ -50,7 +50,7 @@ def asks_models(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> boo
     if node.kind != "tool":
         return False
     declared = tools.get(node.tool)
-    is_declared = declared is not None and declared.asks_models
+    is_declared = declared is not None and declared.uses_models
     return is_declared or node.tool == MODEL_TOOL or node.tool.startswith(AGENT_PREFIX)
 
 
@@ -124,7 +124,7 @@ class Budget:
         finishing: reason if the run finishes early with partial results.
         held: reservations of calls in flight, and of calls that child runs may start.
         waiting: calls that wait, in order; the run's own calls by task id.
-        asked: in a child run: the first waiting calls, which were requested from the parent run.
+        requested: in a child run: the first waiting calls, which were requested from the parent run.
         withdrawn: in a child run: call -> number of times that it was requested and then cancelled while it waited.
         reported: call id of a running child run -> usage that it has reported so far.
         grown_by_child: call id of a child run -> number of nodes that it has added.
@@ -140,7 +140,7 @@ class Budget:
     finishing: str | None = None
     held: dict[Name, Reservation] = field(default_factory=dict)
     waiting: dict[Name, Reservation] = field(default_factory=dict)
-    asked: dict[Name, None] = field(default_factory=dict)
+    requested: dict[Name, None] = field(default_factory=dict)
     withdrawn: dict[Name, int] = field(default_factory=dict, kw_only=True)
     reported: dict[str, Usage] = field(default_factory=dict)
     grown_by_child: dict[str, int] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class Budget:
         self.changes += 1
         if self.is_child:
             self.up.settled[self._key(name)] = usage
-        if name in self.asked:
+        if name in self.requested:
             self.withdrawn[name] = self.withdrawn.get(name, 0) + 1
         self._remove_waiting(name)
         claim = self._release(name)
@@ -350,14 +350,14 @@ class Budget:
     def reasons(self, *, used: Usage, grown: int) -> dict[str, str]:
         """Return task id -> text that explains why the run's own call waits."""
         room = self._room(used)
-        words: dict[tuple[Kind, ...], str] = {}
+        texts: dict[tuple[Kind, ...], str] = {}
         found: dict[str, str] = {}
         for (owner, task_id), claim in self.waiting.items():
             if not owner:
                 kinds = tuple(self._lacking(claim, room, grown=grown))
-                if kinds not in words:
-                    words[kinds] = self.words(kinds, used=used, grown=grown)
-                found[task_id] = words[kinds]
+                if kinds not in texts:
+                    texts[kinds] = self.describe(kinds, used=used, grown=grown)
+                found[task_id] = texts[kinds]
         return found
 
     def _with_money(self, claim: Reservation, *, used: Usage) -> Reservation:
@@ -387,7 +387,7 @@ class Budget:
         money = used.money + reported.money + lost.money
         return Lost(used.tokens + reported.tokens + lost.tokens, used.calls + reported.calls + lost.calls, money)
 
-    def words(self, kinds: Sequence[Kind], *, used: Usage, grown: int) -> str:
+    def describe(self, kinds: Sequence[Kind], *, used: Usage, grown: int) -> str:
         """Return a text with the used amount of each limit."""
         spent = self._spent(used)
         amounts: Mapping[Kind, Any] = {
@@ -395,15 +395,15 @@ class Budget:
             "money": spent.money,
             "calls": f"{spent.calls:,}",
             "nodes": f"{grown + sum(self.grown_by_child.values()):,}",
-            "time": limit_words("time", Decimal(str(self.busy.seconds))),
+            "time": limit_text("time", Decimal(str(self.busy.seconds))),
         }
-        limits = [(kind, limit_words(kind, self.limits[kind])) for kind in kinds if kind in self.limits]
-        words = [f"{kind}: {amounts[kind]} of {limit} used" for kind, limit in limits]
+        limits = [(kind, limit_text(kind, self.limits[kind])) for kind in kinds if kind in self.limits]
+        parts = [f"{kind}: {amounts[kind]} of {limit} used" for kind, limit in limits]
         if "money" in kinds and self.has_unknown_cost(used):
-            words.append(
+            parts.append(
                 "the cost of some calls is not known; give their model a price in the table of DAGWRIGHT_PRICES"
             )
-        return ", ".join(words)
+        return ", ".join(parts)
 
     def raise_by(self, more: Mapping[Kind, Limit | None]) -> None:
         """Raise limits; null removes a limit."""
@@ -423,7 +423,7 @@ class Budget:
 
     def _remove_waiting(self, name: Name) -> None:
         self.waiting.pop(name, None)
-        self.asked.pop(name, None)
+        self.requested.pop(name, None)
 
     def _key(self, name: Name) -> str:
         """Return the key of a call in messages to the parent run.
@@ -437,10 +437,10 @@ class Budget:
     def next_report(self) -> BudgetReport | None:
         """Return the next report to the parent run, or `None`; it requests budget for a limited number of calls."""
         up, self.up = self.up, BudgetReport()
-        if self.is_child and len(self.asked) < min(len(self.waiting), ASKED_AT_ONCE):
-            for name, claim in islice(self.waiting.items(), ASKED_AT_ONCE):
-                if name not in self.asked:
-                    self.asked[name] = None
+        if self.is_child and len(self.requested) < min(len(self.waiting), REQUESTED_AT_ONCE):
+            for name, claim in islice(self.waiting.items(), REQUESTED_AT_ONCE):
+                if name not in self.requested:
+                    self.requested[name] = None
                     up.claims[self._key(name)] = claim.tokens
         if self.is_timed and self.busy.rests is not self.busy.reported:
             up.rests = self.busy.reported = self.busy.rests
@@ -466,7 +466,7 @@ class Budget:
             "added_by_child": self.grown_by_child,
             "lost": [self.lost.tokens, self.lost.calls, str(self.lost.money)],
             "rate": None if self.rate is None else str(self.rate),
-            "asked": len(self.asked),
+            "requested": len(self.requested),
             "withdrawn": [[*name, count] for name, count in self.withdrawn.items()],
             "busy": None if self.busy == BusyTime() else self.busy.to_json(),
         }
@@ -514,7 +514,7 @@ def budget_from_json(encoded: Any) -> Budget:
         encoded.get("finishing"),
         dict(map(_claim_from_json, encoded.get("reserved", ()))),
         waiting,
-        dict.fromkeys(islice(waiting, encoded.get("asked", 0))),
+        dict.fromkeys(islice(waiting, encoded.get("requested", 0))),
         {call: usage_from_json(usage) for call, usage in encoded.get("reported", {}).items()},
         dict(encoded.get("added_by_child", {})),
         Lost(tokens, calls, Decimal(money)),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText, find_value_refs
-from dagwright.core.expressions.value_refs import encode, shown_in_arguments
+from dagwright.core.expressions.value_refs import encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import MODEL_TOOL
@@ -22,7 +22,7 @@ def estimated_tokens(state: RunState, task: Task) -> int:
     """Return the estimated tokens of a call; a tool or an agent is assumed to call a model once."""
     arguments = task.arguments
     try:
-        size = len(encode(arguments, shown_in_arguments)[0])
+        size = len(encode(arguments, ref_for_display)[0])
     except ValueError:
         # The arguments are not JSON, so the call is rejected when it is sent.
         return 1

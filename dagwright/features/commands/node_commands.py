@@ -63,7 +63,7 @@ class CancelNode:
         """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
-        reason = self.by.words("cancelled")
+        reason = self.by.describe("cancelled")
         scheduler.state.override_of(self.node).steps.append(self.by.step("cancel_node", at))
         ends: list[TaskRef] = []
         for each in _open_tasks(scheduler, ref):
@@ -142,7 +142,7 @@ class RetryNode:
         record = scheduler.state.record(ref)
         attempts, error = record.attempts, record.error
         if self.arguments is not None:
-            scheduler.features.feedback.requests.kept_bytes += size_of(self.arguments)
+            scheduler.features.feedback.requests.stored_bytes += size_of(self.arguments)
             add_nodes(scheduler, with_other_arguments(scheduler.state, ref.node, self.arguments), self.by, at=at)
             return
         edits = RecordEdits(scheduler.rebuild, at)
@@ -158,12 +158,12 @@ class RetryNode:
 
 def _refusal_of_size(scheduler: RunScheduler, sent: Any, what: str) -> str | None:
     """Return why a run cannot store a value from a person, or `None`; such values are part of its state."""
-    size, kept = size_of(sent), scheduler.features.feedback.requests.kept_bytes
-    if size <= SHORT_BYTES or kept + size <= RUN_ANSWERS_BYTES:
+    size, stored = size_of(sent), scheduler.features.feedback.requests.stored_bytes
+    if size <= SHORT_BYTES or stored + size <= RUN_ANSWERS_BYTES:
         return None
     return (
         f"{what} of {size:,} bytes are too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, "
-        f"and {kept:,} are stored; up to {SHORT_BYTES:,} are always accepted, such as the name of a file"
+        f"and {stored:,} are stored; up to {SHORT_BYTES:,} are always accepted, such as the name of a file"
     )
 
 
@@ -224,7 +224,7 @@ class SetResult:
         assert ref is not None
         before = scheduler.state.record(ref)
         edits = RecordEdits(scheduler.rebuild, at)
-        scheduler.features.feedback.requests.kept_bytes += size_of(self.result)
+        scheduler.features.feedback.requests.stored_bytes += size_of(self.result)
         if before.status.is_final:
             edits.reopen_dependents(ref.node)
         error = before.error.to_json() if before.error is not None else None
@@ -248,12 +248,12 @@ class AddNodes:
     """Add nodes to the plan.
 
     Args:
-        kept_bytes: size of the nodes, which counts towards the limit of data that people send to the run.
+        stored_bytes: size of the nodes, which counts towards the limit of data that people send to the run.
     """
 
     extension: Extension
     by: Actor = UNKNOWN_ACTOR
-    kept_bytes: int = 0
+    stored_bytes: int = 0
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
@@ -263,7 +263,7 @@ class AddNodes:
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command."""
         add_nodes(scheduler, self.extension, self.by, at=at)
-        scheduler.features.feedback.requests.kept_bytes += self.kept_bytes
+        scheduler.features.feedback.requests.stored_bytes += self.stored_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ class SetLimits:
         """Return why the command is refused, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _ENDED
-        gone_s = at - scheduler.features.deadline.deadline.began_at
+        gone_s = at - scheduler.features.deadline.deadline.started_at
         if self.deadline_s is not None and self.deadline_s <= gone_s:
             return f"a deadline counts from the start of the run, which was {gone_s:.0f} s ago: give more than that"
         budget = scheduler.features.budget.budget
@@ -203,18 +203,18 @@ def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
         return []
     notes: list[dict[str, Any]] = []
     if scheduler.state.phase.is_compensated and scheduler.is_finished:
-        undone, standing = compensation_summary(scheduler.state)
-        notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": undone})
+        compensated, standing = compensation_summary(scheduler.state)
+        notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": compensated})
         notes += [note.to_json() for note in standing]
     elif scheduler.state.phase is Phase.COMPENSATING and not scheduler.state.options.is_child:
         message = "the run is compensating its calls; cancel it again to stop the compensation"
         notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": message})
     budget = scheduler.features.budget.budget
-    if budget is not None and (words := budget.finishing) is not None:
-        message = f"the budget is used up, so the run finishes with the results so far ({words})"
+    if budget is not None and (text := budget.finishing) is not None:
+        message = f"the budget is used up, so the run finishes with the results so far ({text})"
         notes.append({"code": "budget", "node_id": None, "message": message})
     if scheduler.state.paused is not None and not scheduler.is_finished:
-        message = f"nothing new starts: {Actor(scheduler.state.paused.by).words('paused')}"
+        message = f"nothing new starts: {Actor(scheduler.state.paused.by).describe('paused')}"
         notes.append({"code": "paused", "node_id": None, "message": message})
     return [*notes, *islice(missing_value_notes(scheduler), _MISSING_NOTES)]
 
@@ -223,14 +223,14 @@ def missing_value_notes(scheduler: RunScheduler) -> Iterator[dict[str, Any]]:
     """Yield a note for each skipped node whose condition reads a path that a result does not have."""
     skipped = (node for node, record in scheduler.state.shown() if record.status is NodeStatus.SKIPPED and node.when)
     for node in islice(skipped, _SKIPPED_READ):
-        missing = [words for words in missing_values(scheduler, node) if words.endswith(" is missing")]
+        missing = [text for text in missing_values(scheduler, node) if text.endswith(" is missing")]
         if missing:
             message = f"skipped, because its condition reads missing values: {'; '.join(missing[:_MISSING_VALUES])}"
             yield {"code": "missing_value", "node_id": node.id, "message": message}
 
 
 def _who_paused(paused: Paused) -> str:
-    return Actor(paused.by, paused.reason).words("paused")
+    return Actor(paused.by, paused.reason).describe("paused")
 
 
 def refusal_of_run(scheduler: RunScheduler) -> str | None:

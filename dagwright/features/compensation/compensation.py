@@ -40,7 +40,7 @@ NOT_COMPLETED = "not_completed"
 """Error code of a run that compensates its calls without being stopped or aborted."""
 ERROR_COMPENSATED = "compensated"
 """Error code of a run that only compensates the calls of an earlier run."""
-NOTHING_BELOW: Mapping[str, Any] = {}
+NOTHING_TO_COMPENSATE: Mapping[str, Any] = {}
 """State of a child run that changed nothing."""
 _NAMED, _NOTES = 5, 50
 """Maximum uncompensated calls named in the message, and in notes."""
@@ -59,11 +59,11 @@ class Left:
 
     Args:
         task: id of the node or item.
-        words: reason, as the predicate of a sentence whose subject is the id.
+        reason: reason, as the predicate of a sentence whose subject is the id.
     """
 
     task: str
-    words: str
+    reason: str
 
 
 def is_result_of_call(record: Record, override: NodeOverride | None) -> bool:
@@ -106,7 +106,7 @@ def _calls(state: RunState) -> Iterator[tuple[TaskRef, Record]]:
 
 def _was_called(state: RunState, ref: TaskRef, record: Record) -> bool:
     """Return whether this run, not the run that it forked, made a call that may have changed something."""
-    if record.reused is not None or record.cached is not None or record.child_snapshot == NOTHING_BELOW:
+    if record.reused is not None or record.cached is not None or record.child_snapshot == NOTHING_TO_COMPENSATE:
         return False
     if state.plan.nodes[ref.node].kind == "lookup" and is_result_of_call(record, None):
         return state.options.resolver.has_changed(record.result)
@@ -155,10 +155,10 @@ def _order_of(ref: TaskRef) -> tuple[int, int]:
 
 
 def _node(state: RunState, ref: TaskRef, node_id: str, *, needs: Sequence[int]) -> CompiledNode:
-    undone = state.plan.nodes[ref.node]
-    title = f"Undo {undone.title or state.id_of(ref)}"
+    compensated = state.plan.nodes[ref.node]
+    title = f"Undo {compensated.title or state.id_of(ref)}"
     is_run = _is_run(state, ref)
-    tool = ToolDeclaration("") if is_run else state.plan.tools[state.plan.tools[undone.tool].undo or ""]
+    tool = ToolDeclaration("") if is_run else state.plan.tools[state.plan.tools[compensated.tool].undo or ""]
     return CompiledNode(
         node_id,
         kind="plan" if is_run else "tool",
@@ -258,17 +258,17 @@ def compensation_summary(state: RunState) -> tuple[str, list[Note]]:
     A call that did not complete is compensated as a precaution. It is not counted, because it usually had no effect.
     """
     left = uncompensated_calls(state)
-    undone = compensated_by(state)
-    count = sum(_has_done_something(state, task_id) for task_id in undone)
+    compensated = compensated_by(state)
+    count = sum(_has_done_something(state, task_id) for task_id in compensated)
     if not left:
-        words = "compensated calls with unknown outcome" if undone else "nothing to compensate"
+        message = "compensated calls with unknown outcome" if compensated else "nothing to compensate"
         if count:
-            words = f"compensated {count:,} {'call' if count == 1 else 'calls'}"
+            message = f"compensated {count:,} {'call' if count == 1 else 'calls'}"
     else:
         names = ", ".join(repr(each.task) for each in left[:_NAMED])
         more = f" and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
-        words = f"compensated: {count:,}; not compensated: {len(left):,} ({names}{more})"
-    return words, [Note(NOTE_UNCOMPENSATED, f"{each.task!r} {each.words}", each.task) for each in left[:_NOTES]]
+        message = f"compensated: {count:,}; not compensated: {len(left):,} ({names}{more})"
+    return message, [Note(NOTE_UNCOMPENSATED, f"{each.task!r} {each.reason}", each.task) for each in left[:_NOTES]]
 
 
 def precautionary_count(state: RunState) -> int:

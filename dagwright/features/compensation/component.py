@@ -77,17 +77,17 @@ class Compensation(SchedulerComponent):
         Raises:
             UnresolvedReference, ComputeBudgetExceeded: the arguments of the call cannot be resolved any more.
         """
-        state, undone_id = self._state, task.node.undoes
-        if undone_id is None:
+        state, compensated_id = self._state, task.node.undoes
+        if compensated_id is None:
             return False
-        ref = state.items.ref(undone_id)
+        ref = state.items.ref(compensated_id)
         undone, record = make_task(state, ref), state.record(ref)
         task.undoes = undone if task.node.kind == "plan" else None
         if task.node.kind == "plan":
             undone.scope = record.scope
             task.arguments, task.child_snapshot = undone.arguments, record.child_snapshot
             return False
-        is_known = is_result_of_call(record, state.overrides.get(undone_id))
+        is_known = is_result_of_call(record, state.overrides.get(compensated_id))
         task.arguments = {
             "key": state.options.key_of(record.scope, undone.path),
             "arguments": undone.arguments,

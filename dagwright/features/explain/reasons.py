@@ -15,7 +15,7 @@ from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import missing_reads, read_condition
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS
 from dagwright.core.expressions.references import Placeholder
-from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
+from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.compiled import CompiledNode, tool_of
 from dagwright.core.model.errors import NodeError
@@ -23,7 +23,7 @@ from dagwright.core.model.lookups import resolved_lookups_of_node
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
-from dagwright.core.model.worker_results import status_shown
+from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_batches import is_batched
 from dagwright.core.scheduler.ready_queue import can_be_paused, max_calls_of_tool
 from dagwright.features.run_scheduler import RunScheduler
@@ -35,8 +35,8 @@ Kind = Literal[
 """Cause of the wait of an open node, or outcome of an ended node. A `run` is executed by a child run, a `group` of
 pure nodes by one call."""
 
-ITEMS_TOLD = 20
-_NAMES_TOLD = 5
+MAX_ITEMS = 20
+_MAX_NAMES = 5
 _OPEN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
@@ -132,7 +132,7 @@ def holders(record: Record, node: CompiledNode) -> Iterator[str]:
 
 def listed(names: Sequence[str], *, last: str = "and") -> str:
     """Join names for a sentence: `a`, `a and b`, `a, b and 3 more`."""
-    shown, left = names[:_NAMES_TOLD], len(names) - _NAMES_TOLD
+    shown, left = names[:_MAX_NAMES], len(names) - _MAX_NAMES
     parts = [*shown, f"{left:,} more"] if left > 0 else shown
     return f" {last} ".join(filter(None, [", ".join(parts[:-1]), parts[-1]])) if parts else ""
 
@@ -186,7 +186,7 @@ def _with_items(node: CompiledNode, record: Record) -> Reason:
     open_ones = [*holders(record, node)]
     what = "the runs of its items" if is_batched(record) else "its items"
     message = f"waits for {len(open_ones):,} of {what}"
-    because = open_ones[:ITEMS_TOLD]
+    because = open_ones[:MAX_ITEMS]
     return Reason(node.id, record.status, "items", message, since=record.started_at, because=because)
 
 
@@ -194,7 +194,7 @@ def _ready(scheduler: RunScheduler, task_id: str, node: CompiledNode, record: Re
     if node.kind == "reported":
         return Reason(task_id, record.status, "group", "runs with other pure nodes in one call")
     if (paused := scheduler.state.paused) is not None:
-        message = f"is ready, and the run is {Actor(paused.by).words('paused')}"
+        message = f"is ready, and the run is {Actor(paused.by).describe('paused')}"
         return Reason(task_id, record.status, "paused", message, paused.reason or "", since=paused.at)
     if (limit := _limit(scheduler, node)) is not None:
         return Reason(task_id, record.status, "limit", "waits for a free slot", limit)
@@ -251,7 +251,7 @@ def _running(scheduler: RunScheduler, task_id: str, record: Record, *, call: Cal
 # Ended nodes.
 
 
-def _error_words(error: NodeError) -> str:
+def _error_message(error: NodeError) -> str:
     """Return the code and message of an error, the code once."""
     is_named = error.message.startswith(f"{error.code.replace('_', ' ')}:")
     return error.message if is_named else f"{error.code}: {error.message}"
@@ -282,9 +282,9 @@ class _Ended:
                 return self._made("cancelled", "was cancelled", self._record.reason or "", because=because)
             case _:
                 error = self._record.error
-                if status_shown(self._record) is NodeStatus.FAILED and error is not None:
-                    words = f"failed, and {self._record.reason}"
-                    return self._made("superseded", words, _error_words(error))
+                if displayed_status(self._record) is NodeStatus.FAILED and error is not None:
+                    message = f"failed, and {self._record.reason}"
+                    return self._made("superseded", message, _error_message(error))
                 newest = self._scheduler.state.newest_id(self._id)
                 by = "" if newest == self._id else f" by {newest}"
                 return self._made("superseded", f"was superseded{by}", self._record.reason or "")
@@ -311,8 +311,8 @@ class _Ended:
     def _failed(self) -> Reason:
         error = self._record.error
         failed = [item for item in self._record.items if item.record.status is NodeStatus.FAILED]
-        because = [f"{self._node.id}[{item.key}]" for item in failed[:ITEMS_TOLD]]
-        return self._made("failed", "failed", _error_words(error) if error else "", because=because)
+        because = [f"{self._node.id}[{item.key}]" for item in failed[:MAX_ITEMS]]
+        return self._made("failed", "failed", _error_message(error) if error else "", because=because)
 
     def _skipped(self) -> Reason:
         node = self._node
@@ -399,7 +399,7 @@ class _Ended:
 
 def _preview(value: Any) -> Any:
     """Return a short value unchanged, or the truncated text of a long value."""
-    shown = with_shown(value, shown_in_arguments)
+    shown = with_refs_formatted(value, ref_for_display)
     text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)
     return shown if len(text) <= PREVIEW_CHARACTERS else f"{text[:PREVIEW_CHARACTERS]}…"
 

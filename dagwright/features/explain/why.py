@@ -14,7 +14,7 @@ from dagwright.core.scheduler.node_resolver import UNRESOLVED
 from dagwright.features.explain.reasons import Call, Reason, holders, reason_of
 from dagwright.features.run_scheduler import RunScheduler
 
-REASONS_TOLD = 200
+MAX_REASONS = 200
 """Most nodes and items in one chain: a node of a wide plan may depend on 100,000 others."""
 
 
@@ -48,19 +48,19 @@ def why(scheduler: RunScheduler, task_id: str, *, calls: Mapping[str, Call]) -> 
     return _chain_from(scheduler, [task_id], calls=calls)
 
 
-def what_holds(scheduler: RunScheduler, *, calls: Mapping[str, Call]) -> Chain:
+def blocking_chain(scheduler: RunScheduler, *, calls: Mapping[str, Call]) -> Chain:
     """Return the reasons of all open tasks; for a run that has ended, of the root failures and cancellations.
 
     The fact `blocks` is the number of nodes that a failure blocks.
     """
     tasks = [*(_roots_of_end(scheduler) if scheduler.is_finished else _open_tasks(scheduler))]
     blocks = Counter(name for record in scheduler.records for name in record.blocked_by)
-    found = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:REASONS_TOLD]]
+    found = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:MAX_REASONS]]
     reasons = [
         replace(each, facts={**each.facts, "blocks": blocks[each.node]}) if blocks[each.node] else each
         for each in found
     ]
-    return Chain(reasons, max(0, len(tasks) - REASONS_TOLD))
+    return Chain(reasons, max(0, len(tasks) - MAX_REASONS))
 
 
 def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> str:
@@ -70,32 +70,32 @@ def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> s
         clock: function that formats a time.
     """
     known = {reason.node: reason for reason in chain.reasons}
-    words = [f"{start.node} {_clause(start, clock)}"]
+    clauses = [f"{start.node} {_clause(start, clock)}"]
     seen = {start.node}
-    while (following := _first_behind(start, known, seen)) is not None and following.kind != "completed":
+    while (following := _first_cause(start, known, seen)) is not None and following.kind != "completed":
         seen.add(following.node)
         which = "which" if len(start.because) == 1 else following.node
-        words.append(f"{which} {_clause(following, clock)}")
+        clauses.append(f"{which} {_clause(following, clock)}")
         start = following
-    return ", ".join(words)
+    return ", ".join(clauses)
 
 
-def _first_behind(start: Reason, known: Mapping[str, Reason], seen: set[str]) -> Reason | None:
+def _first_cause(start: Reason, known: Mapping[str, Reason], seen: set[str]) -> Reason | None:
     return next((known[name] for name in start.because if name in known and name not in seen), None)
 
 
 def _clause(reason: Reason, clock: Callable[[float], str]) -> str:
-    words = reason.message
+    message = reason.message
     if reason.since is not None:
-        words += f" {'at' if reason.status.is_final else 'since'} {clock(reason.since)}"
+        message += f" {'at' if reason.status.is_final else 'since'} {clock(reason.since)}"
     if reason.until is not None:
-        words += f" until {clock(reason.until)}"
+        message += f" until {clock(reason.until)}"
     if "escalations" in reason.facts:
-        words += f", {_escalation_words(reason.facts, clock)}"
-    return f"{words} ({reason.detail})" if reason.detail else words
+        message += f", {_escalation_text(reason.facts, clock)}"
+    return f"{message} ({reason.detail})" if reason.detail else message
 
 
-def _escalation_words(facts: Mapping[str, Any], clock: Callable[[float], str]) -> str:
+def _escalation_text(facts: Mapping[str, Any], clock: Callable[[float], str]) -> str:
     """Format who was requested before, and when: `requested from ann at …, escalated to boss at …`."""
     first = f"requested from {facts['requested_from'] or 'anyone'} at {clock(seconds_of(facts['requested_at']))}"
     steps = (f"escalated to {each['to']} at {clock(seconds_of(each['at']))}" for each in facts["escalations"])
@@ -106,7 +106,7 @@ def _chain_from(scheduler: RunScheduler, starts: Iterable[str], *, calls: Mappin
     waiting = deque(starts)
     known = set(waiting)
     reasons: list[Reason] = []
-    while waiting and len(reasons) < REASONS_TOLD:
+    while waiting and len(reasons) < MAX_REASONS:
         task_id = waiting.popleft()
         reason = reason_of(scheduler, task_id, call=calls.get(task_id))
         reasons.append(reason)

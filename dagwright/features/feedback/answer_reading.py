@@ -21,7 +21,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.inputs import schema_of_missing
-from dagwright.features.feedback.approval_gate import refused_words
+from dagwright.features.feedback.approval_gate import refusal_message
 from dagwright.features.feedback.state import FeedbackState
 from dagwright.features.plan_edits.edit_checks import growth_of
 from dagwright.features.plan_edits.extension_checks import refusal_of_other_arguments, with_other_arguments
@@ -95,10 +95,10 @@ class AnswerReader:
             return closing.reason(name)
         number = self._state.numbers.get(name)
         if number is not None and self._state.plan.nodes[number].for_each is not None:
-            asked = self._asked_by_items(number)
-            if not asked:
+            requests = self._requests_of_items(number)
+            if not requests:
                 return f"no item of {name!r} asks anything now"
-            return self.read_all(asked, feedback, at, judging=judging)
+            return self.read_all(requests, feedback, at, judging=judging)
         return self._problem_of_early(feedback, judging)
 
     def meant_by(self, name: str) -> int:
@@ -106,22 +106,22 @@ class AnswerReader:
         if name in self._requests.open:
             return 1
         number = self._state.numbers.get(name)
-        return 0 if number is None else len(self._asked_by_items(number))
+        return 0 if number is None else len(self._requests_of_items(number))
 
-    def _asked_by_items(self, number: int) -> list[Request]:
+    def _requests_of_items(self, number: int) -> list[Request]:
         name = self._state.plan.nodes[number].id
         places = [f"{name}[{item.key}]" for item in self._state.records[number].items]
         return [found for place in places if (found := self._requests.of_task(place)) is not None]
 
     def _problem_of_sum(self, feedback: Feedback, count: int) -> str | None:
         """Return why an answer exceeds the limit of stored answers, or `None`; short answers are always accepted."""
-        size, kept = size_of(feedback.answer), self._requests.kept_bytes
-        if size <= SHORT_BYTES or kept + size * count <= RUN_ANSWERS_BYTES:
+        size, stored = size_of(feedback.answer), self._requests.stored_bytes
+        if size <= SHORT_BYTES or stored + size * count <= RUN_ANSWERS_BYTES:
             return None
         to = f" to {count:,} requests" if count > 1 else ""
         return (
             f"an answer of {size:,} bytes{to} is too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run "
-            f"in total, and {kept:,} are stored; "
+            f"in total, and {stored:,} are stored; "
             f"answers of at most {SHORT_BYTES:,} are always accepted: answer with the name of a file"
         )
 
@@ -206,18 +206,18 @@ class AnswerReader:
             raise BadAnswer(problem)
         if request.purpose == "error":
             return
-        is_asked = node.kind == "tool" and node.approval == "policy"
+        depends_on_policy = node.kind == "tool" and node.approval == "policy"
         given = effects_of_call(tool, answer["arguments"]) if isinstance(answer["arguments"], Mapping) else tool.effects
         if (
-            is_asked
+            depends_on_policy
             and self._state.policy.verdict(replace(tool, effects=given), lambda: answer["arguments"]) == "refuse"
         ):
-            raise BadAnswer(refused_words(node.tool))
+            raise BadAnswer(refusal_message(node.tool))
 
     def _problem_of_early(self, feedback: Feedback, judging: ComputeBudget) -> str | None:
         """Return why an answer to a request that is not open yet cannot be stored, or `None`."""
         name, book = feedback.request, self._requests
-        if name == INPUTS and self._will_ask_for_inputs():
+        if name == INPUTS and self._will_request_inputs():
             return self._problem_of_keeping(feedback) or self._problem_of_sum(feedback, 1)
         ref = self.find_requester(name)
         if ref is None:
@@ -234,18 +234,18 @@ class AnswerReader:
             now = book.of_task(self._state.id_of(ref))
             there = f"; {now.id!r} is open" if now is not None else ""
             return f"{name!r} is not open: the questions of a lookup depend on earlier answers{there}"
-        if (reason := self._never_asks(self._state.plan.nodes[ref.node])) is not None:
+        if (reason := self._reason_without_request(self._state.plan.nodes[ref.node])) is not None:
             return f"{name!r} never asks: {reason}"
         if (misfit := _misfit(self._state.plan.nodes[ref.node], feedback)) is not None:
             return misfit
         refusal = self._problem_of_keeping(feedback) or self._problem_of_sum(feedback, 1)
         return refusal or self._problem_of_nodes(feedback, judging)
 
-    def _will_ask_for_inputs(self) -> bool:
+    def _will_request_inputs(self) -> bool:
         """Return whether the run will request inputs after its plan is approved."""
         first = self._requests.of_task("")
-        is_asked_later = first is not None and first.purpose == "plan"
-        return is_asked_later and schema_of_missing(self._state.plan.inputs, self._state.inputs) is not None
+        may_open_later = first is not None and first.purpose == "plan"
+        return may_open_later and schema_of_missing(self._state.plan.inputs, self._state.inputs) is not None
 
     def _problem_of_keeping(self, feedback: Feedback) -> str | None:
         name, book = feedback.request, self._requests
@@ -269,7 +269,7 @@ class AnswerReader:
             return f"{feedback.request!r}: {error}"
         return None
 
-    def _never_asks(self, node: CompiledNode) -> str | None:
+    def _reason_without_request(self, node: CompiledNode) -> str | None:
         """Return why a node can never open a request under any policy, or `None`."""
         tool = self._state.plan.tools.get(node.tool)
         if node.on_error == "ask" or node.approval not in ("policy", "never"):

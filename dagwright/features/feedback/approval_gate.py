@@ -16,7 +16,7 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.feedback.state import FeedbackState
 
 
-def refused_words(tool: str) -> str:
+def refusal_message(tool: str) -> str:
     """Return the message for a call that the policy refuses."""
     return f"the policy of the run does not let {tool!r} be called so"
 
@@ -55,15 +55,15 @@ class ApprovalGate:
         if node.kind == "human":
             return Question("answer", resolve_bindings(node.arguments, node.bindings, scope=state.scope_of(ref)))
         override = state.overrides.get(state.id_of(ref))
-        is_asked = node.kind in ("tool", "plan") and state.map_batch(ref) is None
+        may_need_approval = node.kind in ("tool", "plan") and state.map_batch(ref) is None
         # A call that was allowed may also be compensated; otherwise a compensation could stop halfway.
-        if not is_asked or node.undoes is not None:
+        if not may_need_approval or node.undoes is not None:
             return None
         verdict = self.verdict(ref)
         # The plan decides about approvals, but cannot allow a call that the policy of the run refuses.
         if verdict == "refuse":
-            words = refused_words(node.tool) if node.kind == "tool" else f"{INLINE_REFUSED}; {INLINE_HINT}"
-            return NodeError("refused", words)
+            message = refusal_message(node.tool) if node.kind == "tool" else f"{INLINE_REFUSED}; {INLINE_HINT}"
+            return NodeError("refused", message)
         if node.approval == "never" or (node.approval == "policy" and verdict == "run"):
             return None
         if override is not None and override.approved:

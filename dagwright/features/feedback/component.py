@@ -82,11 +82,11 @@ class HumanFeedback(SchedulerComponent):
         """Open a request if the node needs one; a node with `for_each` opens one for each item."""
         if ref.item is None and self._state.plan.nodes[ref.node].for_each is not None:
             return False
-        return self._asks_first(ref, at)
+        return self._opens_request(ref, at)
 
     def before_dispatch(self, ref: TaskRef, at: float) -> bool:
         """Check a queued task again, because the policy has changed."""
-        return self._asks_first(ref, at)
+        return self._opens_request(ref, at)
 
     def keeps_items(self, number: int) -> bool:
         """Return whether the items of a node may ask people, so that they must be tasks of the run itself."""
@@ -166,23 +166,23 @@ class HumanFeedback(SchedulerComponent):
         """Return whether a task or the whole run was cancelled."""
         return self._state.is_stopped or self._state.id_of(ref) in self._state.cancelling
 
-    def _asks_first(self, ref: TaskRef, at: float) -> bool:
+    def _opens_request(self, ref: TaskRef, at: float) -> bool:
         """Return whether a task that could start opens a request instead, or must not run."""
         try:
-            asked = self.gate.before(ref)
-            if isinstance(asked, Question):
-                asked = self.opener.open(ref, asked.fields, purpose=asked.purpose, at=at)
-            elif asked is None:
+            outcome = self.gate.before(ref)
+            if isinstance(outcome, Question):
+                outcome = self.opener.open(ref, outcome.fields, purpose=outcome.purpose, at=at)
+            elif outcome is None:
                 return False
         except (UnresolvedReference, ComputeBudgetExceeded) as error:
-            asked = unreadable(error)
-        if asked is not None:
-            self._scheduler.propagation.end_failed(ref, asked, at)
+            outcome = unreadable(error)
+        if outcome is not None:
+            self._scheduler.propagation.end_failed(ref, outcome, at)
         return True
 
     def _restart(self, ref: TaskRef, at: float) -> None:
         self._state.record(ref).status = NodeStatus.READY
-        if not self._asks_first(ref, at):
+        if not self._opens_request(ref, at):
             self._scheduler.propagation.enqueue(ref)
 
     # Commands.
@@ -204,7 +204,7 @@ class HumanFeedback(SchedulerComponent):
         if read is None:
             self._use_requests()
             self._handler.keep_early(feedback)
-        requests.kept_bytes += size_of(feedback.answer) * (1 if read is None else len(read))
+        requests.stored_bytes += size_of(feedback.answer) * (1 if read is None else len(read))
         self._scheduler.propagate(at)
         return None
 

@@ -26,12 +26,12 @@ _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _INDENT = "  "
 
 
-def plan_words(plan: CompiledPlan) -> str:
+def plan_summary(plan: CompiledPlan) -> str:
     """Describe a plan in lines: a summary, then one line per node, with `!` before nodes that change something."""
-    return words_and_shown(plan)[0]
+    return summary_and_described(plan)[0]
 
 
-def words_and_shown(plan: CompiledPlan, *, there: Collection[str] = ()) -> tuple[str, Sequence[str]]:
+def summary_and_described(plan: CompiledPlan, *, there: Collection[str] = ()) -> tuple[str, Sequence[str]]:
     """Describe a plan in lines, and return the ids of the nodes that are described completely.
 
     Args:
@@ -42,8 +42,8 @@ def words_and_shown(plan: CompiledPlan, *, there: Collection[str] = ()) -> tuple
     changes = f"{changing:,} of them can change something" if changing else "none of them changes anything"
     called = f" {plan.title!r:.200}" if plan.title else ""
     head = f"The plan{called} has {nodes}; {changes}."
-    lines, shown = _lines(plan, indent="", room=_CHARACTERS - len(head), there=there)
-    return "\n".join([head, *lines]), shown
+    lines, described = _lines(plan, indent="", room=_CHARACTERS - len(head), there=there)
+    return "\n".join([head, *lines]), described
 
 
 def changes_something(plan: CompiledPlan, node: CompiledNode) -> bool:
@@ -94,7 +94,7 @@ def _lines(plan: CompiledPlan, *, indent: str, room: int, there: Collection[str]
     whole: list[str] = []
     left = {node.id: node for node in written}
     for node in listed:
-        line = f"{indent}{'!' if changes_something(plan, node) else '-'} {_node_words(plan, node)}"
+        line = f"{indent}{'!' if changes_something(plan, node) else '-'} {_node_text(plan, node)}"
         room -= len(line) + 1
         if room < 0:
             break
@@ -118,7 +118,7 @@ def _omitted(plan: CompiledPlan, left: Sequence[CompiledNode]) -> str:
     return f"… and {len(left):,} more" + (f", {changing:,} of them can change something" if changing else "")
 
 
-def _node_words(plan: CompiledPlan, node: CompiledNode) -> str:
+def _node_text(plan: CompiledPlan, node: CompiledNode) -> str:
     each = " for each item of a list" if node.for_each is not None else ""
     needs = [plan.nodes[number].id for number in node.dependencies if plan.nodes[number].kind not in HIDDEN_KINDS]
     after = f", after {one_line(', '.join(needs), most=_ARGUMENTS_SHOWN)}" if needs else ""
@@ -133,12 +133,12 @@ def _node_words(plan: CompiledPlan, node: CompiledNode) -> str:
 
 def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:
     """Format the arguments as JSON, with lookups as text, whole results as references and `…` for other templates."""
-    parts = [(path, _part_words(plan, template)) for path, template in node.bindings]
-    shown = with_parts(node.arguments, parts)
-    return one_line(pydantic_core.to_json(shown).decode(), most=_ARGUMENTS_SHOWN)
+    parts = [(path, _part_text(plan, template)) for path, template in node.bindings]
+    described = with_parts(node.arguments, parts)
+    return one_line(pydantic_core.to_json(described).decode(), most=_ARGUMENTS_SHOWN)
 
 
-def _part_words(plan: CompiledPlan, template: Template) -> str:
+def _part_text(plan: CompiledPlan, template: Template) -> str:
     part = template[0] if len(template) == 1 else ""
     if isinstance(part, str):
         return "…"

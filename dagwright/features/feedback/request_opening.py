@@ -14,7 +14,7 @@ from dagwright.core.model.requests import Closing, Feedback, Purpose, Request
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.validation.human_fields import question_raised
+from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.features.feedback.answer_reading import EARLY_BYTES
 from dagwright.features.feedback.state import FeedbackState
 
@@ -25,12 +25,14 @@ ANSWERS_BYTES = 512 * 1024
 _FINAL_ERRORS = frozenset({"rejected", "refused", "no_answer", "invalid_condition", "deadline_exceeded"})
 """Failures that do not open a request, because people or the plan have already decided."""
 
-_NOBODY = "no requests to people are opened while a question is answered in rounds"
-_BY_POLICY = f"the policy of the run requires an approval, but {_NOBODY}; add a rule that lets the tool run"
+_NO_REQUESTS = "no requests to people are opened while a question is answered in rounds"
+_BY_POLICY = f"the policy of the run requires an approval, but {_NO_REQUESTS}; add a rule that lets the tool run"
 _NOT_INTERACTIVE: Mapping[str, str] = {
-    "approval": _BY_POLICY, "raised": f"it asks a person, but {_NOBODY}", "answer": f"it asks a person, but {_NOBODY}",
-    "error": _NOBODY,
-}  # fmt: skip
+    "approval": _BY_POLICY,
+    "raised": f"it asks a person, but {_NO_REQUESTS}",
+    "answer": f"it asks a person, but {_NO_REQUESTS}",
+    "error": _NO_REQUESTS,
+}
 """Purpose of a request -> why it is not opened."""
 
 OnEarly = Callable[[Request, Feedback, float], None]
@@ -115,7 +117,7 @@ class RequestOpener:
         if (problem := size_problem(raised.checkpoint, EARLY_BYTES)) is not None:
             return NodeError("invalid_question", f"its checkpoint cannot be stored: {problem}")
         try:
-            question = question_raised(raised.request)
+            question = validate_question_fields(raised.request)
         except BadQuestion as error:
             return error.error
         if state.plan.nodes[ref.node].kind == "lookup":

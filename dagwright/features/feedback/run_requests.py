@@ -8,7 +8,7 @@ from dagwright.core.model.requests import INPUTS, PLAN, Feedback, Purpose
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.answer_handling import RunAnswer, rejection
-from dagwright.features.feedback.plan_text import plan_words
+from dagwright.features.feedback.plan_text import plan_summary
 from dagwright.features.feedback.request_opening import RequestOpener
 from dagwright.features.feedback.state import FeedbackState
 
@@ -36,21 +36,21 @@ class RunRequests:
         run_answers["plan"], run_answers["inputs"] = self._apply_plan_answer, self._apply_inputs
 
     def ask_for_approval(self, at: float) -> None:
-        """Request the approval of the plan, instead of `Scheduler.begin`; the answer starts the run."""
+        """Request the approval of the plan; the answer starts the run."""
         request_id = PLAN if PLAN not in self._state.numbers else f"{PLAN}#0"
-        question = {"type": "APPROVAL", "prompt": f"{plan_words(self._state.plan)}\nMay it run?"}
+        question = {"type": "APPROVAL", "prompt": f"{plan_summary(self._state.plan)}\nMay it run?"}
         self._opener.add(request_of(question, request_id, task="", purpose="plan", at=at))
 
-    def begin(self, at: float) -> None:
+    def start_or_request_inputs(self, at: float) -> None:
         """Start the run, or request all missing inputs in one form first."""
         missing = schema_of_missing(self._state.plan.inputs, self._state.inputs)
         if missing is None:
-            self._scheduler.begin(at)
+            self._scheduler.start(at)
         else:
             self._ask_for_inputs(missing, at)
 
     def _ask_for_inputs(self, schema: Mapping[str, Any], at: float) -> None:
-        """Request inputs, instead of `Scheduler.begin`; the answer starts the run.
+        """Request inputs, instead of `Scheduler.start_or_request_inputs`; the answer starts the run.
 
         Args:
             schema: JSON Schema of an object with the missing inputs.
@@ -72,14 +72,14 @@ class RunRequests:
     def _apply_plan_answer(self, answer: Any, feedback: Feedback, at: float) -> None:
         if answer["approved"]:
             self.approve_plan(feedback.by)
-            self.begin(at)
+            self.start_or_request_inputs(at)
         else:
             self._scheduler.abort(rejection(answer, feedback), at)
 
     def _apply_inputs(self, answer: Any, feedback: Feedback, at: float) -> None:  # noqa: ARG002 - a RunAnswer
         self._feedback.given_inputs.update(answer["data"])
         self._state.inputs.update(answer["data"])
-        self._scheduler.begin(at)
+        self._scheduler.start(at)
 
     def is_asking(self, task: str) -> bool:
         """Return whether a task has an open request; a reserved task name means a request of the run."""

@@ -15,7 +15,7 @@ from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.references import Index, Item, Reference, ResultOf, Secret, Template, references_in
 from dagwright.core.expressions.resolution import resolve_bindings, resolve_template
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText, paths_to_json
-from dagwright.core.expressions.value_refs import with_shown
+from dagwright.core.expressions.value_refs import with_refs_formatted
 from dagwright.core.model.compiled import (
     CHANGING_EFFECTS,
     CompiledNode,
@@ -77,7 +77,7 @@ def fingerprint_of_map(
 
 def shown(value: Any) -> Any:
     """Return a value as JSON in which each stored part is replaced by a unique mark."""
-    return with_shown(value, _mark)
+    return with_refs_formatted(value, _mark)
 
 
 def digest_of(value: Any) -> str:

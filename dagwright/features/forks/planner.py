@@ -23,7 +23,7 @@ from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprin
 from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseBook, is_result
 from dagwright.features.run_scheduler import RunScheduler
 
-_NOT_IN_FINGERPRINT = frozenset({"dependencies", "wanted", "kind", "title", "priority", "supersedes"})
+_NOT_IN_FINGERPRINT = frozenset({"dependencies", "projections", "kind", "title", "priority", "supersedes"})
 """Fields that do not affect the call of a node; its kind depends on its region."""
 _STARTED = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
@@ -58,7 +58,7 @@ class Change:
         """Return whether a node or item runs again."""
         return node_id in self.rerun or task_id in self.rerun
 
-    def below(self, task_id: str) -> list[str]:
+    def in_sub_plan(self, task_id: str) -> list[str]:
         """Return the tasks of a sub-plan that run again, by their ids in the sub-plan."""
         path = f"{task_id}/"
         return [name.removeprefix(path) for name in self.rerun if name.startswith(path)]
@@ -71,13 +71,13 @@ class Takeover:
     Args:
         problems: sentences about effects that may have happened and would happen again.
         changed: ids of nodes with another definition.
-        undone: nodes and items that the source run has compensated; they run again, with new idempotency keys.
+        compensated: nodes and items that the source run has compensated; they run again, with new idempotency keys.
     """
 
     book: ReuseBook = field(default_factory=ReuseBook)
     problems: list[str] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
-    undone: frozenset[str] = frozenset()
+    compensated: frozenset[str] = frozenset()
 
 
 def takeover(old: RunScheduler, plan: CompiledPlan, *, source: Source, change: Change) -> Takeover:
@@ -105,7 +105,7 @@ class _Taker:
             before = old_ids.get(node_id)
             if before is not None and _definition(before, self._old.plan) != _definition(node, self._plan):
                 self._found.changed.add(node_id)
-        self._found.undone, unclear = compensated_tasks(self._old.state)
+        self._found.compensated, unclear = compensated_tasks(self._old.state)
         for task_id in unclear:
             if not self._change.names(task_id.partition("[")[0], task_id):
                 advice = "check it, and add it to `rerun` to run it again"
@@ -159,7 +159,7 @@ class _Taker:
 
     def _take_map(self, number: int, node: CompiledNode, record: Record) -> None:
         """Reuse the result of a large map as a whole."""
-        if any(f"{node.id}[{item.key}]" in self._found.undone for item in record.items):
+        if any(f"{node.id}[{item.key}]" in self._found.compensated for item in record.items):
             return
         # The last task joins results; it stays pending if they are small or were joined by the run itself.
         batches = [item.record for item in record.items if is_map_batch(item)]
@@ -175,10 +175,10 @@ class _Taker:
             )
 
     def _take_task(self, ref: TaskRef, task_id: str, record: Record) -> None:
-        if task_id in self._found.undone:
+        if task_id in self._found.compensated:
             return
         node = self._old.plan.nodes[ref.node]
-        is_left = node.kind == "plan" and (record.partial or bool(self._change.below(task_id)))
+        is_left = node.kind == "plan" and (record.partial or bool(self._change.in_sub_plan(task_id)))
         is_done = is_result(record) and not is_left
         if is_done:
             self._put(task_id, record, lambda version: self._fingerprint_of(ref, version))
@@ -276,7 +276,7 @@ class Outlook:
 def outlook(scheduler: RunScheduler, old: RunScheduler, taken: Takeover, *, change: Change) -> Outlook:
     """Predict a fork with a scheduler of it that has not started; the scheduler must not be used afterwards."""
     scheduler.features.reuse.use(taken.book)
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     while scheduler.next_task(0.0) is not None:
         pass
     found = Outlook([], {}, [], [])
@@ -306,12 +306,12 @@ def _has_reusable_items(book: ReuseBook, node: CompiledNode) -> bool:
 
 def _why(node: CompiledNode, task_id: str, old: RunScheduler, taken: Takeover, change: Change, *, version: str) -> str:
     record = old.record_of(task_id)
-    if change.names(node.id, task_id) or change.below(task_id):
+    if change.names(node.id, task_id) or change.in_sub_plan(task_id):
         return "was selected to run again"
     number = old.state.number_of(node.id)
     if record is None or number is None:
         return "is new"
-    if task_id in taken.undone:
+    if task_id in taken.compensated:
         return "was compensated"
     if old.state.regions.is_inside_offloaded(number):
         return "belongs to an offloaded region of pure nodes"

@@ -40,7 +40,7 @@ class EntityResolver:
 
     def arguments_without_people(self, node: CompiledNode, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a search that fails where it would ask a person."""
-        return {**arguments, "asks": False} if is_find(node) else arguments
+        return {**arguments, "is_interactive": False} if is_find(node) else arguments
 
     def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:
         """Return why not every entity could be bound."""

@@ -37,10 +37,10 @@ def _uses(plan: CompiledPlan, find_id: str, binds: dict[str, CompiledNode]) -> I
             if isinstance(part, ResultOf) and find_id_of(binds.get(part.node), part.path) == find_id
         ]
         if looked_up:
-            yield _words_of(plan, node, looked_up)
+            yield _description_of(plan, node, looked_up)
 
 
-def _words_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]) -> str:
+def _description_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]) -> str:
     """Format a call with its other arguments: `item-id of @result_2 (orders.add, amount 3)`."""
     if node.kind == "plan":
         # The argument names of lookups in a sub-plan are generated.
@@ -52,8 +52,8 @@ def _words_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]) -> s
             continue
         if isinstance(value, str | int | float):
             facts.append(f"{name} {_short(str(value))}")
-        elif name in others and (words := _words_of_other(plan, others[name][0])) is not None:
-            facts.append(f"{name} {words}")
+        elif name in others and (message := _words_of_other(plan, others[name][0])) is not None:
+            facts.append(f"{name} {message}")
     return f"{' and '.join(looked_up)} of {node.id} ({', '.join(facts[:_SHOWN_FACTS])})"
 
 

@@ -18,7 +18,7 @@ from dagwright.core.model.requests import CHECK_BUDGET
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.features.plan_edits.edits import MOST_NODES, MOST_STAND_INS, extension_of, told
+from dagwright.features.plan_edits.edits import MAX_STUBS, MOST_NODES, extension_of, format_problems
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension, refusal_of_own_ids
 
 _LISTED_TOOLS = 20
@@ -37,7 +37,7 @@ _WORK_OF_HINTS = _MOST_COMPARED // 2
 """Charged only after a check has found problems, because hints cost more than most checks."""
 _WORK_OF_FIELD = 200
 """Cost of an unknown field, which is compared with all known fields."""
-_WORK_OF_STAND_IN = 50
+_WORK_OF_STUB = 50
 _WORK_OF_NODE_THERE = 5
 
 
@@ -65,7 +65,7 @@ def growth_of(
         extension = extension_of(nodes, state, tools=tools, most_compared=_MOST_COMPARED)
     except PlanInvalid as invalid:
         budget.left = max(0, budget.left - _WORK_OF_HINTS)
-        return told(PlanInvalid([_with_hint(problem, state, tools) for problem in invalid.problems]))
+        return format_problems(PlanInvalid([_with_hint(problem, state, tools) for problem in invalid.problems]))
     return refusal_of_own_ids(state, extension) or refusal_of_extension(state, extension) or extension
 
 
@@ -91,7 +91,7 @@ def work_of_nodes(nodes: Sequence[Any], *, count_there: int) -> int:
     """
     text = pydantic_core.to_json(nodes)
     work = _WORK_OF_CHECK + _WORK_OF_BYTE * len(text) + _WORK_OF_BRACES * text.count(b"{{")
-    work += _WORK_OF_STAND_IN * min(count_there, MOST_STAND_INS) + _WORK_OF_NODE_THERE * count_there
+    work += _WORK_OF_STUB * min(count_there, MAX_STUBS) + _WORK_OF_NODE_THERE * count_there
     for node in _all_nodes(nodes):
         condition, sub_plan = node.get("when"), node.get("plan")
         unknown_count = len(node.keys() - NODE_FIELDS)

@@ -29,7 +29,7 @@ MOST_NODES = 200
 """Most nodes added at once: the run checks them itself, in some hundredths of a second."""
 _THERE = "\0a node of the run"
 """Tool of the stubs, which represent existing nodes of the run during the check."""
-MOST_STAND_INS = 1_000
+MAX_STUBS = 1_000
 """Largest run for which every node gets a stub; in a larger run, only nodes whose ids occur in the new nodes."""
 _WORD = re.compile(r"\w+")
 _WORDS = 6
@@ -89,7 +89,7 @@ def extension_of(
         state.plan.written_count,
         tuple(new),
         {name: tool for name, tool in known.items() if name in named},
-        {state.newest_id(node.id): node.wanted for node in compiled.nodes[: len(stubs)] if node.wanted},
+        {state.newest_id(node.id): node.projections for node in compiled.nodes[: len(stubs)] if node.projections},
     )
 
 
@@ -138,7 +138,7 @@ def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Itera
         for number, stub in zip(node.dependencies, looked_at.nodes, strict=False):
             if number not in stored:
                 continue
-            for path, _ in stub.wanted:
+            for path, _ in stub.projections:
                 if not _has_projection(path, stored[number]):
                     yield Problem(
                         "too_large",
@@ -162,7 +162,7 @@ def _has_projection(path: Path, result: StoredValue) -> bool:
 
 def _mentioned(nodes: Sequence[Any], state: RunState) -> Iterator[str]:
     """Yield the ids of the existing nodes to which the new nodes may refer."""
-    is_large = state.plan.written_count > MOST_STAND_INS
+    is_large = state.plan.written_count > MAX_STUBS
     named = {piece for text in _texts_of(list(nodes)) for piece in _pieces_of(text)} if is_large else set()
     for node, _ in state.shown():
         if not is_large or node.id in named or not _is_piece(node.id):
@@ -209,7 +209,7 @@ def _renumbered(node: CompiledNode, numbers: Sequence[int]) -> CompiledNode:
     return replace(node, dependencies=dependencies, sub_plan=sub_plan)
 
 
-def told(invalid: PlanInvalid) -> str:
+def format_problems(invalid: PlanInvalid) -> str:
     """Format the first problems of nodes, one sentence each."""
     words = []
     for problem in invalid.problems[:_REPORTED_PROBLEMS]:

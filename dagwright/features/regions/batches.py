@@ -238,7 +238,7 @@ def apply_batch(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
     is_of_use = apply_outcomes(scheduler, ends, versions, at=at)
-    scheduler.features.regions.end_batch(task_id, at=at, goes_on=is_of_use)
+    scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=is_of_use)
 
 
 def apply_outcomes(

@@ -103,7 +103,7 @@ def apply_offloaded_batch(scheduler: RunScheduler, task_id: str, answer: Any, *,
         error = NodeError(**answer["error"]) if answer.get("error") else None
     except (ValueError, TypeError, KeyError, AttributeError, IndexError) as unreadable:
         failure = NodeError("invalid_result", f"invalid result of a region batch: {unreadable!r}")
-        scheduler.features.regions.end_batch(task_id, at=at, goes_on=False, error=failure)
+        scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=False, error=failure)
         return
     scheduler.features.regions.set_inner_state(task_id, state)
     apply_outcomes(scheduler, ends, answer.get("versions", {}), at=at)
@@ -111,7 +111,7 @@ def apply_offloaded_batch(scheduler: RunScheduler, task_id: str, answer: Any, *,
         scheduler.abort(error, at)
     is_of_use = state["open"] < (before["open"] if before else scheduler.state.node_of(task_id).inner_count)
     stuck = NodeError("region_failed", "a batch of the region made no progress")
-    scheduler.features.regions.end_batch(task_id, at=at, goes_on=is_of_use, error=stuck)
+    scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=is_of_use, error=stuck)
 
 
 def _state(answer: Mapping[str, Any]) -> InnerState:

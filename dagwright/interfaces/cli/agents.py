@@ -28,13 +28,13 @@ def add(file: str, output: Output) -> int:
         added = stored.add([*registry])
     missing = registry.missing_tools(load_toolset(load_settings()).declarations())
     for name, tools in missing.items():
-        output.tell(f"the agent {name!r} names unknown tools: {', '.join(tools)}; give them with --tools")
+        output.log(f"the agent {name!r} names unknown tools: {', '.join(tools)}; give them with --tools")
     if output.is_json:
         entries = [{"name": each.name, "version": each.number, "created": each.is_new} for each in added]
         output.document({"status": "added", "file": file, "agents": entries})
     else:
         for each in added:
-            output.say(f"{each.name}: version {each.number}{'' if each.is_new else ', unchanged'}")
+            output.print(f"{each.name}: version {each.number}{'' if each.is_new else ', unchanged'}")
     return ExitCode.COMPLETED
 
 
@@ -45,7 +45,7 @@ def list_agents(_: None, output: Output) -> int:
     if output.is_json:
         output.document([_to_json(each) for each in found])
     elif not found:
-        output.say("there are no agents; `dagwright agents add FILE` adds the agents of a file")
+        output.print("there are no agents; `dagwright agents add FILE` adds the agents of a file")
     else:
         output.show(_table(found))
     return ExitCode.COMPLETED
@@ -65,10 +65,10 @@ def show(name: str, output: Output) -> int:
         )
         return ExitCode.COMPLETED
     state = "" if newest.is_current else ", removed"
-    output.say(f"{name}: {_version_text(newest)}{state}")
+    output.print(f"{name}: {_version_text(newest)}{state}")
     for each in versions[1:]:
-        output.say(f"earlier: {_version_text(each)}")
-    output.say(json.dumps(newest.card.to_json(), indent=2, ensure_ascii=False))
+        output.print(f"earlier: {_version_text(each)}")
+    output.print(json.dumps(newest.card.to_json(), indent=2, ensure_ascii=False))
     return ExitCode.COMPLETED
 
 
@@ -82,7 +82,7 @@ def remove(name: str, output: Output) -> int:
     if output.is_json:
         output.document({"status": "removed", "name": name, "message": message})
     else:
-        output.say(message)
+        output.print(message)
     return ExitCode.COMPLETED
 
 

@@ -8,7 +8,7 @@ from dagwright.client.answering import (
     AnswerOutcome,
     AnswerTarget,
     AnswerUnclear,
-    NothingAsked,
+    NoOpenRequest,
     choose_requests,
     next_request,
     send_answer,
@@ -18,15 +18,15 @@ from dagwright.client.runs import open_runs
 from dagwright.client.steering import Steering
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.cli.account import account_name
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.forms import ask_answer
 from dagwright.interfaces.cli.json_texts import json_of
 from dagwright.interfaces.cli.output import Output, acted
-from dagwright.interfaces.cli.request_words import answer_words, asking_line, field_lines, lines_behind, listed
+from dagwright.interfaces.cli.request_text import answer_command, field_lines, following_lines, listed, request_line
 from dagwright.interfaces.cli.requests import AnswerRequest
-from dagwright.interfaces.cli.steering import nodes_in, tell_invalid
+from dagwright.interfaces.cli.steering import nodes_in, print_invalid
 from dagwright.server import Connection, open_connection
 from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
@@ -62,7 +62,7 @@ def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
     if len(kinds) > 1:
         raise CommandRefused(f"{' and '.join(kinds)} contradict each other: give one answer")
     kind = kinds[0] if kinds else None
-    _refuse_beside(kind, request)
+    _refuse_other_options(kind, request)
     changed = {} if request.arguments is None else {"arguments": _object(request.arguments, option="--arguments")}
     reason = {} if request.reason is None else {"reason": request.reason}
     match kind:
@@ -80,7 +80,7 @@ def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
     return None
 
 
-def _refuse_beside(kind: str | None, request: AnswerRequest) -> None:
+def _refuse_other_options(kind: str | None, request: AnswerRequest) -> None:
     """Refuse options that belong to an answer of another kind."""
     if request.arguments is not None and kind not in ("--approve", "--select"):
         raise CommandRefused("--arguments needs --approve, or --select retry")
@@ -114,34 +114,34 @@ def feedback(request: AnswerRequest, output: Output) -> int:
     try:
         return _feedback(request, nodes_in(request.nodes), output)
     except PlanInvalid as invalid:
-        return tell_invalid(request.nodes, invalid, output)
+        return print_invalid(request.nodes, invalid, output)
 
 
 def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> int:
     # Invalid options are reported before a server is contacted.
     content = answer_of(request)
     settings = command_settings()
-    asked: list[OpenRequest] = []
+    requests: list[OpenRequest] = []
     targets: list[AnswerTarget] = []
 
-    async def look(_: Farewell) -> int:
+    async def look(_: InterruptHandling) -> int:
         async with open_connection(settings) as connection:
-            asked.extend(await People(connection).requests_of(request.workflow_id))
+            requests.extend(await People(connection).requests_of(request.workflow_id))
         return ExitCode.COMPLETED
 
-    async def send(_: Farewell) -> int:
+    async def send(_: InterruptHandling) -> int:
         async with open_connection(settings) as connection:
             answer = Answer(content, _name(request), request.note)
             extras = partial(_nodes_for, connection, request.workflow_id, nodes)
             people = People(connection)
             outcome = await send_answer(people, targets[0], answer, extras=extras)
             again = await next_request(people, outcome)
-        return _tell(outcome, request, output, again=again)
+        return _print_outcome(outcome, request, output, again=again)
 
     if content is None or request.request is None or request.is_for_all:
         if (code := run_async(look, output)) != ExitCode.COMPLETED:
             return code
-        chosen = _chosen(request, asked)
+        chosen = _chosen(request, requests)
         if nodes and len(chosen) > 1:
             names_of_all = listed([one.document for one in chosen], most=_LISTED)
             raise CommandRefused(f"nodes can be added only once; answer one of {names_of_all} with --nodes")
@@ -164,26 +164,26 @@ async def _nodes_for(connection: Connection, workflow_id: str, nodes: Sequence[A
     return await Steering(connection).nodes_of_answer(place, nodes, tools=tools)
 
 
-def _tell(
+def _print_outcome(
     outcome: AnswerOutcome, request: AnswerRequest, output: Output, *, again: Mapping[str, Any] | None
 ) -> ExitCode:
     message = outcome.message
     if again is not None:
-        message += f"; new request: {asking_line(again)}"
+        message += f"; new request: {request_line(again)}"
     if outcome.is_ambiguous:
         message += "; `--all` answers all of them"
     if output.is_json:
         output.document(acted(request.workflow_id, message, ok=outcome.is_accepted))
     elif outcome.is_accepted:
-        output.say(message)
-        for line in [*lines_behind(again), answer_words(again)] if again is not None else ():
-            output.say(f"  {line}")
+        output.print(message)
+        for line in [*following_lines(again), answer_command(again)] if again is not None else ():
+            output.print(f"  {line}")
     if not outcome.is_accepted:
-        output.tell(message)
+        output.log(message)
     return ExitCode.COMPLETED if outcome.is_accepted else ExitCode.REFUSED
 
 
-def _chosen(request: AnswerRequest, asked: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
+def _chosen(request: AnswerRequest, requests: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
     """Return the open requests that the answer is for: one, or all of one node.
 
     Raises:
@@ -191,12 +191,12 @@ def _chosen(request: AnswerRequest, asked: Sequence[OpenRequest]) -> Sequence[Op
     """
     run = f"the run {request.workflow_id!r:.200}"
     try:
-        chosen = choose_requests(asked, request.request, of_all=request.is_for_all)
-    except NothingAsked:
+        chosen = choose_requests(requests, request.request, of_all=request.is_for_all)
+    except NoOpenRequest:
         raise CommandRefused(f"{run} has no open request", status="not_found") from None
     except AnswerUnclear:
-        names = listed([one.document for one in asked], most=_LISTED)
-        raise CommandRefused(f"{run} has {len(asked):,} open requests; name one: {names}") from None
+        names = listed([one.document for one in requests], most=_LISTED)
+        raise CommandRefused(f"{run} has {len(requests):,} open requests; name one: {names}") from None
     if not chosen:
         raise CommandRefused(
             f"{run} has no open request {request.request!r:.200}; to answer in advance, give --approve, --reject, "
@@ -216,9 +216,9 @@ def _from_form(meant: Sequence[OpenRequest], output: Output) -> dict[str, Any]:
     if not output.can_ask:
         fields = "; ".join(field_lines(first))
         fields_text = f"; its fields: {fields}" if fields else ""
-        raise CommandRefused(f"{asking_line(first)} (give {options_for(first['type'])}{fields_text})")
+        raise CommandRefused(f"{request_line(first)} (give {options_for(first['type'])}{fields_text})")
     if len(meant) > 1:
-        output.say(f"one answer for {listed([one.document for one in meant], most=_LISTED)}")
+        output.print(f"one answer for {listed([one.document for one in meant], most=_LISTED)}")
     return ask_answer(first)
 
 

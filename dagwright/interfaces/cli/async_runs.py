@@ -6,14 +6,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from dagwright.interfaces.cli.exits import ExitCode
-from dagwright.interfaces.cli.leaving import WayOut, leave_at_once
+from dagwright.interfaces.cli.leaving import ExitWatchdog, leave_at_once
 from dagwright.interfaces.cli.output import Output
 from dagwright.process import event_loop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Farewell:
+class InterruptHandling:
     """State of a command for the case that it is interrupted.
 
     The command sets the message, and opens the exit watchdog when it only waits for its processes to end.
@@ -24,12 +24,12 @@ class Farewell:
 
     def __init__(self, text: str = "interrupted") -> None:
         self.text = text
-        self.way_out = WayOut()
+        self.exit_watchdog = ExitWatchdog()
         self.instead: Callable[[], object] | None = None
         """Called for the next Ctrl-C instead of ending the command, once."""
 
 
-def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Output) -> int:
+def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], output: Output) -> int:
     """Run a command and return its exit code.
 
     The first SIGINT or SIGTERM cancels the command, so that running steps can finish. The second one ends the process
@@ -39,7 +39,7 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
         work: creates the coroutine of the command.
         output: of the command.
     """
-    farewell = Farewell()
+    interrupt_handling = InterruptHandling()
     is_interrupted = False
 
     async def main() -> int:
@@ -52,7 +52,7 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
             if is_interrupted:
                 # It came before the handlers below were set.
                 leave_at_once()
-            instead, farewell.instead = farewell.instead, None
+            instead, interrupt_handling.instead = interrupt_handling.instead, None
             if instead is not None and number == signal.SIGINT:
                 instead()
                 return
@@ -61,13 +61,13 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
                 # Not through the loop, which a blocking step stops.
                 loop.remove_signal_handler(each)
                 signal.signal(each, leave_at_once)
-            output.tell(farewell.text)
-            farewell.way_out.open(ExitCode.INTERRUPTED)
+            output.log(interrupt_handling.text)
+            interrupt_handling.exit_watchdog.open(ExitCode.INTERRUPTED)
             task.cancel()
 
         for number in _SIGNALS:
             loop.add_signal_handler(number, interrupt, number)
-        return await work(farewell)
+        return await work(interrupt_handling)
 
     try:
         return event_loop.run(main())
@@ -76,4 +76,4 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
             raise
         return ExitCode.INTERRUPTED
     finally:
-        farewell.way_out.close()
+        interrupt_handling.exit_watchdog.close()

@@ -80,13 +80,13 @@ def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -
     if is_elsewhere := bool(_PLACE & {*names}):
         # It would not disturb the run, but background processes are found by name only.
         consequence, fix = "serves only that", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
-    difference = f"{what} was started with another value of {_setting_words(names, settings)}"
+    difference = f"{what} was started with another value of {_setting_text(names, settings)}"
     return OtherSettings(difference, f", and {consequence}: {fix}", is_elsewhere=is_elsewhere)
 
 
 def _other_command(command: Daemon, names: list[str] | None, settings: Settings) -> OtherSettings:
     which = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
-    difference = "unknown settings" if names is None else f"another value of {_setting_words(names, settings)}"
+    difference = "unknown settings" if names is None else f"another value of {_setting_text(names, settings)}"
     fix = "end it first" if names is None else "end it first, or use the same value"
     fix = f"{fix} (`watch --no-worker` works)"
     return OtherSettings(f"{which} has {difference}", f", and would take part in the run: {fix}")
@@ -112,7 +112,7 @@ async def turn_of_background(settings: Settings) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def serving_beside(settings: Settings) -> AsyncIterator[None]:
+async def serving_with_settings(settings: Settings) -> AsyncIterator[None]:
     """Record inside the block that this process serves runs with its settings.
 
     Raises:
@@ -181,7 +181,7 @@ def _forget(command: Daemon) -> None:
     _record_path(command).unlink(missing_ok=True)
 
 
-def _setting_words(names: Sequence[str], settings: Settings) -> str:
+def _setting_text(names: Sequence[str], settings: Settings) -> str:
     """List the names of settings; an unset root of the file tools is named with its default."""
     unset = f"{FILES_ROOT} (not set here, so it is the current folder, {settings.files_root})"
     return listed(

@@ -23,10 +23,10 @@ from dagwright.client.starts import made_id
 from dagwright.client.steering import Actor, CommandRejected, Steering
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.interfaces.cli.account import account_name
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import options_of
 from dagwright.interfaces.cli.chat_input import Interrupted, Messages, PipedMessages, TypedMessages
-from dagwright.interfaces.cli.chat_words import (
+from dagwright.interfaces.cli.chat_text import (
     TURNS_LISTED,
     TURNS_SHOWN,
     Typed,
@@ -39,7 +39,7 @@ from dagwright.interfaces.cli.chat_words import (
     unknown_command,
 )
 from dagwright.interfaces.cli.connecting import command_settings
-from dagwright.interfaces.cli.endings import done_lines, tell_answer, tell_end_of_answer
+from dagwright.interfaces.cli.endings import done_lines, print_answer, print_answer_end
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.following import Following
 from dagwright.interfaces.cli.forms import ask_answer
@@ -48,9 +48,9 @@ from dagwright.interfaces.cli.hosting import connected_to_run, served
 from dagwright.interfaces.cli.leaving import leave_at_once
 from dagwright.interfaces.cli.model_needed import refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.request_words import Request, answer_words
+from dagwright.interfaces.cli.request_text import Request, answer_command
 from dagwright.interfaces.cli.requests import AskRequest, ChatRequest, refuse_half_characters
-from dagwright.interfaces.cli.round_words import round_lines
+from dagwright.interfaces.cli.round_text import round_lines
 from dagwright.interfaces.cli.running import stays
 from dagwright.interfaces.cli.session_turns import at_work, refusal_of
 from dagwright.interfaces.cli.sessions import turn_lines
@@ -87,21 +87,21 @@ def chat(request: ChatRequest, output: Output) -> int:
     prepare_turn(replace(asking, text="Hello."), toolset, output)
     refuse_without_model(request.model, settings, toolset, is_detached=False)
 
-    async def work(farewell: Farewell) -> int:
+    async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection, AsyncExitStack() as stack:
             # The worker serves the session too: without a worker it accepts no turns.
             await stack.enter_async_context(served(connection.client, toolset, settings=settings))
-            desk = Desk(connection, settings, toolset, stack)
+            resources = ChatResources(connection, settings, toolset, stack)
             messages = TypedMessages(settings.state_dir / _HISTORY) if output.can_ask else PipedMessages()
-            talk = Chat(desk, messages, asking, output=output, farewell=farewell)
-            code = await talk.go_on(name, is_new=request.session is None)
+            talk = Chat(resources, messages, asking, output=output, interrupt_handling=interrupt_handling)
+            code = await talk.continue_session(name, is_new=request.session is None)
             # Whatever does not end is abandoned: its run stays.
-            farewell.way_out.open(code)
+            interrupt_handling.exit_watchdog.open(code)
             if code == ExitCode.INTERRUPTED:
                 # The user has already pressed Ctrl-C twice.
-                farewell.instead = leave_at_once
+                interrupt_handling.instead = leave_at_once
                 message = "running steps get 10 s to finish; Ctrl-C again ends the process"
-                asyncio.get_running_loop().call_later(1.0, output.tell, message)
+                asyncio.get_running_loop().call_later(1.0, output.log, message)
             return code
 
     return run_async(work, output)
@@ -112,18 +112,18 @@ def _made_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ChatResources:
     """Connection, settings and tools of a chat.
 
     Args:
         connection: to the server of the session.
-        holds: resources to release at the end of the chat, such as a restarted server.
+        exit_stack: resources to release at the end of the chat, such as a restarted server.
     """
 
     connection: Connection
     settings: Settings
     toolset: Toolset
-    holds: AsyncExitStack
+    exit_stack: AsyncExitStack
 
     @property
     def runs(self) -> Runs:
@@ -139,7 +139,7 @@ class Desk:
         """Wait until the server answers; restart a local server."""
         while True:
             try:
-                await self.holds.enter_async_context(open_connection(self.settings))
+                await self.exit_stack.enter_async_context(open_connection(self.settings))
                 return
             except ServerUnreachable:
                 await asyncio.sleep(RETRY_S)
@@ -149,27 +149,33 @@ class Chat:
     """A conversation, which may use several sessions.
 
     Args:
-        desk: connection, settings and tools.
+        resources: connection, settings and tools.
         messages: the input.
         asking: options of each message.
-        output, farewell: of the command.
+        output, interrupt_handling: of the command.
     """
 
     def __init__(
-        self, desk: Desk, messages: Messages, asking: AskRequest, *, output: Output, farewell: Farewell
+        self,
+        resources: ChatResources,
+        messages: Messages,
+        asking: AskRequest,
+        *,
+        output: Output,
+        interrupt_handling: InterruptHandling,
     ) -> None:
-        self._desk = desk
+        self._resources = resources
         self._messages = messages
         self._asking = asking
         self._first = asking
         self._output = output
-        self._farewell = farewell
+        self._interrupt_handling = interrupt_handling
         self._name = ""
 
-    async def go_on(self, name: str, *, is_new: bool) -> int:
+    async def continue_session(self, name: str, *, is_new: bool) -> int:
         """Answer message after message; return the exit code: for a pipe, the first one that is not 0."""
         first_code = int(ExitCode.COMPLETED)
-        is_leaving = not await self._undisturbed(self._begin(name, is_new=is_new))
+        is_leaving = not await self._undisturbed(self._open_session(name, is_new=is_new))
         while True:
             try:
                 line = await self._messages.next()
@@ -177,27 +183,27 @@ class Chat:
                 if is_leaving:
                     return ExitCode.INTERRUPTED
                 is_leaving = True
-                self._output.say("Ctrl-C again ends the chat, and so does Ctrl-D")
+                self._output.print("Ctrl-C again ends the chat, and so does Ctrl-D")
                 continue
-            said = Typed("/quit", "") if line is None else typed(line)
-            if said.command in _QUIT:
+            entered = Typed("/quit", "") if line is None else typed(line)
+            if entered.command in _QUIT:
                 break
-            if said.command is not None:
-                is_leaving = not await self._undisturbed(self._obey(said))
-            elif self._output.can_ask and (hint := command_hint(said.text)) is not None:
-                self._output.say(hint)
-            elif said.text:
+            if entered.command is not None:
+                is_leaving = not await self._undisturbed(self._run_command(entered))
+            elif self._output.can_ask and (hint := command_hint(entered.text)) is not None:
+                self._output.print(hint)
+            elif entered.text:
                 codes: list[int] = []
-                is_leaving = not await self._undisturbed(self._answer(said.text, codes))
+                is_leaving = not await self._undisturbed(self._answer(entered.text, codes))
                 first_code = next(filter(None, [first_code, *codes]), first_code)
-        self._output.say(self._going_on())
+        self._output.print(self._going_on())
         return ExitCode.COMPLETED if self._output.can_ask else first_code
 
     async def _undisturbed(self, work: Coroutine[Any, Any, None]) -> bool:
         """Run work that the user can interrupt; return false if Ctrl-C interrupted it."""
         doing = asyncio.create_task(work)
         if self._output.can_ask:
-            self._farewell.instead = doing.cancel
+            self._interrupt_handling.instead = doing.cancel
         try:
             await doing
         except Interrupted:
@@ -208,83 +214,85 @@ class Chat:
                 raise
             return await self._left()
         except (CommandRefused, SessionNotFound, SessionNameInvalid) as refused:
-            self._output.tell(str(refused))
+            self._output.log(str(refused))
         finally:
-            self._farewell.instead = None
+            self._interrupt_handling.instead = None
         return True
 
     async def _left(self) -> bool:
         """Report how to continue the turn that the user has interrupted."""
         if self._output.can_ask:
             # The look may hang, and a second Ctrl-C must end the process at once.
-            self._farewell.instead = leave_at_once
+            self._interrupt_handling.instead = leave_at_once
         try:
             async with asyncio.timeout(LOOK_S):
                 turn = await self._running()
         except (TimeoutError, RPCError) as error:
             if isinstance(error, RPCError) and error.status not in NO_ANSWER:
                 raise
-            self._output.say("the Temporal server does not answer; a started run continues; Ctrl-C again ends the chat")
+            self._output.print(
+                "the Temporal server does not answer; a started run continues; Ctrl-C again ends the chat"
+            )
             return False
         if turn is None:
-            self._output.say("no run is active")
+            self._output.print("no run is active")
         else:
             run = one_line(turn.run)
-            self._output.say(
+            self._output.print(
                 f"the run {run} continues, and the next message waits for it; /cancel cancels it, `dagwright watch` "
                 f"{run} shows it elsewhere; Ctrl-C again ends the chat"
             )
         return False
 
     async def _running(self) -> Turn | None:
-        return (await self._desk.sessions.read(self._name)).session.running
+        return (await self._resources.sessions.read(self._name)).session.running
 
     # Sessions.
 
     def _going_on(self) -> str:
-        return going_on(self._name, [*asking_options(self._asking), *options_of(self._desk.toolset)])
+        return going_on(self._name, [*asking_options(self._asking), *options_of(self._resources.toolset)])
 
-    async def _begin(self, name: str, *, is_new: bool) -> None:
+    async def _open_session(self, name: str, *, is_new: bool) -> None:
         """Open a session; for an existing one, show its last turns and follow its running run."""
         self._name = name
-        session = (await self._patiently(lambda: self._desk.sessions.read(name))).session
-        session = await self._desk.sessions.whole(session)
+        session = (await self._patiently(lambda: self._resources.sessions.read(name))).session
+        session = await self._resources.sessions.whole(session)
         if is_new:
-            self._output.say(f"session {one_line(name)}; {self._going_on()}")
-            self._output.say("/help lists the commands")
+            self._output.print(f"session {one_line(name)}; {self._going_on()}")
+            self._output.print("/help lists the commands")
             return
-        self._output.say(status_line(session, profile=self._asking.profile))
+        self._output.print(status_line(session, profile=self._asking.profile))
         for turn in [turn for turn in session.turns if turn.ended_at is not None][-TURNS_SHOWN:]:
-            self._output.say(f"\n> {turn.request or '(a plan)'}")
+            self._output.print(f"\n> {turn.request or '(a plan)'}")
             if turn.answer is None:
-                self._output.say(turn_lines([turn])[1].strip())
+                self._output.print(turn_lines([turn])[1].strip())
             else:
                 self._output.answer(turn.answer)
         if session.running is not None and self._output.can_ask:
             await self._patiently(lambda: self._finish(str(session.running and session.running.run), None))
 
-    async def _obey(self, said: Typed) -> None:
+    async def _run_command(self, entered: Typed) -> None:
         """Run a chat command."""
-        match said.command:
+        match entered.command:
             case "/help":
                 for line in help_lines():
-                    self._output.say(line)
+                    self._output.print(line)
             case "/status":
-                view = await self._patiently(lambda: self._desk.sessions.read(self._name))
-                self._output.say(status_line(view.session, profile=self._asking.profile))
+                view = await self._patiently(lambda: self._resources.sessions.read(self._name))
+                self._output.print(status_line(view.session, profile=self._asking.profile))
             case "/turns":
-                view = await self._patiently(lambda: self._desk.sessions.read(self._name))
+                view = await self._patiently(lambda: self._resources.sessions.read(self._name))
                 for line in turn_lines(view.session.turns[-TURNS_LISTED:]) or ["there are no turns yet"]:
-                    self._output.say(line)
+                    self._output.print(line)
             case "/profile":
-                self._choose_profile(said.text)
+                self._choose_profile(entered.text)
             case "/cancel":
                 await self._cancel()
             case "/new":
-                name = session_name(said.text) if said.text else _made_name()
-                await self._begin(name, is_new=not said.text)
+                name = session_name(entered.text) if entered.text else _made_name()
+                await self._open_session(name, is_new=not entered.text)
             case _:
-                raise CommandRefused(unknown_command(str(said.command)))
+                raise CommandRefused(unknown_command(str(entered.command)))
 
     def _choose_profile(self, name: str) -> None:
         found = next((profile for profile in _PROFILES if profile == name), None)
@@ -300,84 +308,84 @@ class Chat:
                 worker_timeout=first.worker_timeout,
                 synthesis=first.synthesis,
             )
-            prepare_turn(replace(changed, text="Hello."), self._desk.toolset, self._output)
+            prepare_turn(replace(changed, text="Hello."), self._resources.toolset, self._output)
             self._asking = changed
-        self._output.say(f"the profile of the next messages is {self._asking.profile}")
+        self._output.print(f"the profile of the next messages is {self._asking.profile}")
 
     async def _cancel(self) -> None:
         turn = await self._running()
         if turn is None:
             raise CommandRefused("no run is active")
         try:
-            self._output.say(await Steering(self._desk.connection).cancel(turn.run, Actor(account_name())))
+            self._output.print(await Steering(self._resources.connection).cancel(turn.run, Actor(account_name())))
         except (CommandRejected, RunClosed) as refused:
-            self._output.tell(one_line(str(refused)))
+            self._output.log(one_line(str(refused)))
         await self._patiently(lambda: self._finish(turn.run, None))
 
     # Turns.
 
-    async def _answer(self, words: str, codes: list[int]) -> None:
+    async def _answer(self, message: str, codes: list[int]) -> None:
         """Answer a message; append the exit code, if there is one, to `codes`."""
         run = made_id()
-        self._farewell.text = stays(run)
+        self._interrupt_handling.text = stays(run)
         try:
             # Starting a turn is idempotent by its run ID, so it can be retried.
-            codes.append(await self._patiently(lambda: self._turn(run, words)))
+            codes.append(await self._patiently(lambda: self._turn(run, message)))
         except CommandRefused as refused:
             codes.append(refused.code)
             if self._output.is_json:
                 document = {
                     "session_id": self._name,
-                    "request": words,
+                    "request": message,
                     "status": refused.status,
                     "message": str(refused),
                 }
                 self._output.document(document, is_line=True)
             raise
 
-    async def _turn(self, run: str, words: str) -> int:
-        desk = self._desk
-        asking = replace(self._asking, text=words, workflow_id=run, session=self._name)
+    async def _turn(self, run: str, message: str) -> int:
+        resources = self._resources
+        asking = replace(self._asking, text=message, workflow_id=run, session=self._name)
         refuse_half_characters(asking)
         start = SessionTurn(
-            self._name, words, lambda session: prepare_turn(asking, desk.toolset, self._output, session)
+            self._name, message, lambda session: prepare_turn(asking, resources.toolset, self._output, session)
         )
         while True:
             try:
-                await start_turn(start, desk.runs, desk.sessions, run=run)
+                await start_turn(start, resources.runs, resources.sessions, run=run)
                 break
             except TurnNotTaken as refused:
                 if refused.code != "session_busy":
                     raise refusal_of(refused) from None
                 # The other run may have ended in the meantime.
                 if (other := await self._running()) is not None:
-                    self._output.tell(f"{at_work(self._name, other)}; this message waits for its end")
+                    self._output.log(f"{at_work(self._name, other)}; this message waits for its end")
                     await self._finish(other.run, None)
-        return await self._finish(run, words)
+        return await self._finish(run, message)
 
-    async def _finish(self, run: str, words: str | None) -> int:
+    async def _finish(self, run: str, message: str | None) -> int:
         """Follow a run to its end and show its answer; return its exit code.
 
         Args:
-            words: the message that it answers; `None` for an earlier message.
+            message: the message that it answers; `None` for an earlier message.
         """
-        runs = self._desk.runs
-        view = await self._shown_to_end(run)
+        runs = self._resources.runs
+        view = await self._follow_to_end(run)
         document = await runs.document(view)
-        await self._desk.sessions.settled(self._name, run)
+        await self._resources.sessions.settled(self._name, run)
         if not self._output.is_json:
-            self._tell(view, document)
-        elif words is not None:
-            self._output.document({"session_id": self._name, "request": words, **document}, is_line=True)
+            self._print_turn_end(view, document)
+        elif message is not None:
+            self._output.document({"session_id": self._name, "request": message, **document}, is_line=True)
         return exit_code_of(view.status)
 
-    async def _shown_to_end(self, run: str) -> RunView:
+    async def _follow_to_end(self, run: str) -> RunView:
         """Follow a run until it ends; ask the user for open requests."""
-        following = Following(self._desk.runs, self._desk.connection.client, run, output=self._output)
-        asked: set[RequestKey] = set()
+        following = Following(self._resources.runs, self._resources.connection.client, run, output=self._output)
+        seen_requests: set[RequestKey] = set()
 
         def to_ask() -> Request | None:
-            return next((each for each in following.requests if request_key(each) not in asked), None)
+            return next((each for each in following.requests if request_key(each) not in seen_requests), None)
 
         try:
             while True:
@@ -385,14 +393,14 @@ class Chat:
                 request = to_ask()
                 if view.is_closed or request is None:
                     return view
-                asked.add(request_key(request))
+                seen_requests.add(request_key(request))
                 await self._ask(request)
         finally:
             await following.close()
 
     async def _ask(self, request: Request) -> None:
         """Ask the user to answer a request of a run; without an answer it stays open."""
-        people, loop = self._desk.runs.people, asyncio.get_running_loop()
+        people, loop = self._resources.runs.people, asyncio.get_running_loop()
 
         def read(question: str) -> str:
             return asyncio.run_coroutine_threadsafe(self._messages.line(question), loop).result()
@@ -401,11 +409,11 @@ class Chat:
             # In a thread, so that the loop continues to serve tools.
             content = await asyncio.to_thread(ask_answer, request, read=read)
             answer = Answer(content, account_name())
-            self._output.say(await answer_request(people, request["run_id"], request["request_id"], answer))
+            self._output.print(await answer_request(people, request["run_id"], request["request_id"], answer))
         except CommandRefused as refused:
-            self._output.tell(f"{refused}: {answer_words(request)}")
+            self._output.log(f"{refused}: {answer_command(request)}")
         except (FeedbackRejected, RunClosed) as refused:
-            self._output.tell(one_line(str(refused)))
+            self._output.log(one_line(str(refused)))
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the work, and retry it when the server answers again."""
@@ -417,21 +425,21 @@ class Chat:
                 if error.status not in NO_ANSWER:
                     raise
             if not is_reported:
-                self._output.tell("the Temporal server does not answer; waiting for it")
+                self._output.log("the Temporal server does not answer; waiting for it")
                 is_reported = True
-            await self._desk.reach()
+            await self._resources.reach()
 
     # Output.
 
-    def _tell(self, view: RunView, document: Mapping[str, Any]) -> None:
+    def _print_turn_end(self, view: RunView, document: Mapping[str, Any]) -> None:
         answer = document["output"]
         if isinstance(answer, str) and next(done_lines(document), None) is None:
             if self._output.is_terminal:
                 # On a terminal the final progress leaves them out; elsewhere they were logged when they came.
                 for line in round_lines(document):
-                    self._output.say(line)
-                self._output.say("")
+                    self._output.print(line)
+                self._output.print("")
             self._output.answer(answer)
-            tell_end_of_answer(view, document, self._output)
+            print_answer_end(view, document, self._output)
         else:
-            tell_answer(view, document, self._output)
+            print_answer(view, document, self._output)

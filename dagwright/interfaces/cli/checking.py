@@ -201,7 +201,7 @@ def _write_refusal(source: PlanSource, invalid: PlanInvalid, output: Output) -> 
         output.document(refusal(source, invalid), is_line=True)
         return
     for line in refusal_lines(source, invalid):
-        output.tell(one_line(line, limit=2_000))
+        output.log(one_line(line, limit=2_000))
 
 
 def _write_document(document: Mapping[str, Any], output: Output) -> None:
@@ -210,7 +210,7 @@ def _write_document(document: Mapping[str, Any], output: Output) -> None:
         return
     name = "standard input" if document["file"] == STANDARD_INPUT else document["file"]
     place = f"{name}, line {document['line']}" if document["line"] else name
-    output.say(one_line(f"{place}: valid", limit=5_000))
+    output.print(one_line(f"{place}: valid", limit=5_000))
     output.show(_table(document))
 
 
@@ -233,7 +233,7 @@ def _table(document: Mapping[str, Any]) -> Table:
     if len(document["levels"]) > LEVELS_SHOWN:
         row("", f"and {counted(len(document['levels']) - LEVELS_SHOWN, 'more level')}")
     row("critical path", _some(document["critical_path"], sign=" → "))
-    row("events", _events_words(document))
+    row("events", _events_text(document))
     for item in document["inputs"]:
         prompt = f": {item['prompt']}" if item["prompt"] else ""
         row("input", f"{item['name']} ({item['type'] or 'any type'}){prompt}")
@@ -242,15 +242,15 @@ def _table(document: Mapping[str, Any]) -> Table:
     return table
 
 
-def _events_words(document: Mapping[str, Any]) -> str:
+def _events_text(document: Mapping[str, Any]) -> str:
     """Return the expected number of events and the number per item of each map."""
     maps_of: dict[int, list[str]] = {}
     for node, events in document.get("events_per_item", {}).items():
         maps_of.setdefault(events, []).append(node)
     parts = [f"about {document['expected_events']:,}"]
     parts += [f"{events} for each item of {_listed(nodes)}" for events, nodes in sorted(maps_of.items())]
-    words = ", and ".join(parts)
-    return f"{words} in the run's history" if len(parts) == 1 else f"{words}, in the run's history"
+    message = ", and ".join(parts)
+    return f"{message} in the run's history" if len(parts) == 1 else f"{message}, in the run's history"
 
 
 def _listed(ids: list[str]) -> str:

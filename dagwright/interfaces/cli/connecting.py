@@ -27,7 +27,7 @@ def command_settings() -> Settings:
 def lasting_server(connection: Connection, settings: Settings) -> Server:
     """Return the server, without its UI link if the server ends with this command."""
     server = connection.server
-    stays = server.pid is None or LocalServer(settings).is_kept()
+    stays = server.pid is None or LocalServer(settings).is_persistent()
     return server if stays else replace(server, ui_url=None)
 
 
@@ -41,7 +41,7 @@ async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator
     was_running = LocalServer(settings).find() is not None
     async with open_connection(settings) as connection:
         if connection.server.pid is not None and not was_running:
-            output.tell("no server was running, so one was started for this command; it ends with the command")
+            output.log("no server was running, so one was started for this command; it ends with the command")
             yield replace(connection, server=lasting_server(connection, settings))
         else:
             yield connection

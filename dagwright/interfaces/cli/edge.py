@@ -83,7 +83,7 @@ def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[]
         output.problem(_usage_sentence(error), status="bad_usage")
         return ExitCode.REFUSED
     except (KeyboardInterrupt, Abort):
-        output.tell("interrupted")
+        output.log("interrupted")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader of the output has gone; the flush at exit must not fail too.
@@ -92,7 +92,7 @@ def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[]
     # Top-level handler: unexpected errors become one line, with the traceback in a file.
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _FULL:
-            _tell_full(error, output)
+            _print_disk_full(error, output)
             return ExitCode.FAILED
         if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dagwright"):
             missing = f"the package {error.name!r} is not installed, and this version of Dagwright needs it"
@@ -133,14 +133,14 @@ def open_standard_streams() -> None:
             setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
 
 
-def _tell_full(error: OSError, output: Output) -> None:
+def _print_disk_full(error: OSError, output: Output) -> None:
     where = str(error.filename or "the output, or the disk of the state folder,")
     message = f"{where} is full: {error.strerror}"
     try:
         output.problem(message, status="disk_full")
     except OSError:
         # stdout is full, so there is no document.
-        output.tell(message)
+        output.log(message)
 
 
 def _usage_sentence(error: TyperException) -> str:

@@ -11,8 +11,8 @@ from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.interfaces.cli.plans import value_as_text
-from dagwright.interfaces.cli.round_words import round_lines
-from dagwright.interfaces.cli.wording import counts_shown, is_excused, node_words, usage_lines
+from dagwright.interfaces.cli.round_text import round_lines
+from dagwright.interfaces.cli.wording import displayed_counts, is_excused, node_text, usage_lines
 from dagwright.planning.plan_and_execute.goals import APPROVE, LOW_CONFIDENCE, PLAN, PLAN_INVALID, READ, is_own, own_id
 from dagwright.planning.plan_and_execute.replans import PLANNING_AGAIN
 from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
@@ -25,7 +25,7 @@ OUTPUT_CHARACTERS = 4_000
 FAILURES_SHOWN = 20
 DONE_SHOWN = 40
 """Maximum number of completed intents that are listed."""
-MENDS_SHOWN = 5
+REPAIRS_SHOWN = 5
 """Maximum number of repairs that are listed."""
 
 _INTENT = "@result_"
@@ -37,36 +37,36 @@ _NOT_WHOLE = frozenset({OUTPUT_OMITTED, INSIDE_UNREADABLE})
 """Codes of the notes about missing parts of the output."""
 
 
-def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def print_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Write how a run ended, its failures and its output."""
-    output.say(summary_line(view, document))
-    _tell_failures(document, output)
-    _tell_made(document, output)
-    _tell_missing(document, output)
+    output.print(summary_line(view, document))
+    _print_failures(document, output)
+    _print_output_or_note(document, output)
+    _print_missing(document, output)
     for line in usage_lines(document):
-        output.say(line)
+        output.print(line)
 
 
-def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def print_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Write the answer to a request and then how its run ended."""
-    _tell_made(document, output, write=output.answer)
-    tell_end_of_answer(view, document, output)
+    _print_output_or_note(document, output, write=output.answer)
+    print_answer_end(view, document, output)
 
 
-def tell_end_of_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def print_answer_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Write how the run of a request ended, after its answer was written."""
-    output.say(summary_line(view, document))
-    _tell_failures(document, output)
+    output.print(summary_line(view, document))
+    _print_failures(document, output)
     for line in replan_lines(document):
-        output.say(line)
+        output.print(line)
     for line in repair_lines(document):
-        output.say(line)
-    _tell_missing(document, output)
+        output.print(line)
+    _print_missing(document, output)
     for line in usage_lines(document):
-        output.say(line)
+        output.print(line)
 
 
-def _tell_made(document: Mapping[str, Any], output: Output, *, write: Write | None = None) -> None:
+def _print_output_or_note(document: Mapping[str, Any], output: Output, *, write: Write | None = None) -> None:
     """Write the output of a run, after the results of its rounds if there are any.
 
     For intents, which have no answer, write the explanation of the model and the results.
@@ -76,16 +76,16 @@ def _tell_made(document: Mapping[str, Any], output: Output, *, write: Write | No
     """
     rounds = [*round_lines(document)]
     for line in rounds:
-        output.say(line)
+        output.print(line)
     if rounds and output.is_terminal:
-        output.say("")
+        output.print("")
     done = [*done_lines(document)]
     for line in done:
-        output.say(line)
+        output.print(line)
     if not done:
         for line in _intent_lines(document):
-            output.say(line)
-        _tell_output(document, output, limit=OUTPUT_CHARACTERS, write=write)
+            output.print(line)
+        _print_output(document, output, limit=OUTPUT_CHARACTERS, write=write)
 
 
 def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -159,8 +159,8 @@ def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
         if own_id(node_id) in (READ, APPROVE) and isinstance(found, Mapping) and found.get("valid") is True:
             name, notes = node_id, found.get("notes") or []
     lines = [*dict.fromkeys(map(_repair_line, notes))]
-    yield from lines[:MENDS_SHOWN]
-    if (left := len(lines) - MENDS_SHOWN) > 0:
+    yield from lines[:REPAIRS_SHOWN]
+    if (left := len(lines) - REPAIRS_SHOWN) > 0:
         yield f"and {left:,} more; complete list: dagwright node {document['run_id']} {name}"
 
 
@@ -169,29 +169,29 @@ def _repair_line(note: Mapping[str, Any]) -> str:
     return f"{one_line(note['message'], limit=300)}{node}"
 
 
-def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def print_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Write the complete output of a run."""
     if not view.is_closed:
-        output.tell(f"the run is still {view.status}; this is its output so far")
+        output.log(f"the run is still {view.status}; this is its output so far")
     if document["status"] != "completed":
-        output.say(summary_line(view, document))
-        _tell_failures(document, output)
-    _tell_output(document, output, limit=None)
-    _tell_missing(document, output)
+        output.print(summary_line(view, document))
+        _print_failures(document, output)
+    _print_output(document, output, limit=None)
+    _print_missing(document, output)
     for line in usage_lines(document):
         # Usage goes to stderr: stdout may be read by a program.
-        output.tell(line)
+        output.log(line)
 
 
-def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
+def _print_missing(document: Mapping[str, Any], output: Output) -> None:
     for note in document["notes"]:
         if note["code"] in _NOT_WHOLE:
             node = f"{note['node_id']}: " if note.get("node_id") else ""
-            output.say(f"note: {one_line(node + note['message'], limit=1_000)}")
+            output.print(f"note: {one_line(node + note['message'], limit=1_000)}")
 
 
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
-    counts = counts_shown(view.scheduler) if view.scheduler else Counter[NodeStatus]()
+    counts = displayed_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
     undos = compensation_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
     took = late = ""
     if view.started_at is not None and view.ended_at is not None:
@@ -212,9 +212,9 @@ def _counts_text(counts: Mapping[NodeStatus, int]) -> str:
     return ", ".join(f"{count:,} {status.value}" for status, count in counts.items())
 
 
-def _tell_failures(document: Mapping[str, Any], output: Output) -> None:
+def _print_failures(document: Mapping[str, Any], output: Output) -> None:
     for line in failure_lines(document):
-        output.say(line)
+        output.print(line)
 
 
 def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -223,12 +223,12 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if not any(_is_same(document["error"], node["error"]) for _, node in failed[:FAILURES_SHOWN]):
         yield from _run_error_lines(document)
     for name, node in failed[:FAILURES_SHOWN]:
-        yield f"failed: {one_line(name)}: {one_line(node_words(node), limit=1_000)}"
+        yield f"failed: {one_line(name)}: {one_line(node_text(node), limit=1_000)}"
     if len(failed) > FAILURES_SHOWN:
         yield f"and {len(failed) - FAILURES_SHOWN:,} more failures"
     continued = [(name, node) for name, node in document["nodes"].items() if is_excused(node)]
     for name, node in continued[:FAILURES_SHOWN]:
-        yield f"{one_line(name)}: {one_line(node_words(node), limit=1_000)}"
+        yield f"{one_line(name)}: {one_line(node_text(node), limit=1_000)}"
     if len(continued) > FAILURES_SHOWN:
         yield f"and {len(continued) - FAILURES_SHOWN:,} more failures that were replaced by a default"
     blocked = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
@@ -244,9 +244,9 @@ def _is_same(error: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -
     return all(error.get(key) == other.get(key) for key in ("code", "message"))
 
 
-def tell_run_error(document: Mapping[str, Any], output: Output) -> None:
+def print_run_error(document: Mapping[str, Any], output: Output) -> None:
     for line in _run_error_lines(document):
-        output.say(line)
+        output.print(line)
 
 
 def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -298,7 +298,9 @@ def _problem_line(problem: Mapping[str, Any]) -> str:
     return f"error: {problem.get('code', 'failed')}{at}: {message}{hint}"
 
 
-def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | None, write: Write | None = None) -> None:
+def _print_output(
+    document: Mapping[str, Any], output: Output, *, limit: int | None, write: Write | None = None
+) -> None:
     value = document["output"]
     if (document["error"] or {}).get("code") == PLAN_INVALID:
         # The report about an invalid plan is not an answer.
@@ -307,8 +309,8 @@ def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | No
         return
     text, write = (
         terminal_text(value_text(value)),
-        write if write is not None and isinstance(value, str) else output.say,
+        write if write is not None and isinstance(value, str) else output.print,
     )
     write(text[:limit])
     if limit is not None and len(text) > limit:
-        output.say(f"… complete output: dagwright result {document['run_id']}")
+        output.print(f"… complete output: dagwright result {document['run_id']}")

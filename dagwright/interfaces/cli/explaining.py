@@ -8,15 +8,15 @@ from dagwright.client.runs import open_runs
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import sentence
 from dagwright.history.explaining import Explanation, NodeUnknown
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
 from dagwright.interfaces.cli.endings import bound_lines, facts_of_entity
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.request_words import answer_words, option_lines
+from dagwright.interfaces.cli.request_text import answer_command, option_lines
 from dagwright.interfaces.cli.requests import ShowRequest
-from dagwright.interfaces.cli.round_words import reason_lines, rounds_of
-from dagwright.interfaces.cli.wording import closing_words, counted, near_time, step_text
+from dagwright.interfaces.cli.round_text import reason_lines, rounds_of
+from dagwright.interfaces.cli.wording import closing_text, counted, near_time, step_text
 
 _LINE = 1_000
 _REQUESTS_SHOWN = 20
@@ -30,7 +30,7 @@ def explain(request: ShowRequest, output: Output) -> int:
     """
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
             try:
                 explanation = await open_runs(connection, settings).explain(request.workflow_id, request.node)
@@ -40,7 +40,7 @@ def explain(request: ShowRequest, output: Output) -> int:
             output.document(explanation.to_json())
         else:
             for line in lines_of(explanation):
-                output.say(f"{'  ' if line.startswith(' ') else ''}{one_line(line, limit=_LINE)}")
+                output.print(f"{'  ' if line.startswith(' ') else ''}{one_line(line, limit=_LINE)}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -60,12 +60,12 @@ def lines_of(explanation: Explanation) -> Iterator[str]:
         starts = [*explanation.starts()]
         requests_before_nodes = explanation.requests_before_nodes() if not starts else ()
         if not starts and not requests_before_nodes:
-            yield explanation.words(near_time)
-        for asked in requests_before_nodes[:_REQUESTS_SHOWN]:
-            request = asked.to_json(explanation.view.workflow_id)
-            yield f"{asked.id} {asked.waits_for.partition(chr(10))[0]}"
+            yield explanation.describe(near_time)
+        for open_request in requests_before_nodes[:_REQUESTS_SHOWN]:
+            request = open_request.to_json(explanation.view.workflow_id)
+            yield f"{open_request.id} {open_request.waits_for.partition(chr(10))[0]}"
             yield from (f"  {line}" for line in option_lines(request))
-            yield f"  {answer_words(request)}"
+            yield f"  {answer_command(request)}"
         if (left := len(requests_before_nodes) - _REQUESTS_SHOWN) > 0:
             yield f"and {left:,} more requests; `dagwright inbox` lists all"
         for start in starts:
@@ -116,15 +116,15 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
     if reason.because and reason.kind == "completed":
         yield f"from {', '.join(reason.because)}"
     for name, value in facts.get("inputs", {}).items():
-        yield f"input {name}: {_value_words(value)}"
+        yield f"input {name}: {_value_text(value)}"
     for bound in facts.get("lookups", ()):
         yield from _lookup_lines(bound)
     for answer in facts.get("answers", ()):
-        yield closing_words(answer)
+        yield closing_text(answer)
     for step in facts.get("steps", ()):
         yield step_text(step)
     if "result" in facts:
-        yield f"result: {_value_words(facts['result'])}"
+        yield f"result: {_value_text(facts['result'])}"
 
 
 def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
@@ -137,9 +137,9 @@ def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield f"{bound['argument']}: {bound['search_text']!r} ({bound['entity_type']}) {is_called}: {reason}"
     for answer in bound["answers"]:
-        yield f"  {answer['request_id']}: {closing_words(answer)}"
+        yield f"  {answer['request_id']}: {closing_text(answer)}"
 
 
-def _value_words(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """Return a string as it is, and any other value as JSON on one line."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.lines import LineWriter
 from dagwright.interfaces.cli.lost_calls import LostCalls
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.rendering import LivePicture
-from dagwright.interfaces.cli.request_words import Request
+from dagwright.interfaces.cli.request_text import Request
 
 
 def _is_never_enough(_: Sequence[Request]) -> bool:
@@ -30,7 +30,7 @@ class Following:
         self._moments = follow(runs, workflow_id)
         self._lost = LostCalls(client)
         self._output = output
-        self._lines = LineWriter(output.say)
+        self._lines = LineWriter(output.print)
         self.requests: Sequence[Request] = ()
         """Open requests, as shown last."""
 

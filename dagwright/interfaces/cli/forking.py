@@ -6,7 +6,7 @@ from dagwright.client.fork_runs import ForkOptions, ForkWish, draft_of, start_fo
 from dagwright.client.forks import Draft, ForkRefused, Forks
 from dagwright.client.runs import Started, open_runs
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background_settings import FILES_ROOT, refuse_other_settings
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
@@ -33,7 +33,7 @@ def fork(request: ForkRequest, output: Output) -> int:
     """
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         async with open_connection(settings) as connection:
             runs = open_runs(connection, settings)
             tools = await runs.tools_of(request.workflow_id)
@@ -45,7 +45,7 @@ def fork(request: ForkRequest, output: Output) -> int:
                 draft = await draft_of(
                     request.workflow_id, _wish(request), runs=runs, forks=forks, tools=toolset.declarations()
                 )
-                if not _is_wanted(draft, request, output):
+                if not _is_confirmed(draft, request, output):
                     return ExitCode.REFUSED
                 # A fork starts no worker: the current folder says nothing about the files of the run.
                 refuse_other_settings(settings, ignored=frozenset({FILES_ROOT}))
@@ -55,7 +55,7 @@ def fork(request: ForkRequest, output: Output) -> int:
                 return ExitCode.REFUSED
             except ForkRefused as refused:
                 raise CommandRefused(str(refused), status="refused") from None
-        _tell(draft, started, output)
+        _print_fork(draft, started, output)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -67,14 +67,14 @@ def _wish(request: ForkRequest) -> ForkWish:
     return ForkWish(plans, texts, request.rerun, typed_inputs)
 
 
-def _is_wanted(draft: Draft, request: ForkRequest, output: Output) -> bool:
+def _is_confirmed(draft: Draft, request: ForkRequest, output: Output) -> bool:
     """Show the effect of a fork and return whether it is confirmed.
 
     Raises:
         CommandRefused: there is no terminal and no `--yes`.
     """
     for line in _difference_lines(draft):
-        output.say(one_line(line, limit=1_000))
+        output.print(one_line(line, limit=1_000))
     if request.is_yes:
         return True
     if output.can_ask:
@@ -83,7 +83,7 @@ def _is_wanted(draft: Draft, request: ForkRequest, output: Output) -> bool:
         message = "nothing was started; --yes starts it"
         document = {"run_id": draft.origin, "ok": False, "message": message, "difference": draft.to_json()}
         output.document(document)
-        output.tell(message)
+        output.log(message)
         return False
     raise CommandRefused("nothing was started yet: add --yes to start it", status="not_confirmed")
 
@@ -112,14 +112,14 @@ def _names(names: Sequence[str], *, most: int) -> str:
     return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
-def _tell(draft: Draft, started: Started, output: Output) -> None:
+def _print_fork(draft: Draft, started: Started, output: Output) -> None:
     how = "was forked" if started.is_new else "was already forked in this way"
     message = f"{how} as {started.workflow_id}; `dagwright watch {started.workflow_id}` runs and follows it"
     if output.is_json:
         document = {"run_id": draft.origin, "ok": True, "message": message, "fork_run_id": started.workflow_id}
         output.document({**document, "difference": draft.to_json()})
     else:
-        output.say(f"{draft.origin} {message}")
+        output.print(f"{draft.origin} {message}")
 
 
 def _refuse(request: ForkRequest, invalid: PlanInvalid, output: Output) -> None:
@@ -127,4 +127,4 @@ def _refuse(request: ForkRequest, invalid: PlanInvalid, output: Output) -> None:
     if output.is_json:
         output.document(refusal(source, invalid))
     for line in refusal_lines(source, invalid):
-        output.tell(line)
+        output.log(line)

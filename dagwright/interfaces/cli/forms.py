@@ -12,7 +12,7 @@ from dagwright.interfaces.cli.asking import NO, YES, checked_value, default_text
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.output import one_line, terminal_text, value_text
 from dagwright.interfaces.cli.plans import typed_value, value_as_text
-from dagwright.interfaces.cli.request_words import Request, asked_of, option_label, option_name, party_lines
+from dagwright.interfaces.cli.request_text import Request, assignee_of, option_label, option_name, party_lines
 
 _END_OF_TEXT = "."
 _NOT_ANSWERED = "no answer was given; the request stays open"
@@ -53,7 +53,7 @@ class _Form:
         self._read = read
 
     def answer(self, request: Request) -> dict[str, Any]:
-        _show(f"{one_line(request['request_id'])}, for {asked_of(request)}")
+        _show(f"{one_line(request['request_id'])}, for {assignee_of(request)}")
         if request["prompt"]:
             _show(str(request["prompt"]))
         match request["type"]:

@@ -8,7 +8,7 @@ from dagwright.client.requests import PreparedRequest, SessionTurn, TextRequest,
 from dagwright.client.starts import NO_EXTRAS, RunOptions, StartRequest
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.connecting import command_settings
-from dagwright.interfaces.cli.endings import failure_lines, repair_lines, summary_line, tell_answer
+from dagwright.interfaces.cli.endings import failure_lines, print_answer, repair_lines, summary_line
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.model_needed import model_config, refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
@@ -45,11 +45,13 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:
         # Stdout holds the plan only.
-        tell = _tell_plan if output.is_json else _tell_plan_or_why_none
-        showing = Showing(tell, Output(is_json=True))
+        print_document = _print_plan if output.is_json else _print_plan_or_reason
+        showing = Showing(print_document, Output(is_json=True))
     else:
-        is_asked = prepared.may_ask_first and request.is_interactive and not request.is_detached and output.can_ask
-        showing = Showing(_tell_answer, output, approve_on_terminal if is_asked else None)
+        needs_approval = (
+            prepared.may_ask_first and request.is_interactive and not request.is_detached and output.can_ask
+        )
+        showing = Showing(_print_answer, output, approve_on_terminal if needs_approval else None)
     if name is not None:
         turn = SessionTurn(name, request.text, lambda session: _prepared(request, toolset, output, session).start)
         return run_in_session(turn, request, toolset, showing=showing, settings=settings)
@@ -113,14 +115,14 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Se
     """
     # A run in rounds asks no questions, not even at this terminal.
     budget = read_budget(request.budget, is_asking=request.is_interactive and request.profile != "rounds")
-    is_whole, asks = request.is_compensating, request.is_interactive
+    is_whole, is_interactive = request.is_compensating, request.is_interactive
     options = RunOptions(
         deadline_s_of(request.deadline),
         read_policy(request.policy_file),
-        beside=replace(NO_EXTRAS, budget=budget, compensate=is_whole, asks=asks),
+        input_fields=replace(NO_EXTRAS, budget=budget, compensate=is_whole, is_interactive=is_interactive),
         tags=read_tags(request.tags),
     )
-    asked = TextRequest(
+    text_request = TextRequest(
         request.text,
         model_config(request.model),
         options,
@@ -136,11 +138,11 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Se
         plan_only=request.is_plan_only,
     )
     try:
-        prepared = prepare_request(asked, toolset, session)
+        prepared = prepare_request(text_request, toolset, session)
     except GoalRefused as refused:
         raise CommandRefused(str(refused), status=refused.code) from None
     if prepared.note is not None:
-        output.tell(one_line(prepared.note, limit=1_000))
+        output.log(one_line(prepared.note, limit=1_000))
     return replace(prepared, start=replace(prepared.start, tools=toolset.references))
 
 
@@ -151,14 +153,14 @@ def _context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:
         raise CommandRefused(f"--{error}") from None
 
 
-def _tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def _print_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     if output.is_json:
         output.document(document)
     else:
-        tell_answer(view, document, output)
+        print_answer(view, document, output)
 
 
-def _tell_plan(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def _print_plan(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Write the plan if the run produced one, else the document of the run."""
     if view.status == "completed":
         output.document(document["output"])
@@ -166,13 +168,13 @@ def _tell_plan(view: RunView, document: Mapping[str, Any], output: Output) -> No
         output.document(document)
 
 
-def _tell_plan_or_why_none(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def _print_plan_or_reason(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Write the plan if the run produced one, else the reason on stderr."""
     for line in repair_lines(document):
-        output.tell(line)
+        output.log(line)
     if view.status == "completed":
         output.document(document["output"])
         return
-    output.tell(summary_line(view, document))
+    output.log(summary_line(view, document))
     for line in failure_lines(document):
-        output.tell(line)
+        output.log(line)

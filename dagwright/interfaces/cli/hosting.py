@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from dagwright.client.services import prepare_to_start
 from dagwright.interfaces.cli.background import start_worker
-from dagwright.interfaces.cli.background_settings import OtherSettings, refuse_other_settings, serving_beside
+from dagwright.interfaces.cli.background_settings import OtherSettings, refuse_other_settings, serving_with_settings
 from dagwright.plans.templates import TemplateFolder, open_templates
 from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.settings import Settings
@@ -55,7 +55,7 @@ async def served(client: Client, toolset: Toolset | None, *, settings: Settings)
     if toolset is None:
         yield
         return
-    async with serving_beside(settings), serving(client, toolset, task_queue=settings.task_queue):
+    async with serving_with_settings(settings), serving(client, toolset, task_queue=settings.task_queue):
         yield
 
 
@@ -73,7 +73,7 @@ async def served_here_or_elsewhere(
     """
     async with AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(serving_beside(settings))
+            await stack.enter_async_context(serving_with_settings(settings))
         except OtherSettings as other:
             if other.is_elsewhere:
                 raise

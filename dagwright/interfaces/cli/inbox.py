@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
 from dagwright.core.boundary import wire
 from dagwright.core.model.times import parse_duration
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, read_place
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.request_words import (
+from dagwright.interfaces.cli.request_text import (
     Request,
-    age_words,
-    answer_words,
-    asked_of,
-    deadline_words,
+    age_text,
+    answer_command,
+    assignee_of,
+    deadline_text,
     question_lines,
 )
 from dagwright.interfaces.cli.requests import InboxRequest
@@ -36,7 +36,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
     wanted = InboxFilter(assignee=request.assignee, type=request.type, opened_before=_opened_before(request.older_than))
     place = read_place(request.after)
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
             page = await read_inbox(connection, limit=request.limit, wanted=wanted, after=place)
             while page.following is not None and not page.requests:
@@ -47,13 +47,13 @@ def inbox(request: InboxRequest, output: Output) -> int:
             output.document(found)
         elif found:
             for line in inbox_lines(found, now=time.time()):
-                output.say(line)
+                output.print(line)
         else:
-            output.say("there are no open requests" if wanted == EVERY_REQUEST else "no open request matches")
+            output.print("there are no open requests" if selected == EVERY_REQUEST else "no open request matches")
         for line in _lines_beyond(page):
-            output.tell(line)
+            output.log(line)
         if note is not None:
-            output.tell(f"note: {note}")
+            output.log(f"note: {note}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -91,15 +91,15 @@ def inbox_lines(requests: Sequence[Request], *, now: float) -> list[str]:
     lines = []
     for request in requests:
         facts = [
-            f"{request['type']} for {asked_of(request)}",
-            f"open for {age_words(request, now=now)}",
-            deadline_words(request, now=now),
+            f"{request['type']} for {assignee_of(request)}",
+            f"open for {age_text(request, now=now)}",
+            deadline_text(request, now=now),
         ]
         lines.append(
             f"{one_line(request['run_id'])}  {one_line(request['request_id'])}  {', '.join(filter(None, facts))}"
         )
         lines += [f"  {line}" for line in question_lines(request)]
-        lines.append(f"  {answer_words(request)}")
+        lines.append(f"  {answer_command(request)}")
     return lines
 
 

@@ -25,29 +25,29 @@ def add(request: tuple[str, Sequence[str]], output: Output) -> int:
         CommandRefused: the owner or a scope is invalid.
     """
     owner, names = request
-    with _told():
+    with _key_errors_as_refusals():
         key, text = _keys().add(owner, _scopes(names))
     problem = _close_ui()
     if output.is_json:
         output.document({"status": "added", "key": text, **key.to_json()})
     else:
-        output.say(text)
-        output.tell(f"this is the key of {owner}; it is shown only once, because only its hash is stored")
+        output.print(text)
+        output.log(f"this is the key of {owner}; it is shown only once, because only its hash is stored")
     if problem is not None:
-        output.tell(f"the key is valid, but the Temporal UI, which does not check keys, could not be closed: {problem}")
+        output.log(f"the key is valid, but the Temporal UI, which does not check keys, could not be closed: {problem}")
     return ExitCode.COMPLETED
 
 
 def list_keys(_: None, output: Output) -> int:
     """List the keys without their secrets."""
-    with _told():
+    with _key_errors_as_refusals():
         keys = _keys()
         found, are_needed = list(keys.keys().values()), keys.are_needed()
     if output.is_json:
         output.document([key.to_json() for key in found])
     elif not found:
         what = "no client can call the API" if are_needed else "the API needs none"
-        output.say(f"there are no keys, so {what}; `dagwright keys add OWNER` creates a key")
+        output.print(f"there are no keys, so {what}; `dagwright keys add OWNER` creates a key")
     else:
         table = Table(box=None, pad_edge=False)
         for name in ("ID", "OWNER", "SCOPES", "CREATED"):
@@ -64,12 +64,12 @@ def remove(id: str, output: Output) -> int:
     Raises:
         CommandRefused: there is no key with this ID.
     """
-    with _told():
+    with _key_errors_as_refusals():
         key = _keys().remove(id)
     if output.is_json:
         output.document({"status": "removed", **key.to_json()})
     else:
-        output.say(f"the key {id} of {key.owner} is removed")
+        output.print(f"the key {id} of {key.owner} is removed")
     return ExitCode.COMPLETED
 
 
@@ -100,7 +100,7 @@ def _scopes(names: Sequence[str]) -> list[Scope]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _key_errors_as_refusals() -> Iterator[None]:
     try:
         yield
     except KeyRefused as error:

@@ -19,7 +19,7 @@ LEAVING_S = 20.0
 They count from the end of the last call of a `write` tool, which has its own timeout (`dagwright.process.drain`)."""
 
 
-class WayOut:
+class ExitWatchdog:
     """Timer that ends the process some seconds after its start, unless it is closed before."""
 
     def __init__(self) -> None:

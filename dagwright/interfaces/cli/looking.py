@@ -18,36 +18,36 @@ from dagwright.core.model.times import format_elapsed, parse_duration, seconds_o
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, read_place
 from dagwright.interfaces.cli.drawing import mermaid, svg
-from dagwright.interfaces.cli.endings import bound_lines, summary_line, tell_result, tell_run_error
+from dagwright.interfaces.cli.endings import bound_lines, print_result, print_run_error, summary_line
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text, with_link
 from dagwright.interfaces.cli.plans import read_tags
-from dagwright.interfaces.cli.progress import call_words
+from dagwright.interfaces.cli.progress import call_text
 from dagwright.interfaces.cli.rendering import RUN_STYLES
-from dagwright.interfaces.cli.request_words import answer_words, asking_line, deadline_words, lines_behind
+from dagwright.interfaces.cli.request_text import answer_command, deadline_text, following_lines, request_line
 from dagwright.interfaces.cli.requests import ListRequest, ShowRequest
-from dagwright.interfaces.cli.round_words import phase_line, reason_lines
+from dagwright.interfaces.cli.round_text import phase_line, reason_lines
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.interfaces.cli.streaming import Elements
 from dagwright.interfaces.cli.tool_pauses import paused_line
 from dagwright.interfaces.cli.wording import (
-    closing_words,
-    failed_items_words,
-    hand_words,
-    item_words,
+    closing_text,
+    failed_items_text,
+    item_text,
+    lineage_texts,
     local_date,
     local_time,
     node_status,
-    node_words,
-    seen_words,
+    node_text,
+    overrides_text,
     step_text,
     usage_lines,
-    usage_words,
-    what_words,
+    usage_text,
+    work_text,
     zone_at,
 )
 from dagwright.plans.drawing_text import MARKS
@@ -68,23 +68,23 @@ def list_runs(request: ListRequest, output: Output) -> int:
         CommandRefused: an option is invalid.
     """
     tags, since = read_tags(request.tags), _since(request.since)
-    wanted = RunFilter(status=request.state, title=request.title, since=since, tags=tags, template=request.template)
+    run_filter = RunFilter(status=request.state, title=request.title, since=since, tags=tags, template=request.template)
     place = read_place(request.after)
 
     async def look(runs: Runs, server: Server) -> int:
-        found, following = await runs.page_of_runs(limit=request.limit, wanted=wanted, after=place)
+        found, following = await runs.page_of_runs(limit=request.limit, run_filter=run_filter, after=place)
         if output.is_json:
             output.document([run.to_json() for run in found])
         elif found:
             output.show(_table(found))
             for pause in await runs.paused_tools():
-                output.say(paused_line(pause))
+                output.print(paused_line(pause))
             if url := server.runs_url():
-                output.say(f"Temporal UI: {url}")
+                output.print(f"Temporal UI: {url}")
         else:
-            output.say("there are no runs" if wanted == RunFilter() and place is None else "no run matches")
+            output.print("there are no runs" if run_filter == RunFilter() and place is None else "no run matches")
         if following is not None:
-            output.tell(f"there are more runs; continue with `--after {following}`")
+            output.log(f"there are more runs; continue with `--after {following}`")
         return ExitCode.COMPLETED
 
     return _look(look, output)
@@ -111,7 +111,7 @@ def status(request: ShowRequest, output: Output) -> int:
             output.document(document)
         else:
             url = server.run_url(view.workflow_id, run_id=view.run_id)
-            _tell_status(view, document, output, url=url, is_all=request.is_all)
+            _print_status(view, document, output, url=url, is_all=request.is_all)
         return exit_code_of(view.status)
 
     return _read(request, output, show)
@@ -126,7 +126,7 @@ def result(request: ShowRequest, output: Output) -> int:
         if output.is_json:
             output.document(document)
         else:
-            tell_result(view, document, output)
+            print_result(view, document, output)
         return exit_code_of(view.status)
 
     return _read(request, output, show)
@@ -167,11 +167,11 @@ async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
 def _draw(view: RunView, drawing: str, output: Output) -> None:
     """Write the drawing of a run; in large runs a box represents several nodes."""
     picture = picture_of(view.scheduler) if view.scheduler else view.graph()
-    output.say((svg if drawing == "svg" else mermaid)(picture))
+    output.print((svg if drawing == "svg" else mermaid)(picture))
     if is_folded(picture) and view.scheduler:
         total, run = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.workflow_id)
         boxes = f"{len(picture['nodes']):,} box{'es' if len(picture['nodes']) > 1 else ''}"
-        output.tell(
+        output.log(
             f"{total:,} nodes are drawn as {boxes}; `dagwright graph {run} --format json` lists every node and edge, "
             f"`dagwright node {run} NODE` shows one node"
         )
@@ -192,7 +192,7 @@ def node(request: ShowRequest, output: Output) -> int:
         if output.is_json:
             output.document(found.document)
         else:
-            _tell_node(str(found.document["node_id"]), found.document, found.notes, output)
+            _print_node(str(found.document["node_id"]), found.document, found.notes, output)
         return ExitCode.COMPLETED
 
     return _look(look, output)
@@ -225,7 +225,7 @@ def without_early_alarm(document: Document) -> Document:
 def _look(look: Callable[[Runs, Server], Awaitable[int]], output: Output) -> int:
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
             return await look(open_runs(connection, settings), connection.server)
 
@@ -252,68 +252,68 @@ def _table(runs: Sequence[RunSummary]) -> Table:
     return table
 
 
-def _tell_status(view: RunView, document: Document, output: Output, *, url: str | None, is_all: bool = False) -> None:
+def _print_status(view: RunView, document: Document, output: Output, *, url: str | None, is_all: bool = False) -> None:
     """Write a table with the nodes of a run, then its requests, answers, usage, error and notes."""
-    output.say(with_link(summary_line(view, document), url))
+    output.print(with_link(summary_line(view, document), url))
     for line in filter(None, [phase_line(document, is_closed=view.is_closed), *reason_lines(document)]):
-        output.say(line)
-    _tell_nodes(view, document, output, is_all=is_all)
+        output.print(line)
+    _print_nodes(view, document, output, is_all=is_all)
     for request in document["waiting_for"][:_REQUESTS_SHOWN]:
-        until = deadline_words(request, now=time.time())
-        output.say(f"{asking_line(request)}{f' ({until})' if until else ''}")
-        for line in lines_behind(request):
-            output.say(f"  {line}")
-        output.say(f"  {answer_words(request)}")
+        until = deadline_text(request, now=time.time())
+        output.print(f"{request_line(request)}{f' ({until})' if until else ''}")
+        for line in following_lines(request):
+            output.print(f"  {line}")
+        output.print(f"  {answer_command(request)}")
     if (left := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
-        output.say(f"and {left:,} more requests; `dagwright status {one_line(view.workflow_id)} --json` lists all")
+        output.print(f"and {left:,} more requests; `dagwright status {one_line(view.workflow_id)} --json` lists all")
     for line in bound_lines(document.get("lookups", [])):
-        output.say(line)
+        output.print(line)
     if view.is_closed:
-        _tell_answers(view, output)
+        _print_answers(view, output)
     for line in usage_lines(document):
-        output.say(line)
-    tell_run_error(document, output)
+        output.print(line)
+    print_run_error(document, output)
     for note in document["notes"]:
-        output.say(f"note: {one_line(note['message'], limit=1_000)}")
+        output.print(f"note: {one_line(note['message'], limit=1_000)}")
 
 
-def _tell_nodes(view: RunView, document: Document, output: Output, *, is_all: bool) -> None:
+def _print_nodes(view: RunView, document: Document, output: Output, *, is_all: bool) -> None:
     """Write the table of nodes, with the rows of large maps that `status_rows` selects."""
     table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
         table.add_column(name, overflow="fold")
     rows = status_rows(document["nodes"], lambda name: _node_of(view, name), is_all=is_all)
     for line in rows.counts:
-        output.say(line)
+        output.print(line)
     for name in rows.names:
         node = document["nodes"][name]
         status = node_status(node)
         mark, style = MARKS[status]
         call = view.pending.get(name) if node["status"] == "running" else None
-        in_flight = call_words(call, now=time.time()) if call is not None else ""
+        in_flight = call_text(call, now=time.time()) if call is not None else ""
         table.add_row(
             Text(f"{mark} {status.value}", style=style),
             Text(one_line(name)),
-            Text(one_line(what_words(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
+            Text(one_line(work_text(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
             str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
             _clock(node),
-            Text(one_line("; ".join(filter(None, [in_flight, node_words(node), hand_words(node)])))),
+            Text(one_line("; ".join(filter(None, [in_flight, node_text(node), overrides_text(node)])))),
         )
     if document["nodes"]:
         output.show(table)
     if rows.omitted:
         command = f"dagwright status {one_line(view.workflow_id)} --all-items"
-        output.say(f"{rows.omitted:,} items are not listed; `{command}` lists them")
+        output.print(f"{rows.omitted:,} items are not listed; `{command}` lists them")
 
 
-def _tell_answers(view: RunView, output: Output) -> None:
+def _print_answers(view: RunView, output: Output) -> None:
     """Write the answers to the requests of a run."""
     closed = view.scheduler.features.feedback.requests.closed.items() if view.scheduler is not None else ()
     answered = [(name, closing) for name, closing in closed if closing.how != "closed"]
     for name, closing in answered[:_REQUESTS_SHOWN]:
-        output.say(f"{one_line(name)}: {one_line(closing_words(closing.to_json()), limit=300)}")
+        output.print(f"{one_line(name)}: {one_line(closing_text(closing.to_json()), limit=300)}")
     if len(answered) > _REQUESTS_SHOWN:
-        output.say(
+        output.print(
             f"and {len(answered) - _REQUESTS_SHOWN:,} more answers; `dagwright explain {one_line(view.workflow_id)}"
             " --node N` shows the answers of a node"
         )
@@ -332,44 +332,44 @@ def _kind_of(view: RunView, task_id: str) -> str:
     return view.scheduler.state.node_of(task_id).kind if known and view.scheduler is not None else "tool"
 
 
-def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], output: Output) -> None:
+def _print_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], output: Output) -> None:
     """Write the facts about a node, one per line, and its result at the end."""
     title = f" ({one_line(node['title'])})" if node["title"] else ""
-    output.say(f"{one_line(node_id)}{title}: {node_status(node).value}")
+    output.print(f"{one_line(node_id)}{title}: {node_status(node).value}")
     error, cached, reused = node["error"] or {}, node["lineage"].get("cached"), node["lineage"].get("reused")
     facts = {
         "run": node.get("run_id"),
         "tool": node["tool"],
         "agent": node["lineage"].get("agent"),
         "attempts": node["attempts"] or None,
-        "items": item_words(node),
+        "items": item_text(node),
         "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
         "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
-        "from the cache": cached and _cached_words(cached),
+        "from the cache": cached and _cached_text(cached),
         "reused from": reused and f"{reused['node_id']} of the run {reused['run_id']}",
         "needs": ", ".join(node["lineage"]["inputs"]),
         "manual": "; ".join(map(step_text, node["lineage"].get("overrides", ()))),
-        "decided": "; ".join(map(closing_words, node["lineage"].get("answers", ()))),
+        "decided": "; ".join(map(closing_text, node["lineage"].get("answers", ()))),
         "waits for" if node["status"] == "waiting" else "because": (node["reason"] or "").removeprefix("waits for "),
-        "error": f"{error['code']}: {node_words(node)}" if error and "traceback" not in error else None,
+        "error": f"{error['code']}: {node_text(node)}" if error and "traceback" not in error else None,
         "blocked by": ", ".join(node["blocked_by"]),
         "partial": "yes" if node["partial"] else None,
         "message": node.get("message"),
-        **seen_words(node["lineage"]),
-        "used": usage_words(node["usage"]) if "usage" in node else None,
+        **lineage_texts(node["lineage"]),
+        "used": usage_text(node["usage"]) if "usage" in node else None,
     }
     for name, fact in facts.items():
         if fact:
-            output.say(f"{name}: {one_line(str(fact), limit=10_000)}")
+            output.print(f"{name}: {one_line(str(fact), limit=10_000)}")
     if "traceback" in error:
         # A traceback has several lines.
-        output.say(terminal_text(f"error: {error['code']}: {error['message']}\n{error['traceback']}".rstrip()))
+        output.print(terminal_text(f"error: {error['code']}: {error['message']}\n{error['traceback']}".rstrip()))
     for failure in node.get("failed_items", ()):
-        output.say(one_line(failed_items_words(failure), limit=10_000))
+        output.print(one_line(failed_items_text(failure), limit=10_000))
     for note in notes:
-        output.say(f"note: {one_line(note['message'], limit=1_000)}")
+        output.print(f"note: {one_line(note['message'], limit=1_000)}")
     if node["status"] == "completed":
-        output.say(terminal_text(_result_text(node["result"])))
+        output.print(terminal_text(_result_text(node["result"])))
 
 
 def _result_text(result: Any) -> str:
@@ -380,7 +380,7 @@ def _result_text(result: Any) -> str:
     return "\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in texts)
 
 
-def _cached_words(cached: Mapping[str, Any]) -> str:
+def _cached_text(cached: Mapping[str, Any]) -> str:
     made = local_date(seconds_of(cached["made_at"]))
     return f"made {made} by {cached['node_id']} of the run {cached['run_id']}"
 

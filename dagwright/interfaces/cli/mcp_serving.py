@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.hosting import (
@@ -36,11 +36,11 @@ def mcp(request: McpRequest, output: Output) -> int:
     plans = templates_of(settings, toolset)
     listener = _listener(request) if request.is_http else None
 
-    async def work(farewell: Farewell) -> int:
+    async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset, is_comparing=False) as connection, AsyncExitStack() as stack:
             is_serving = request.is_serving
             if is_serving:
-                worker = served_here_or_elsewhere(connection.client, toolset, settings=settings, report=output.tell)
+                worker = served_here_or_elsewhere(connection.client, toolset, settings=settings, report=output.log)
                 is_serving = await stack.enter_async_context(worker)
             runs = open_runs(connection, settings)
             server = create_server(
@@ -54,9 +54,9 @@ def mcp(request: McpRequest, output: Output) -> int:
             if wire is not None:
                 await serve_stdio(server, wire)
             elif listener is not None:
-                output.tell(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
+                output.log(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
                 await serve_http(server, listener, host=request.host)
-            farewell.way_out.open(ExitCode.COMPLETED)
+            interrupt_handling.exit_watchdog.open(ExitCode.COMPLETED)
         return ExitCode.COMPLETED
 
     return run_async(work, output)

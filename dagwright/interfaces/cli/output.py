@@ -85,7 +85,7 @@ class Output:
         self._stdout.write("\n")
         self._stdout.flush()
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Write text to stdout; nothing with `--json`."""
         if not self.is_json:
             sys.stdout.write(f"{terminal_text(text)}\n")
@@ -99,14 +99,14 @@ class Output:
     def answer(self, text: str) -> None:
         """Write Markdown to stdout: rendered on a terminal, unchanged elsewhere."""
         if not self.is_terminal:
-            self.say(text)
+            self.print(text)
             return
         from rich.markdown import Markdown  # noqa: PLC0415 -- as above
 
         # Show URLs as they are: the text of a link that a model writes may hide another URL.
         self.show(Markdown(terminal_text(text), hyperlinks=False))
 
-    def tell(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Write a line to stderr."""
         sys.stderr.write(f"{terminal_text(text)}\n")
         sys.stderr.flush()
@@ -115,7 +115,7 @@ class Output:
         """Report a problem: the message on stderr, and with `--json` a document on stdout too."""
         if self.is_json:
             self.document({"status": status, "message": message})
-        self.tell(message)
+        self.log(message)
 
 
 def terminal_text(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from dagwright.client.services import prepare_to_start
 from dagwright.core.plugins import installed_plugins
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import start_gateway, start_worker
 from dagwright.interfaces.cli.background_settings import refuse_other_settings
 from dagwright.interfaces.cli.connecting import command_settings
@@ -27,7 +27,7 @@ def up(request: UpRequest, output: Output) -> int:
     templates_of(settings, toolset)
     refuse_other_settings(settings)
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         async with open_connection(settings) as connection:
             await prepare_to_start(connection, settings, toolset)
             worker, is_new = await start_worker(settings, toolset)
@@ -41,14 +41,14 @@ def up(request: UpRequest, output: Output) -> int:
             document |= {"ui_url": server.ui_url, "worker_log": str(worker.log_path), "temporal": program}
             output.document(document)
         else:
-            output.say(f"server at {server.address}, namespace {server.namespace}")
+            output.print(f"server at {server.address}, namespace {server.namespace}")
             if program is not None:
-                output.say(f"temporal program: {program}")
-            output.say(f"worker {'started' if is_new else 'runs already'}; its log: {worker.log_path}")
-            output.say(f"API at {gateway}/v1{'' if is_new_gateway else ', which runs already'}")
-            output.say(f"console at {gateway}/console/")
+                output.print(f"temporal program: {program}")
+            output.print(f"worker {'started' if is_new else 'runs already'}; its log: {worker.log_path}")
+            output.print(f"API at {gateway}/v1{'' if is_new_gateway else ', which runs already'}")
+            output.print(f"console at {gateway}/console/")
             if server.ui_url:
-                output.say(f"Temporal UI: {server.ui_url}")
+                output.print(f"Temporal UI: {server.ui_url}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -58,7 +58,7 @@ def down(_: None, output: Output) -> int:
     """End the workers, gateway, server and plugin servers of this folder; the exit code is 0 also if none runs."""
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         ended = await LocalServer(settings).stop()
         # After the workers: a worker that drains may still need these servers.
         for each in installed_plugins():
@@ -68,7 +68,7 @@ def down(_: None, output: Output) -> int:
         if output.is_json:
             output.document({"status": "down", "ended": ended, "message": message})
         else:
-            output.say(message)
+            output.print(message)
         return ExitCode.COMPLETED
 
     return run_async(work, output)

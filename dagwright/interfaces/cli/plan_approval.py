@@ -20,19 +20,19 @@ EDIT = frozenset({"e", "edit"})
 
 async def approve_on_terminal(runs: Runs, workflow_id: str, output: Output) -> None:
     """Wait for the plan of a run and ask for approval; return when the plan runs or the run has ended."""
-    output.say("the model is planning…")
+    output.print("the model is planning…")
     answered: set[str] = set()
     async for view in runs.feed(workflow_id).follow():
         for request in requests_in(view):
             if _is_about_plan(request["node_id"]) and request["request_id"] not in answered:
                 answered.add(request["request_id"])
-                output.say(request["prompt"])
+                output.print(request["prompt"])
                 content = await _answer(_arguments(view, request["node_id"]), output)
                 try:
                     place = Place(workflow_id, request["request_id"])
-                    output.say(await runs.people.answer(place, Answer(content, account_name())))
+                    output.print(await runs.people.answer(place, Answer(content, account_name())))
                 except FeedbackRejected as refused:
-                    output.tell(one_line(str(refused)))
+                    output.log(one_line(str(refused)))
         if view.is_closed or _has_started(view):
             return
 
@@ -86,12 +86,12 @@ async def _edited(plan: Any, output: Output) -> Any:
     with TemporaryDirectory(prefix="dagwright-") as folder:
         file = Path(folder) / "plan.json"
         file.write_text(text, encoding="utf-8")
-        output.say(f"edit the plan in {file}, then press Enter")
+        output.print(f"edit the plan in {file}, then press Enter")
         await _read_line()
         try:
             changed = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            output.tell(f"{file} cannot be read: {error}")
+            output.log(f"{file} cannot be read: {error}")
             return None
     if changed.strip() == text:
         return None

@@ -15,7 +15,7 @@ from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import CUT_OFF, Repair, folded
 from dagwright.features.compensation.compensation import compensation_notes
-from dagwright.features.feedback.plan_text import changes_of, plan_words
+from dagwright.features.feedback.plan_text import changes_of, plan_summary
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.asking import ask_approval, ask_inputs
 from dagwright.interfaces.cli.exits import CommandRefused
@@ -70,10 +70,12 @@ def prepare_run(
     """
     budget = read_budget(request.budget, is_asking=request.is_interactive)
     model = None if request.model is None else {"model": request.model}
-    is_whole, asks = request.is_compensating, request.is_interactive
-    beside = replace(NO_EXTRAS, budget=budget, model=model, compensate=is_whole, asks=asks)
+    is_whole, is_interactive = request.is_compensating, request.is_interactive
+    input_fields = replace(NO_EXTRAS, budget=budget, model=model, compensate=is_whole, is_interactive=is_interactive)
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
-    options = RunOptions(deadline_s_of(request.deadline), chosen, beside=beside, tags=read_tags(request.tags))
+    options = RunOptions(
+        deadline_s_of(request.deadline), chosen, input_fields=input_fields, tags=read_tags(request.tags)
+    )
     context = read_context(request.context)
     known: dict[str, Any] = {**(session.names if session is not None else {}), **context}
     texts = read_pairs(request.inputs, option="--input")
@@ -89,32 +91,32 @@ def prepare_run(
         # The plans of a batch may have different inputs; `run_batch` reports the inputs that none of them has.
         texts, given = _used_by(checked, texts), _used_by(checked, given)
     for note in notes_of_context(checked, context) if source is None else ():
-        output.tell(one_line(f"note: {note.message}", limit=500))
+        output.log(one_line(f"note: {note.message}", limit=500))
     typed, problems = typed_inputs(checked.inputs, texts)
     problems = [*unused_inputs(checked, texts), *problems]
     for problem in unused_inputs(checked, given):
-        output.tell(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
+        output.log(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
     values: dict[str, JsonValue] = {**given, **typed}
     if problems:
         input_errors = input_problems(checked, values, given=[*values, *texts])
         raise PlanInvalid([*problems, *input_errors])
-    asks_itself = request.is_detached or session is not None
-    can_ask = request.is_interactive and not asks_itself and source is None and output.can_ask
+    opens_form = request.is_detached or session is not None
+    can_ask = request.is_interactive and not opens_form and source is None and output.can_ask
     if can_ask:
         values = ask_inputs(checked.inputs, values)
     # A run is identified by its request, without the current names of the session.
     source_document = {"plan": raw, "dialect": checked.dialect, "context": context}
     # A detached run requests missing inputs itself.
-    prepare = prepare_to_ask if asks_itself and request.is_interactive else prepare_plan
+    prepare = prepare_to_ask if opens_form and request.is_interactive else prepare_plan
     plan = prepare(checked, values)
     if request.approve_plan or (policy.approves_changes and changes_of(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
     notes = [repair.to_note().to_json() for repair in folded(repairs)[:NOTES]]
     if request.is_compensating:
         for note in compensation_notes(plan)[:NOTES]:
-            output.tell(one_line(f"note: {note.message}", limit=500))
+            output.log(one_line(f"note: {note.message}", limit=500))
     if notes:
-        options = replace(options, beside=replace(options.beside, notes=notes))
+        options = replace(options, input_fields=replace(options.input_fields, notes=notes))
     return StartRequest(plan, source_document, values, options, tools=toolset.references)
 
 
@@ -147,7 +149,7 @@ def _repaired(
     tools = toolset.declarations()
     checked, repairs = check_written_plan(text, tools, dialect=request.dialect, context=context, any_tool=any_tool)
     for repair in folded(repairs):
-        output.tell(f"repaired: {one_line(repair.message, limit=500)}")
+        output.log(f"repaired: {one_line(repair.message, limit=500)}")
         if repair.code == CUT_OFF:
             hint = "ask the model for the rest, or complete the plan manually"
             raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {repair.message}", hint=hint)])
@@ -162,7 +164,7 @@ def _with_approval(options: RunOptions, plan: CompiledPlan, *, can_ask: bool) ->
     """
     if not can_ask:
         return replace(options, needs_approval=True)
-    if not ask_approval(plan_words(plan)):
+    if not ask_approval(plan_summary(plan)):
         raise CommandRefused("the plan was not approved; nothing has run", status="rejected")
     return replace(options, approved_by=account_name() or "terminal")
 

@@ -8,12 +8,12 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_elapsed
-from dagwright.core.model.worker_results import status_shown
-from dagwright.core.scheduler.map_batches import items_done, shown_items
+from dagwright.core.model.worker_results import displayed_status
+from dagwright.core.scheduler.map_batches import items_done, listed_items
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.wording import counts_shown, failure_words, record_words, what_words
+from dagwright.interfaces.cli.wording import displayed_counts, explained_failure, record_text, work_text
 
 MAX_INDENT = 8
 """Maximum depth of the tree that is shown: a chain of 50 would leave no room for text."""
@@ -113,7 +113,7 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
     """
     scheduler = view.scheduler
     assert scheduler is not None
-    counts = counts_shown(scheduler)
+    counts = displayed_counts(scheduler)
     rows = _chosen_nodes(scheduler, tree, room=max(room, 4))
     shown = [_node_row(view, place, order=order, now=now) for order, place in rows]
     left = counts - Counter(row.status for row in shown)
@@ -141,7 +141,7 @@ def _chosen_nodes(scheduler: RunScheduler, tree: Sequence[TreePlace], *, room: i
     def priority(entry: tuple[int, TreePlace]) -> tuple[int, float, int]:
         record = scheduler.records[entry[1].number]
         # Within a state: the newest finished nodes, the next pending ones.
-        return rank[status_shown(record)], -(record.ended_at or 0.0), entry[0]
+        return rank[displayed_status(record)], -(record.ended_at or 0.0), entry[0]
 
     return sorted(sorted(places, key=priority)[:limit])
 
@@ -151,10 +151,10 @@ def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row
     assert scheduler is not None
     node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
     row = Row(
-        status=status_shown(record),
+        status=displayed_status(record),
         indent=place.indent,
         name=node.id,
-        what=what_words(node.tool, node.title, kind=node.kind),
+        what=work_text(node.tool, node.title, kind=node.kind),
         attempts=record.attempts,
         elapsed_s=_elapsed_s(record, now),
         detail=_detail(record, view.pending.get(node.id), now=now),
@@ -175,7 +175,7 @@ def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: flo
     found: list[Row] = []
     for order, place in rows:
         node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
-        for index, item in enumerate(shown_items(record)):
+        for index, item in enumerate(listed_items(record)):
             if item.record.status not in (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING):
                 continue
             task_id = f"{node.id}[{item.key}]"
@@ -202,23 +202,23 @@ def _is_done(status: NodeStatus) -> bool:
 
 def _detail(record: Record, pending: PendingCall | None, *, now: float) -> str:
     if record.status is NodeStatus.RUNNING and pending is not None:
-        return call_words(pending, now=now)
-    return record_words(record)
+        return call_text(pending, now=now)
+    return record_text(record)
 
 
-def call_words(call: PendingCall, *, now: float) -> str:
+def call_text(call: PendingCall, *, now: float) -> str:
     """Return the state of an open call on the server: last failure and next attempt; may be empty."""
     if call.state == "backing_off":
         wait_s = max(0.0, (call.next_attempt_at or now) - now)
-        return f"again in {format_elapsed(wait_s)}: {failure_words(call.last_failure or 'it failed')}"
+        return f"again in {format_elapsed(wait_s)}: {explained_failure(call.last_failure or 'it failed')}"
     if call.state in (LOST, LOST_FOR_GOOD):
-        return f"was running when its worker died; {lost_words(call, now=now)}"
+        return f"was running when its worker died; {lost_text(call, now=now)}"
     if call.state == "cancelling":
         return "stopping"
-    return failure_words(call.last_failure or "")
+    return explained_failure(call.last_failure or "")
 
 
-def lost_words(call: PendingCall, *, now: float) -> str:
+def lost_text(call: PendingCall, *, now: float) -> str:
     """Describe what happens to a call whose worker died: the server detects it by the missing heartbeat."""
     outcome = "it is retried" if call.state == LOST else "it fails"
     if call.next_attempt_at is None:

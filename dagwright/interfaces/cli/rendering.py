@@ -15,9 +15,9 @@ from dagwright.core.model.times import format_elapsed
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.progress import Row, RunProgress, TreePlace, progress_of, tree_of
-from dagwright.interfaces.cli.request_words import Request, answer_words, asking_line, deadline_words, option_lines
+from dagwright.interfaces.cli.request_text import Request, answer_command, deadline_text, option_lines, request_line
 from dagwright.interfaces.cli.round_picture import rounds_table
-from dagwright.interfaces.cli.round_words import calls_of, rounds_of
+from dagwright.interfaces.cli.round_text import calls_of, rounds_of
 from dagwright.plans.drawing_text import MARKS
 
 RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
@@ -70,18 +70,20 @@ class Picture:
             is_read = sent is not None and (sent.plan is not None or bool(sent.pages))
             return Group(_header(view, now=now), Text("reading the plan" if is_read else "starting", style="dim"))
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
-        asked = requests[:_REQUESTS_SHOWN]
+        listed_requests = requests[:_REQUESTS_SHOWN]
         # Half of the terminal is for requests.
-        share = height // 2 // max(1, len(asked))
-        words = [_question_rows(request, now=now, width=width, most=share - _ANSWER_ROWS) for request in asked]
+        share = height // 2 // max(1, len(listed_requests))
+        question_rows = [
+            _question_rows(request, now=now, width=width, most=share - _ANSWER_ROWS) for request in listed_requests
+        ]
         options = [
             _option_rows(request, width=width, most=share - _ANSWER_ROWS - len(rows))
-            for request, rows in zip(asked, words, strict=True)
+            for request, rows in zip(listed_requests, question_rows, strict=True)
         ]
-        questions = _questions(requests, words, options)
-        asked_rows = sum(map(len, words)) + sum(map(len, options)) + _ANSWER_ROWS * len(asked)
+        questions = _questions(requests, question_rows, options)
+        request_rows = sum(map(len, question_rows)) + sum(map(len, options)) + _ANSWER_ROWS * len(listed_requests)
         lines = () if view.is_closed else written
-        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - asked_rows - len(lines)
+        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_rows - len(lines)
         if (rounds := rounds_of(view)) is not None:
             # At the end of a run, they are written completely below the progress.
             shown = () if view.is_closed else (rounds_table(rounds, room=room, calls=calls_of(view, now=now)),)
@@ -162,8 +164,8 @@ def _footer(progress: RunProgress) -> Text:
 
 def _question_rows(request: Request, *, now: float, width: int, most: int) -> list[str]:
     """Return the question of a request on at most `most` lines, and at least one."""
-    until = deadline_words(request, now=now)
-    text = f"{asking_line(request)}  {until}" if until else asking_line(request)
+    until = deadline_text(request, now=now)
+    text = f"{request_line(request)}  {until}" if until else request_line(request)
     return _wrapped(text, width=width, most=max(1, min(_QUESTION_ROWS, most)))
 
 
@@ -198,18 +200,18 @@ def _wrapped(text: str, *, width: int, most: int) -> list[str]:
 
 
 def _questions(
-    requests: Sequence[Request], words: Sequence[Sequence[str]], options: Sequence[Sequence[str]]
+    requests: Sequence[Request], message: Sequence[Sequence[str]], options: Sequence[Sequence[str]]
 ) -> list[RenderableType]:
     """Return the open requests, each with the command that answers it, which is never cut.
 
     Args:
-        words, options: lines for the question and for the options, for each request that is shown.
+        message, options: lines for the question and for the options, for each request that is shown.
     """
     shown: list[RenderableType] = []
-    for request, question, lines in zip(requests, words, options, strict=False):
-        asked = [_cut(line, style="yellow") for line in question]
+    for request, question, lines in zip(requests, message, options, strict=False):
+        listed_requests = [_cut(line, style="yellow") for line in question]
         choices = [_cut(f"{_INDENT}{line}", style="") for line in lines]
-        shown.append(Group(*asked, *choices, Text(f"{_INDENT}{answer_words(request)}", style="bold")))
+        shown.append(Group(*listed_requests, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
     if len(requests) > _REQUESTS_SHOWN:
         left = len(requests) - _REQUESTS_SHOWN
         shown.append(Text(f"and {left:,} more requests: dagwright inbox", style="yellow"))
@@ -223,7 +225,7 @@ class LivePicture:
         self._console = console
         self._picture = Picture()
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=False)
-        self._shown: tuple[RunView, Sequence[Request]] | None = None
+        self._displayed: tuple[RunView, Sequence[Request]] | None = None
         self._written = ""
 
     def __enter__(self) -> "LivePicture":
@@ -235,7 +237,7 @@ class LivePicture:
 
     def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
         """Draw the current state of the run, with its open requests."""
-        self._shown = view, requests
+        self._displayed = view, requests
         picture = self._picture.draw(
             view,
             requests,
@@ -249,8 +251,8 @@ class LivePicture:
     def write(self, text: str) -> None:
         """Draw the run with the last lines of its answer so far."""
         self._written = text
-        if self._shown is not None:
-            self.show(*self._shown)
+        if self._displayed is not None:
+            self.show(*self._displayed)
 
     def _last_lines(self) -> Sequence[Text]:
         width, rows = self._console.width, self._console.height // _SHARE_OF_ANSWER

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.interfaces.cli.output import one_line
-from dagwright.interfaces.cli.round_words import LEFT_OUT, NO_CALLS, WORDS, RoundLine, lines_of, phase_words
+from dagwright.interfaces.cli.round_text import LEFT_OUT, NO_CALLS, WORDS, RoundLine, lines_of, phase_text
 from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN
 
 _MARKS = {
@@ -37,8 +37,8 @@ def rounds_table(rounds_part: Mapping[str, Any], *, room: int, calls: Mapping[st
     if len(rows) > most:
         table.add_row("", _text(f"{len(rows) - most + 1:,} earlier lines", style="dim"))
         rows = rows[1 - most :]
-    for mark, words in rows:
-        table.add_row(mark, words)
+    for mark, line_text in rows:
+        table.add_row(mark, line_text)
     return table
 
 
@@ -48,11 +48,11 @@ def _rows(rounds_part: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[
             yield _row(line, calls.get(line.key, "") if line.status == "running" else "")
         elif line.action:
             of = f"{line.name} of {rounds_part['max_rounds']}"
-            yield Text(""), _text(f"{of}: {line.words}" if line.is_taken else f"{of}, rejected: {line.words}", "bold")
+            yield Text(""), _text(f"{of}: {line.text}" if line.is_taken else f"{of}, rejected: {line.text}", "bold")
         else:
-            yield Text(""), _text(f"{line.name}: {line.words}")
+            yield Text(""), _text(f"{line.name}: {line.text}")
     # The text of a failed planner is the only line of its run.
-    text = _text(phase_words(rounds_part), "dim")
+    text = _text(phase_text(rounds_part), "dim")
     # At most one of these calls is open.
     if call := next(filter(None, map(calls.get, (INTENTION, PLAN, ANSWER))), ""):
         text.append(f"  {call}", style="yellow")
@@ -62,8 +62,8 @@ def _rows(rounds_part: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[
 def _row(line: RoundLine, call: str) -> tuple[Text, Text]:
     mark, style = _MARKS.get(line.status, ("?", ""))
     text = _text(f"{line.name}: {line.about}" if line.about else line.name)
-    if line.words:
-        text.append(f"  {line.words}", style="red" if line.status == "failed" else "dim")
+    if line.text:
+        text.append(f"  {line.text}", style="red" if line.status == "failed" else "dim")
     if call:
         text.append(f"  {call}", style="yellow")
     return Text(mark, style=style), text

@@ -14,7 +14,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served
@@ -30,7 +30,7 @@ from dagwright.interfaces.cli.plans import (
 )
 from dagwright.interfaces.cli.preparing import prepare_run
 from dagwright.interfaces.cli.requests import RunRequest
-from dagwright.interfaces.cli.running import Followed, Showing, follow_to_end, tell_run
+from dagwright.interfaces.cli.running import Followed, Showing, follow_to_end, print_run
 from dagwright.interfaces.cli.running import run as run_one
 from dagwright.interfaces.cli.wording import counted
 from dagwright.server import Connection, LocalServer
@@ -87,25 +87,30 @@ def run_batch(request: RunRequest, output: Output) -> int:
             lines.append(_prepared(source, request, toolset, output))
         except PlanInvalid as invalid:
             is_valid = False
-            _tell_refused(source, invalid, output)
+            _print_refused(source, invalid, output)
     if is_valid:
-        is_valid = _tell_unused_inputs(request, lines, output)
+        is_valid = _print_unused_inputs(request, lines, output)
     if not is_valid:
-        output.tell("no run was started")
+        output.log("no run was started")
         return ExitCode.REFUSED
     for line in lines:
         if (asking := first_model_node(line.run.plan)) is not None:
             refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
-    return run_async(lambda farewell: _run(lines, request, settings, toolset, output, farewell=farewell), output)
+    return run_async(
+        lambda interrupt_handling: _run(
+            lines, request, settings, toolset, output, interrupt_handling=interrupt_handling
+        ),
+        output,
+    )
 
 
-def _tell_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Output) -> bool:
+def _print_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Output) -> bool:
     """Report inputs that no plan of the batch has; return whether it can start, as it can if a file gives them."""
     used = {name for line in lines for name in line.run.inputs}
     known = list(dict.fromkeys(name for line in lines for name in line.run.plan.inputs))
     for name in read_inputs_file(request.inputs_file):
         if name not in used:
-            output.tell(f"--input-file: {request.inputs_file}: ignored, no plan of the batch has the input {name!r}")
+            output.log(f"--input-file: {request.inputs_file}: ignored, no plan of the batch has the input {name!r}")
     problems = [
         Problem(
             "invalid_field",
@@ -117,7 +122,7 @@ def _tell_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Out
         if name not in used
     ]
     if problems:
-        _tell_refused(PlanSource(request.plan, None, None), PlanInvalid(problems), output)
+        _print_refused(PlanSource(request.plan, None, None), PlanInvalid(problems), output)
     return not problems
 
 
@@ -131,11 +136,11 @@ def _prepared(source: PlanSource, request: RunRequest, toolset: Toolset, output:
     return _Line(number, replace(prepared, workflow_id=workflow_id, title=title))
 
 
-def _tell_refused(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
+def _print_refused(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:
     if output.is_json:
         output.document(refusal(source, invalid), is_line=True)
     for line in refusal_lines(source, invalid):
-        output.tell(one_line(line, limit=2_000))
+        output.log(one_line(line, limit=2_000))
 
 
 async def _run(
@@ -145,27 +150,27 @@ async def _run(
     toolset: Toolset,
     output: Output,
     *,
-    farewell: Farewell,
+    interrupt_handling: InterruptHandling,
 ) -> int:
     async with connected_to_run(settings, toolset) as connection:
         runs = open_runs(connection, settings)
-        farewell.text = "the started runs continue; `dagwright list` shows them"
+        interrupt_handling.text = "the started runs continue; `dagwright list` shows them"
         started, codes = [], list[int]()
         for line in lines:
             try:
                 started.append((line, await runs.start(line.run)))
             except (RunIdInUse, IdInvalid) as error:
                 codes.append(ExitCode.REFUSED)
-                _tell_not_started(line, error, output)
+                _print_not_started(line, error, output)
         if request.is_detached:
             await leave_to_background(settings, toolset)
             for line, each in started:
-                _tell_left(line, each, output)
+                _print_left_run(line, each, output)
             return worst_code(codes)
         if request.keeps_server:
             LocalServer(settings).keep()
         codes += await _followed(started, connection, settings, toolset=toolset, output=output)
-        output.say(_summary(codes))
+        output.print(_summary(codes))
         return worst_code(codes)
 
 
@@ -181,38 +186,38 @@ async def _followed(
     codes = []
     async with served(connection.client, toolset, settings=settings):
         for line, each in started:
-            output.say(f"line {line.number}:")
+            output.print(f"line {line.number}:")
             followed = Followed(each.workflow_id, "" if each.is_new else " already exists; continuing it", each.is_new)
-            showing = Showing(_tell_line(line.number), output)
+            showing = Showing(_print_run_of_line(line.number), output)
             codes.append(await follow_to_end(followed, connection, settings, toolset=None, showing=showing))
     return codes
 
 
-def _tell_line(number: int) -> Any:
+def _print_run_of_line(number: int) -> Any:
     """Make a function that shows the end of a run; its document is one line, with the number of the line."""
 
-    def tell(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    def print_line(view: RunView, document: Mapping[str, Any], output: Output) -> None:
         if output.is_json:
             output.document({"line": number, **document}, is_line=True)
         else:
-            tell_run(view, document, output)
+            print_run(view, document, output)
 
-    return tell
+    return print_line
 
 
-def _tell_not_started(line: _Line, error: Exception, output: Output) -> None:
+def _print_not_started(line: _Line, error: Exception, output: Output) -> None:
     status = "id_in_use" if isinstance(error, RunIdInUse) else "bad_usage"
     if output.is_json:
         output.document({"line": line.number, "status": status, "message": str(error)}, is_line=True)
-    output.tell(f"line {line.number}: {error}")
+    output.log(f"line {line.number}: {error}")
 
 
-def _tell_left(line: _Line, started: Started, output: Output) -> None:
+def _print_left_run(line: _Line, started: Started, output: Output) -> None:
     message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it"
     if output.is_json:
         output.document({"line": line.number, **acted(started.workflow_id, message)}, is_line=True)
     else:
-        output.say(f"line {line.number}: {started.workflow_id} {message}")
+        output.print(f"line {line.number}: {started.workflow_id} {message}")
 
 
 def worst_code(codes: Sequence[int]) -> int:
@@ -221,11 +226,11 @@ def worst_code(codes: Sequence[int]) -> int:
 
 
 def _summary(codes: Sequence[int]) -> str:
-    words = {
+    labels = {
         ExitCode.COMPLETED: "completed",
         ExitCode.FAILED: "failed",
         ExitCode.CANCELLED: "cancelled",
         ExitCode.REFUSED: "not started",
     }
-    counts = [f"{codes.count(code)} {word}" for code, word in words.items() if code in codes]
+    counts = [f"{codes.count(code)} {word}" for code, word in labels.items() if code in codes]
     return f"{counted(len(codes), 'run')}: {', '.join(counts)}"

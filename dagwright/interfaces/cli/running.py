@@ -11,18 +11,18 @@ from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings, lasting_server
-from dagwright.interfaces.cli.endings import tell_end
+from dagwright.interfaces.cli.endings import print_end
 from dagwright.interfaces.cli.exits import ExitCode, exit_code_of
 from dagwright.interfaces.cli.following import Following
 from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served
-from dagwright.interfaces.cli.leaving import WayOut
+from dagwright.interfaces.cli.leaving import ExitWatchdog
 from dagwright.interfaces.cli.model_needed import refuse_without_model
 from dagwright.interfaces.cli.output import Output, acted, with_link
 from dagwright.interfaces.cli.plans import STANDARD_INPUT, PlanSource, refusal, refusal_lines
 from dagwright.interfaces.cli.preparing import prepare_run
-from dagwright.interfaces.cli.request_words import command_for_inputs
+from dagwright.interfaces.cli.request_text import command_for_inputs
 from dagwright.interfaces.cli.requests import RunRequest, ShowRequest
 from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.settings import Settings
@@ -43,7 +43,7 @@ def run(request: RunRequest, output: Output) -> int:
         return _continue_run_of_missing_tools(request, toolset, invalid, output=output, settings=settings)
     if (asking := first_model_node(prepared.plan)) is not None:
         refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
-    showing = Showing(tell_run, output)
+    showing = Showing(print_run, output)
     return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name_of_plan(request))
 
 
@@ -52,7 +52,7 @@ def _continue_run_of_missing_tools(
 ) -> int:
     """Follow the existing run of a plan whose tools have since been renamed or removed; otherwise refuse the plan."""
     if request.workflow_id is None or any(problem.code not in _MISSING_TOOLS for problem in invalid.problems):
-        tell_refused(request, invalid, output)
+        print_refused(request, invalid, output)
         return ExitCode.REFUSED
     name = name_of_plan(request)
     try:
@@ -64,12 +64,12 @@ def _continue_run_of_missing_tools(
                 raise invalid
             return found
 
-        showing = Showing(tell_run, output)
+        showing = Showing(print_run, output)
         return run_prepared(
             prepared, request, toolset, showing=showing, settings=settings, name=name, start_or_find=find
         )
     except (PlanInvalid, RunIdInUse):
-        tell_refused(request, invalid, output)
+        print_refused(request, invalid, output)
         return ExitCode.REFUSED
 
 
@@ -102,13 +102,13 @@ class Showing:
         write: writes the end of the run, or its document.
         output: of the command.
         meanwhile: called while the run is served, before it is followed.
-        way_out: watchdog that starts after the end of the run, for steps of other runs that do not end.
+        exit_watchdog: watchdog that starts after the end of the run, for steps of other runs that do not end.
     """
 
     write: Callable[[RunView, Mapping[str, Any], Output], None]
     output: Output
     meanwhile: Callable[[Runs, str, Output], Awaitable[None]] | None = None
-    way_out: WayOut | None = None
+    exit_watchdog: ExitWatchdog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +116,18 @@ class Followed:
     """A run that a command follows to its end.
 
     Args:
-        words: text after the run ID while the run is open.
+        suffix: text after the run ID while the run is open.
         is_new: this command started the run; a background worker may have finished it since.
     """
 
     workflow_id: str
-    words: str = ""
+    suffix: str = ""
     is_new: bool = False
 
     def greeting(self, *, has_ended: bool) -> str:
         """Return the first line about the run."""
-        words = " has already ended" if has_ended and not self.is_new else self.words
-        return f"run {self.workflow_id}{words}"
+        message = " has already ended" if has_ended and not self.is_new else self.suffix
+        return f"run {self.workflow_id}{message}"
 
 
 def run_prepared(
@@ -151,18 +151,18 @@ def run_prepared(
     async def start_prepared(runs: Runs) -> Started:
         return await runs.start(replace(prepared, workflow_id=start.workflow_id, title=name))
 
-    async def work(farewell: Farewell) -> int:
+    async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection:
             started = await (start_or_find or start_prepared)(open_runs(connection, settings))
             if start.is_detached:
                 await leave_to_background(settings, toolset)
-                return tell_left(started, prepared, connection, output=output)
+                return print_left_run(started, prepared, connection, output=output)
             if start.keeps_server:
                 LocalServer(settings).keep()
-            farewell.text = stays(started.workflow_id)
-            words = "" if started.is_new else " already exists with the same plan; continuing it"
-            followed = Followed(started.workflow_id, words, started.is_new)
-            shown = replace(showing, way_out=farewell.way_out)
+            interrupt_handling.text = stays(started.workflow_id)
+            message = "" if started.is_new else " already exists with the same plan; continuing it"
+            followed = Followed(started.workflow_id, message, started.is_new)
+            shown = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
             return await follow_to_end(followed, connection, settings, toolset=toolset, showing=shown)
 
     return run_async(work, output)
@@ -172,13 +172,13 @@ def watch(request: ShowRequest, output: Output) -> int:
     """Follow a run to its end, with a worker unless `--no-worker` is given; return its exit code."""
     settings = command_settings()
 
-    async def work(farewell: Farewell) -> int:
+    async def work(interrupt_handling: InterruptHandling) -> int:
         async with open_connection(settings) as connection:
             runs = open_runs(connection, settings)
             references = await runs.tools_of(request.workflow_id)
-            farewell.text = stays(request.workflow_id)
+            interrupt_handling.text = stays(request.workflow_id)
             toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
-            showing = Showing(tell_run, output, way_out=farewell.way_out)
+            showing = Showing(print_run, output, exit_watchdog=interrupt_handling.exit_watchdog)
             followed = Followed(request.workflow_id)
             return await follow_to_end(followed, connection, settings, toolset=toolset, showing=showing)
 
@@ -202,7 +202,7 @@ async def follow_to_end(
     view = await runs.feed(workflow_id).read()
     server = lasting_server(connection, settings) if view.is_closed else connection.server
     url = server.run_url(workflow_id, run_id=view.run_id)
-    output.say(with_link(followed.greeting(has_ended=view.is_closed), url))
+    output.print(with_link(followed.greeting(has_ended=view.is_closed), url))
     if not view.is_closed:
         async with served(connection.client, toolset, settings=settings):
             if showing.meanwhile is not None:
@@ -210,8 +210,8 @@ async def follow_to_end(
             view = await Following(runs, connection.client, workflow_id, output=output).until()
             await _show_end(runs, view, showing)
             # Before the worker drains: a step that does not end must not delay the result.
-            if showing.way_out is not None:
-                showing.way_out.open(exit_code_of(view.status))
+            if showing.exit_watchdog is not None:
+                showing.exit_watchdog.open(exit_code_of(view.status))
             return exit_code_of(view.status)
     await _show_end(runs, view, showing)
     return exit_code_of(view.status)
@@ -221,15 +221,15 @@ async def _show_end(runs: Runs, view: RunView, showing: Showing) -> None:
     showing.write(view, await runs.document(view), showing.output)
 
 
-def tell_run(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def print_run(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Write the end of a run, or its document."""
     if output.is_json:
         output.document(document)
     else:
-        tell_end(view, document, output)
+        print_end(view, document, output)
 
 
-def tell_left(started: Started, prepared: StartRequest, connection: Connection, *, output: Output) -> int:
+def print_left_run(started: Started, prepared: StartRequest, connection: Connection, *, output: Output) -> int:
     """Report that a run continues in the background, and return the exit code."""
     message = (
         f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends the worker"
@@ -240,7 +240,7 @@ def tell_left(started: Started, prepared: StartRequest, connection: Connection, 
         output.document(acted(started.workflow_id, message))
     else:
         url = connection.server.run_url(started.workflow_id, run_id=started.run_id)
-        output.say(with_link(f"{started.workflow_id} {message}", url))
+        output.print(with_link(f"{started.workflow_id} {message}", url))
     return ExitCode.COMPLETED
 
 
@@ -248,17 +248,17 @@ def _toolset_of_run(settings: Settings, references: Sequence[str], output: Outpu
     try:
         return load_toolset(settings, references)
     except ToolLoadError as error:
-        output.tell(f"the tools of this run cannot be loaded here: {error}")
+        output.log(f"the tools of this run cannot be loaded here: {error}")
         return load_toolset(settings)
 
 
-def tell_refused(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
+def print_refused(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
     """Report the problems of a plan."""
     source = PlanSource(request.plan, None, invalid)
     if output.is_json:
         output.document(refusal(source, invalid))
     for line in refusal_lines(source, invalid):
-        output.tell(line)
+        output.log(line)
 
 
 def stays(workflow_id: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.hosting import connected_to_run, served, settings_with_plans, templates_of
-from dagwright.interfaces.cli.leaving import WayOut, stop_signal
+from dagwright.interfaces.cli.leaving import ExitWatchdog, stop_signal
 from dagwright.interfaces.cli.output import Output, with_link
 from dagwright.interfaces.cli.requests import ServeRequest
 from dagwright.interfaces.http import create_app, open_context
@@ -84,7 +84,7 @@ async def _serve(
         listener = opened_socket(request.host, request.port)
     except PortTaken as error:
         raise CommandRefused(str(error)) from None
-    with listener, closing(WayOut()) as way_out:
+    with listener, closing(ExitWatchdog()) as exit_watchdog:
         _refuse_missing(settings)
         keys = KeyFile(settings.api_keys)
         _refuse_open(listener, keys, needs_keys=request.needs_keys)
@@ -110,9 +110,9 @@ async def _serve(
                 document = {"status": "serving", "url": f"{address}/v1", "address": server.address}
                 output.document({**document, "ui_url": server.ui_url}, is_line=True)
             else:
-                output.say(with_link(f"API at {address}/v1", connection.server.runs_url()))
-                output.say(f"console at {address}{CONSOLE}/")
+                output.print(with_link(f"API at {address}/v1", connection.server.runs_url()))
+                output.print(f"console at {address}{CONSOLE}/")
             await stopped.wait()
             context.stopping.set()
-            way_out.open(ExitCode.COMPLETED)
+            exit_watchdog.open(ExitCode.COMPLETED)
     return ExitCode.COMPLETED

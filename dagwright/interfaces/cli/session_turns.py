@@ -9,7 +9,7 @@ from dagwright.client.sessions import Sessions, TurnNotTaken
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served
@@ -24,10 +24,10 @@ from dagwright.interfaces.cli.running import (
     Start,
     follow_to_end,
     name_of_plan,
+    print_left_run,
+    print_refused,
+    print_run,
     stays,
-    tell_left,
-    tell_refused,
-    tell_run,
 )
 from dagwright.protocol.sessions import Session, Turn, session_name
 from dagwright.server import LocalServer
@@ -54,9 +54,9 @@ def run_plan(request: RunRequest, output: Output) -> int:
 
     turn = SessionTurn(name, f"(the plan {title})" if title else "", prepare)
     try:
-        return run_in_session(turn, request, toolset, showing=Showing(tell_run, output), settings=settings)
+        return run_in_session(turn, request, toolset, showing=Showing(print_run, output), settings=settings)
     except PlanInvalid as invalid:
-        tell_refused(request, invalid, output)
+        print_refused(request, invalid, output)
         return ExitCode.REFUSED
 
 
@@ -64,7 +64,7 @@ def run_in_session(turn: SessionTurn, start: Start, toolset: Toolset, *, showing
     """Start the run of a turn when the session is free, follow it to its end, and return the exit code."""
     output = showing.output
 
-    async def work(farewell: Farewell) -> int:
+    async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection:
             runs = open_runs(connection, settings)
             # The worker serves the session too: without a worker it accepts no turns.
@@ -72,16 +72,16 @@ def run_in_session(turn: SessionTurn, start: Start, toolset: Toolset, *, showing
                 serve = partial(leave_to_background, settings, toolset)
                 sessions = Sessions(connection, runs, task_queue=settings.task_queue, serve=serve)
                 started, prepared = await _started(turn, start, runs, sessions, output=output)
-                return tell_left(started, prepared, connection, output=output)
+                return print_left_run(started, prepared, connection, output=output)
             sessions = Sessions(connection, runs, task_queue=settings.task_queue)
             async with served(connection.client, toolset, settings=settings):
                 started, _ = await _started(turn, start, runs, sessions, output=output)
                 if start.keeps_server:
                     LocalServer(settings).keep()
-                farewell.text = stays(started.workflow_id)
-                words = f" in the session {one_line(turn.name)}"
-                followed = Followed(started.workflow_id, words, started.is_new)
-                shown = replace(showing, way_out=farewell.way_out)
+                interrupt_handling.text = stays(started.workflow_id)
+                message = f" in the session {one_line(turn.name)}"
+                followed = Followed(started.workflow_id, message, started.is_new)
+                shown = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
                 code = await follow_to_end(followed, connection, settings, toolset=None, showing=shown)
                 await sessions.settled(turn.name, started.workflow_id)
                 return code
@@ -100,7 +100,7 @@ async def _started(
 
     def busy(other: Turn) -> None:
         run = one_line(other.run)
-        output.tell(
+        output.log(
             f"{at_work(turn.name, other)}; this request waits for its end: `dagwright watch {run}` shows it, "
             "`dagwright inbox` lists its requests"
         )

@@ -10,7 +10,7 @@ from dagwright.client.run_lists import RunPlace
 from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions, SessionView
 from dagwright.core.model.times import seconds_of
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, read_place
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, acted, one_line, with_link
@@ -35,33 +35,33 @@ def session(request: SessionRequest, output: Output) -> int:
     name = session_name(request.name) if request.name is not None else None
     settings, place = command_settings(), read_place(request.after)
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
             sessions = Sessions(connection, open_runs(connection, settings), task_queue=settings.task_queue)
             if name is None:
-                _tell_all(*await sessions.page_of_sessions(after=place), output)
+                _print_sessions(*await sessions.page_of_sessions(after=place), output)
             elif request.is_ending:
                 view = await sessions.look(name)
                 message = await sessions.end(name)
                 if output.is_json:
                     output.document(acted(view.workflow_id, message))
-                output.say(f"the session {one_line(name)} {message}")
+                output.print(f"the session {one_line(name)} {message}")
             else:
                 view = await sessions.look(name)
-                _tell(replace(view, session=await sessions.whole(view.session)), output, connection.server)
+                _print_session(replace(view, session=await sessions.whole(view.session)), output, connection.server)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
-def _tell_all(views: Sequence[SessionView], following: RunPlace | None, output: Output) -> None:
+def _print_sessions(views: Sequence[SessionView], following: RunPlace | None, output: Output) -> None:
     if following is not None:
         output.tell(f"there are more sessions; continue with `--after {following}`")
     if output.is_json:
         output.document([view.to_line() for view in views])
         return
     if not views:
-        output.say("there are no sessions; `dagwright ask … --session NAME` starts one")
+        output.print("there are no sessions; `dagwright ask … --session NAME` starts one")
         return
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("session", "state", "turns", "last request", "started"):
@@ -73,24 +73,26 @@ def _tell_all(views: Sequence[SessionView], following: RunPlace | None, output: 
     output.show(table)
 
 
-def _tell(view: SessionView, output: Output, server: Server) -> None:
+def _print_session(view: SessionView, output: Output, server: Server) -> None:
     document = view.to_json()
     if output.is_json:
         output.document(document)
         return
     url = server.run_url(view.workflow_id, run_id=view.run_id)
-    output.say(with_link(f"session {one_line(document['session_id'])}: {document['status']}", url))
+    output.print(with_link(f"session {one_line(document['session_id'])}: {document['status']}", url))
     for name, known in document["context"].items():
         kind = f"{known['kind']}, " if known.get("kind") else ""
-        output.say(one_line(f"@{name}: {known.get('name') or known['id']} ({kind}{known['id']})"))
+        output.print(one_line(f"@{name}: {known.get('name') or known['id']} ({kind}{known['id']})"))
     for found in document["lookups"]:
         party = found["party"]
-        output.say(one_line(f"{found['search_text']!r} is {party.get('name') or party.get('id')} ({party.get('id')})"))
+        output.print(
+            one_line(f"{found['search_text']!r} is {party.get('name') or party.get('id')} ({party.get('id')})")
+        )
     omitted = document["omitted_turns"] + max(0, len(document["turns"]) - _TURNS_SHOWN)
     if omitted:
-        output.say(f"{omitted:,} older turns are not shown")
+        output.print(f"{omitted:,} older turns are not shown")
     for line in turn_lines(view.session.turns[-_TURNS_SHOWN:]):
-        output.say(line)
+        output.print(line)
 
 
 def turn_lines(turns: Sequence[Turn]) -> list[str]:

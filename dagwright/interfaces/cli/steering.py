@@ -8,7 +8,7 @@ from dagwright.client.steering import PAUSE, RESUME, Actor, Command, CommandReje
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.cli.account import account_name
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.json_texts import json_of
@@ -96,19 +96,19 @@ def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection
     """Change a run and report the outcome; return 2 if the run refuses."""
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         async with open_connection(settings) as connection:
             try:
                 message = await act(Steering(connection), connection)
             except (RunClosed, CommandRejected) as error:
                 if output.is_json:
                     output.document(acted(workflow_id, str(error), ok=False))
-                output.tell(str(error))
+                output.log(str(error))
                 return ExitCode.REFUSED
         if output.is_json:
             output.document(acted(workflow_id, message))
         else:
-            output.say(f"{workflow_id}: {message}")
+            output.print(f"{workflow_id}: {message}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -123,7 +123,7 @@ def add_nodes(request: AddNodesRequest, output: Output) -> int:
     try:
         return _add_nodes(nodes_in(request.file), request, output)
     except PlanInvalid as invalid:
-        return tell_invalid(request.file, invalid, output)
+        return print_invalid(request.file, invalid, output)
 
 
 def nodes_in(file: str) -> list[Any]:
@@ -142,13 +142,13 @@ def nodes_in(file: str) -> list[Any]:
     return nodes
 
 
-def tell_invalid(file: str, invalid: PlanInvalid, output: Output) -> ExitCode:
+def print_invalid(file: str, invalid: PlanInvalid, output: Output) -> ExitCode:
     """Report the problems of the nodes of a file."""
     source = PlanSource(file, None, invalid)
     if output.is_json:
         output.document(refusal(source, invalid))
     for line in refusal_lines(source, invalid):
-        output.tell(line)
+        output.log(line)
     return ExitCode.REFUSED
 
 

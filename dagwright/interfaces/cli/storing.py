@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from temporalio.client import Client
 
 from dagwright.core.model.times import format_time
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
@@ -59,12 +59,12 @@ def show(_: None, output: Output) -> int:
     """Show the content of the store and how much can be removed; the exit code is 0."""
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         look = await _look(settings, output)
         if output.is_json:
             output.document(look.to_json())
         else:
-            _tell(look, output)
+            _print_clean_up(look, output)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -78,7 +78,7 @@ def prune(is_sure: bool, output: Output) -> int:
     """
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         look = await _look(settings, output)
         if look.bound is None:
             raise CommandRefused(f"nothing is removed: {look.reason}", status="need_unknown", code=ExitCode.FAILED)
@@ -91,14 +91,14 @@ def prune(is_sure: bool, output: Output) -> int:
                 {"status": status, "removed": _amount(removed), "forgotten": _results(forgotten), **look.to_json()}
             )
         elif is_sure:
-            output.say(f"removed from {look.location}: {_text(removed)}")
+            output.print(f"removed from {look.location}: {_text(removed)}")
             if forgotten.count:
-                output.say(f"forgotten: {_results_text(forgotten)} that had expired")
-            output.say(_kept(look.bound))
+                output.print(f"forgotten: {_results_text(forgotten)} that had expired")
+            output.print(_retention_line(look.bound))
         else:
-            _tell(look, output)
+            _print_clean_up(look, output)
             if look.usage.removable != Amount() or look.cache_usage.expired.count:
-                output.say("nothing was removed; `dagwright store prune --yes` removes it")
+                output.print("nothing was removed; `dagwright store prune --yes` removes it")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -108,7 +108,7 @@ def adopt(is_sure: bool, output: Output) -> int:
     """Make the store of the settings the one that the workers of the task queue use; without `is_sure` only report."""
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
         own_id = await store.identify()
         async with connected_to_read(settings, output) as connection:
@@ -123,9 +123,9 @@ def adopt(is_sure: bool, output: Output) -> int:
             return ExitCode.COMPLETED
         other = "no store is published yet" if before is None else f"it was {before.location} (ID {before.store_id})"
         if is_sure or is_same:
-            output.say(f"task queue {settings.task_queue} uses {store.location} (ID {own_id}); {other}")
+            output.print(f"task queue {settings.task_queue} uses {store.location} (ID {own_id}); {other}")
         else:
-            output.say(f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {own_id}); {other}")
+            output.print(f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {own_id}); {other}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -149,21 +149,21 @@ async def _look(settings: Settings, output: Output) -> _Look:
     return _Look(settings.payload_store, await measure(store, bound), cache_usage, bound, reason)
 
 
-def _tell(look: _Look, output: Output) -> None:
+def _print_clean_up(look: _Look, output: Output) -> None:
     usage = look.usage
     since = f", the oldest written or renewed on {_day(usage.oldest)}" if usage.oldest else ""
-    output.say(f"{look.location}: {_text(usage.all)}{since}")
+    output.print(f"{look.location}: {_text(usage.all)}{since}")
     if look.cache_usage.all.count:
         cached = look.cache_usage
-        output.say(f"for later calls: {_results_text(cached.all)}; {cached.expired.count:,} expired")
+        output.print(f"for later calls: {_results_text(cached.all)}; {cached.expired.count:,} expired")
     if look.bound is None or usage.removable is None:
-        output.say(f"it is unknown how much can be removed: {look.reason}")
+        output.print(f"it is unknown how much can be removed: {look.reason}")
         return
-    output.say(f"can be removed: {_text(usage.removable)}")
-    output.say(_kept(look.bound))
+    output.print(f"can be removed: {_text(usage.removable)}")
+    output.print(_retention_line(look.bound))
 
 
-def _kept(bound: RemovalBound) -> str:
+def _retention_line(bound: RemovalBound) -> str:
     return f"kept: values written or renewed since {_day(bound.renewed_before)}, because {bound.reason}"
 
 

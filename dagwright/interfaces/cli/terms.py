@@ -13,7 +13,7 @@ from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.account import account_name
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, value_text
@@ -97,7 +97,7 @@ def limits(request: LimitsRequest, output: Output) -> int:
     if request.budget is not None:
         changed["budget"] = read_new_limits(request.budget)
     if not changed:
-        return _show(request, output, document=limits_to_json, words=_limits_words)
+        return _show(request, output, document=limits_to_json, message=_limits_text)
     return send(request.workflow_id, Command.set_limits(changed), _actor(request), output)
 
 
@@ -108,7 +108,7 @@ def policy(request: LimitsRequest, output: Output) -> int:
         CommandRefused: the file has no valid policy.
     """
     if (given := read_policy(request.policy_file)) is None:
-        return _show(request, output, document=policy_to_json, words=_policy_words)
+        return _show(request, output, document=policy_to_json, message=_policy_text)
     return send(request.workflow_id, Command.set_policy(given.to_json()), _actor(request), output)
 
 
@@ -131,22 +131,22 @@ def _show(
     output: Output,
     *,
     document: Callable[[RunScheduler], Mapping[str, Any]],
-    words: Callable[[RunScheduler], str],
+    message: Callable[[RunScheduler], str],
 ) -> int:
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
             scheduler = await read_scheduler(RunReader(connection.client, request.workflow_id))
         if output.is_json:
             output.document({"run_id": request.workflow_id, **document(scheduler)})
-        output.say(words(scheduler))
+        output.print(message(scheduler))
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
-def _limits_words(scheduler: RunScheduler) -> str:
+def _limits_text(scheduler: RunScheduler) -> str:
     until = scheduler.features.deadline.deadline.at
     deadline = "no deadline" if until is None else f"deadline {local_date(until)}"
     text = f"{scheduler.state.max_in_flight} nodes at the same time; {deadline}"
@@ -154,9 +154,9 @@ def _limits_words(scheduler: RunScheduler) -> str:
         return text
     if budget.is_child:
         return f"{text}; the budget of the parent run"
-    used = budget.words([*budget.limits], used=scheduler.state.totals.usage.total, grown=scheduler.state.added_count)
+    used = budget.describe([*budget.limits], used=scheduler.state.totals.usage.total, grown=scheduler.state.added_count)
     return f"{text}; budget {used or 'without a limit'}"
 
 
-def _policy_words(scheduler: RunScheduler) -> str:
+def _policy_text(scheduler: RunScheduler) -> str:
     return value_text(scheduler.state.policy.to_json())

@@ -8,7 +8,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import format_elapsed, parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.interfaces.cli.account import account_name
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
@@ -29,7 +29,7 @@ def pause(request: ToolPauseRequest, output: Output) -> int:
     """
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         await _refuse_unless_pausable(request.tool, settings, request.tools)
         async with open_connection(settings) as connection:
             message = await _pause(connection.client, request.tool, by=_actor_name(request), reason=request.reason)
@@ -48,7 +48,7 @@ def resume(request: ToolPauseRequest, output: Output) -> int:
     settings = command_settings()
     ramp_s = _ramp_s(request.ramp)
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         async with open_connection(settings) as connection:
             resumed = await resume_tool(connection.client, request.tool, by=_actor_name(request), ramp_s=ramp_s)
         is_done = resumed.pause is not None or resumed.calls > 0
@@ -62,16 +62,16 @@ def list_paused(_: None, output: Output) -> int:
     """List the paused tools."""
     settings = command_settings()
 
-    async def work(_: Farewell) -> int:
+    async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
             pauses = await list_paused_tools(connection.client)
         if output.is_json:
             output.document([each.to_json() for each in pauses])
             return ExitCode.COMPLETED
         for each in pauses:
-            output.say(paused_line(each))
+            output.print(paused_line(each))
         if not pauses:
-            output.say("no tool is paused")
+            output.print("no tool is paused")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -135,9 +135,9 @@ def _report(tool: str, message: str, output: Output, *, ok: bool = True) -> None
     if output.is_json:
         output.document({"tool": tool, "ok": ok, "message": message})
     elif ok:
-        output.say(one_line(message, limit=1_000))
+        output.print(one_line(message, limit=1_000))
     else:
-        output.tell(message)
+        output.log(message)
 
 
 def _actor_name(request: ToolPauseRequest) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import seconds_of
-from dagwright.core.model.worker_results import status_shown
+from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.interfaces.cli.output import one_line
@@ -35,51 +35,51 @@ def counted(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
-def failure_words(message: str) -> str:
+def explained_failure(message: str) -> str:
     """Return the message of a failed attempt, with timeouts of the server explained."""
     return _TIMEOUTS.get(message, message)
 
 
-def counts_shown(scheduler: RunScheduler) -> Counter[NodeStatus]:
+def displayed_counts(scheduler: RunScheduler) -> Counter[NodeStatus]:
     """Return the number of nodes per displayed state."""
     counts = counts_of(scheduler.plan, scheduler.records)
     for _, record in scheduler.state.shown() if counts[NodeStatus.SUPERSEDED] else ():
         counts.subtract([record.status])
-        counts.update([status_shown(record)])
+        counts.update([displayed_status(record)])
     return +counts
 
 
 def node_status(node: Mapping[str, Any]) -> NodeStatus:
-    """Return the displayed state of a node of a document, as `status_shown`."""
+    """Return the displayed state of a node of a document, as `displayed_status`."""
     error = node["error"]
     read = NodeError(str(error["code"]), "") if error else None
-    return status_shown(Record(NodeStatus(node["status"]), error=read, reason=node.get("reason")))
+    return displayed_status(Record(NodeStatus(node["status"]), error=read, reason=node.get("reason")))
 
 
-def record_words(record: Record) -> str:
+def record_text(record: Record) -> str:
     """Return the error of a node or its reason to wait; may be empty."""
     if record.error is not None:
-        return error_words(record.error.message, record.status)
-    return record.reason or _worker_words(record.message, is_partial=record.partial)
+        return error_of_unfinished(record.error.message, record.status)
+    return record.reason or _worker_text(record.message, is_partial=record.partial)
 
 
-def node_words(node: Mapping[str, Any]) -> str:
+def node_text(node: Mapping[str, Any]) -> str:
     """Return the same for the document of a node."""
     if node["error"]:
-        return error_words(str(node["error"].get("message", "")), NodeStatus(node["status"]))
-    return node.get("reason") or _worker_words(node.get("message"), is_partial=node["partial"]) or item_words(node)
+        return error_of_unfinished(str(node["error"].get("message", "")), NodeStatus(node["status"]))
+    return node.get("reason") or _worker_text(node.get("message"), is_partial=node["partial"]) or item_text(node)
 
 
-def _worker_words(message: str | None, *, is_partial: bool) -> str:
+def _worker_text(message: str | None, *, is_partial: bool) -> str:
     return ": ".join(part for part in ("partial" if is_partial else "", message or "") if part)
 
 
-def item_words(node: Mapping[str, Any]) -> str:
+def item_text(node: Mapping[str, Any]) -> str:
     """Return the counts of a map's items: `1,297 completed, 3 failed`."""
     return ", ".join(f"{count:,} {status}" for status, count in node.get("items", {}).items())
 
 
-def failed_items_words(failure: Mapping[str, Any]) -> str:
+def failed_items_text(failure: Mapping[str, Any]) -> str:
     """Describe the failed items of a batch of a large map: their number, the run and the first error."""
     message = (failure["error"] or {}).get("message", "without an error message")
     first = f", the first {failure['first']}" if failure["first"] else ""
@@ -91,13 +91,13 @@ def is_excused(node: Mapping[str, Any]) -> bool:
     return node["status"] == "completed" and bool(node["error"])
 
 
-def error_words(message: str, status: NodeStatus) -> str:
+def error_of_unfinished(message: str, status: NodeStatus) -> str:
     """Return the error message of a node; a completed node has an error if the plan's default replaced its result."""
-    text = failure_words(message)
+    text = explained_failure(message)
     return f"failed, continued with the default: {text}" if status is NodeStatus.COMPLETED else text
 
 
-def what_words(tool: str, title: str | None, *, kind: str = "plan") -> str:
+def work_text(tool: str, title: str | None, *, kind: str = "plan") -> str:
     """Return the tool of a node, or its kind, with its title."""
     name = tool or _KINDS.get(kind, kind)
     return f"{name} · {title}" if title else name
@@ -136,7 +136,7 @@ _MANUAL = {"set_result": "result set manually", "add_nodes": "added to the plan"
 """Manual change -> its text beside the state of a node."""
 
 
-def hand_words(node: Mapping[str, Any]) -> str:
+def overrides_text(node: Mapping[str, Any]) -> str:
     """Return the manual changes of a node: `added to the plan by ann, result set manually by bob`."""
     steps = {step["command"]: step for step in node["lineage"].get("overrides", ()) if step["command"] in _MANUAL}
     return ", ".join(
@@ -144,7 +144,7 @@ def hand_words(node: Mapping[str, Any]) -> str:
     )
 
 
-def closing_words(answer: Mapping[str, Any]) -> str:
+def closing_text(answer: Mapping[str, Any]) -> str:
     """Format the end of a request: `approved by ann at 2026-03-04 17:02:11 through update (as agreed)`.
 
     If the request named an assignee, the assignee and the escalations follow.
@@ -152,15 +152,15 @@ def closing_words(answer: Mapping[str, Any]) -> str:
     what, by = answer["answer"] or answer["outcome"], answer["by"]
     note = f" ({answer['note']})" if answer["note"] else ""
     who = f" by {by}" if by else ""
-    asked = f"; {requested_words(answer)}" if "escalations" in answer else ""
+    escalated = f"; {requested_text(answer)}" if "escalations" in answer else ""
     if answer["through"] == "deadline" and answer["outcome"] == "answered":
         at = local_date(seconds_of(answer["at"]))
-        return f"{what} at {at}: no answer, default applied at the deadline{note}{asked}"
+        return f"{what} at {at}: no answer, default applied at the deadline{note}{escalated}"
     given = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
-    return f"{what}{who} at {local_date(seconds_of(answer['at']))} through {answer['through']}{note}{given}{asked}"
+    return f"{what}{who} at {local_date(seconds_of(answer['at']))} through {answer['through']}{note}{given}{escalated}"
 
 
-def requested_words(answer: Mapping[str, Any]) -> str:
+def requested_text(answer: Mapping[str, Any]) -> str:
     """Format the assignees of a request, with times: `requested from ann at …, escalated to boss at …`."""
     first = f"requested from {answer['requested_from'] or 'anyone'} at {_at(answer['requested_at'])}"
     return ", ".join([first, *(f"escalated to {each['to']} at {_at(each['at'])}" for each in answer["escalations"])])
@@ -170,27 +170,27 @@ def _at(written: str) -> str:
     return local_date(seconds_of(written))
 
 
-def usage_words(usage: Mapping[str, Any]) -> str:
+def usage_text(usage: Mapping[str, Any]) -> str:
     """Describe the usage of models; a cost with unknown parts is `at least` an amount."""
     calls, tokens = usage["calls"], usage["tokens"]
-    words = f"{counted(tokens, 'token')} in {counted(calls, 'model call')}"
+    message = f"{counted(tokens, 'token')} in {counted(calls, 'model call')}"
     unknown = usage["unpriced_calls"] + usage["uncounted_calls"]
     if unknown >= calls:
-        return words
-    return f"{words}, cost {'at least ' if unknown else ''}{usage['money']}"
+        return message
+    return f"{message}, cost {'at least ' if unknown else ''}{usage['money']}"
 
 
-def seen_words(lineage: Mapping[str, Any]) -> dict[str, str]:
+def lineage_texts(lineage: Mapping[str, Any]) -> dict[str, str]:
     """Return the calls, files and URLs that the result of a node is based on, by kind."""
     calls = [f"{call['tool']} ({call['node_id']}, {call['status']})" for call in lineage.get("tool_calls", ())]
-    words = {
+    texts = {
         "model calls": ", ".join(lineage.get("model_calls", ())),
         "tool calls": ", ".join(calls),
         "files": ", ".join(lineage.get("files", ())),
         "addresses": ", ".join(lineage.get("urls", ())),
     }
     omitted = lineage.get("omitted")
-    return words | ({"left out": f"{omitted:,} more of these"} if omitted else {})
+    return texts | ({"left out": f"{omitted:,} more of these"} if omitted else {})
 
 
 def _left_out_of_cost(usage: Mapping[str, Any]) -> list[str]:
@@ -208,5 +208,5 @@ def usage_lines(document: Mapping[str, Any]) -> list[str]:
     usage = document["usage"]
     if not usage:
         return []
-    agents = [f"  agent {one_line(name)}: {usage_words(used)}" for name, used in usage.get("agents", {}).items()]
-    return [f"used: {usage_words(usage)}", *agents, *_left_out_of_cost(usage)]
+    agents = [f"  agent {one_line(name)}: {usage_text(used)}" for name, used in usage.get("agents", {}).items()]
+    return [f"used: {usage_text(usage)}", *agents, *_left_out_of_cost(usage)]

@@ -4,9 +4,9 @@ from contextlib import closing
 
 import structlog
 
-from dagwright.interfaces.cli.background_settings import serving_beside
+from dagwright.interfaces.cli.background_settings import serving_with_settings
 from dagwright.interfaces.cli.exits import ExitCode
-from dagwright.interfaces.cli.leaving import WayOut, stop_signal
+from dagwright.interfaces.cli.leaving import ExitWatchdog, stop_signal
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import WorkerRequest
 from dagwright.interfaces.cli.worker_health import worker_health
@@ -41,10 +41,10 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
     await prepare_to_serve(settings, toolset)
     stopped = stop_signal()
     log = structlog.stdlib.get_logger("dagwright.worker")
-    with closing(WayOut()) as way_out:
+    with closing(ExitWatchdog()) as exit_watchdog:
         async with (
             open_connection(settings) as connection,
-            serving_beside(settings),
+            serving_with_settings(settings),
             # Outermost: a process that starts or drains reports as alive.
             worker_health(settings, connection.client, toolset.store, stopped=stopped),
             serving(connection.client, toolset, task_queue=settings.task_queue),
@@ -59,4 +59,4 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
                 )
             await stopped.wait()
             log.info("worker stopping", writes_in_flight=writes_in_flight.count)
-            way_out.open(ExitCode.COMPLETED)
+            exit_watchdog.open(ExitCode.COMPLETED)

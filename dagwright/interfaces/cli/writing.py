@@ -114,9 +114,9 @@ def write_worker(name: str, output: Output) -> int:
     if output.is_json:
         output.document({"status": "written", "files": [str(path) for path in texts]})
     else:
-        output.say(f"written: {name}.py and test_{name}.py")
-        output.say(f"test it: {_COMMAND.format(name)}")
-        output.say(f"serve it with other tools: --tools {name}.py")
+        output.print(f"written: {name}.py and test_{name}.py")
+        output.print(f"test it: {_COMMAND.format(name)}")
+        output.print(f"serve it with other tools: --tools {name}.py")
     return ExitCode.COMPLETED
 
 

@@ -91,8 +91,8 @@ class AccessMiddleware:
         if caller is None:
             if text:
                 self._count_invalid_key(scope)
-            words = "the key is not known" if text else "this gateway needs a key: send Authorization: Bearer KEY"
-            raise ApiError(401, words, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+            message = "the key is not known" if text else "this gateway needs a key: send Authorization: Bearer KEY"
+            raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         return caller
 
     def _count_invalid_key(self, scope: AsgiScope) -> None:
@@ -103,18 +103,18 @@ class AccessMiddleware:
         """
         address = (scope.get("client") or ("",))[0]
         if (wait_s := self._usage.invalid_keys.count(address)) > 0:
-            words = f"too many requests with an invalid key from this address: {INVALID_KEYS_A_MINUTE} a minute"
-            raise limit_exceeded(words, retry_after_s=wait_s)
+            message = f"too many requests with an invalid key from this address: {INVALID_KEYS_A_MINUTE} a minute"
+            raise limit_exceeded(message, retry_after_s=wait_s)
 
     def _refuse_foreign(self, headers: Headers) -> None:
         if (refused := self._hosts.refusal(headers)) is not None:
-            code, words = refused
-            raise ApiError(403, words, code=code)
+            code, message = refused
+            raise ApiError(403, message, code=code)
 
     def _refuse_too_many(self, caller: Caller) -> None:
         if caller.key is not None and (wait_s := self._usage.take_request(caller.key)) > 0:
-            words = f"a key may make {self._usage.limits.requests_a_minute:,} requests a minute"
-            raise limit_exceeded(words, retry_after_s=wait_s)
+            message = f"a key may make {self._usage.limits.requests_a_minute:,} requests a minute"
+            raise limit_exceeded(message, retry_after_s=wait_s)
 
 
 def _refuse_too_large(scope: AsgiScope, max_bytes: int) -> None:

@@ -38,11 +38,11 @@ class AllowedHosts:
         """
         host, origin = headers.get("host", "").lower(), headers.get("origin")
         if host and not self._is_own(_name_of(f"//{host}")):
-            words = f"{host!r:.100} is not a host of this gateway: add it to DAGWRIGHT_API_HOSTS"
-            return "foreign_host", words
+            message = f"{host!r:.100} is not a host of this gateway: add it to DAGWRIGHT_API_HOSTS"
+            return "foreign_host", message
         if origin is not None and not self._may_call(origin.lower(), host):
-            words = f"pages of {origin!r:.100} may not call this gateway: add the origin to DAGWRIGHT_API_ORIGINS"
-            return "foreign_origin", words
+            message = f"pages of {origin!r:.100} may not call this gateway: add the origin to DAGWRIGHT_API_ORIGINS"
+            return "foreign_origin", message
         return None
 
     def _is_own(self, name: str) -> bool:

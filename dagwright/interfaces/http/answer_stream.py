@@ -131,7 +131,7 @@ class AnswerStream:
         """Return the progress events of a moment, which are sent in one event; may be empty."""
         events = [*self._progress.events(moment)]
         self._last = moment if moment.is_last else None
-        self.cursor = replace(self.cursor, history=moment.told, run_checksums=self._progress.checksums)
+        self.cursor = replace(self.cursor, history=moment.cursor, run_checksums=self._progress.checksums)
         return events
 
     def final_progress(self, error: ApiError | None = None) -> list[Event]:

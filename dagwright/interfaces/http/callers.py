@@ -76,12 +76,12 @@ def new_session_name(caller: Caller, name: str) -> str:
     Raises:
         SessionNameInvalid: the name is invalid, or cannot be part of a URL.
     """
-    kept = session_name(stored_session_name(caller, name))
-    if "/" in kept or name.strip() in _STEPS:
-        what = "contains a slash" if "/" in kept else "is a relative path segment"
-        words = f"{what}, so it cannot be part of a URL of the API; choose another name"
-        raise SessionNameInvalid(f"the name of the session {name!r:.80} {words}")
-    return kept
+    stored_name = session_name(stored_session_name(caller, name))
+    if "/" in stored_name or name.strip() in _STEPS:
+        what = "contains a slash" if "/" in stored_name else "is a relative path segment"
+        message = f"{what}, so it cannot be part of a URL of the API; choose another name"
+        raise SessionNameInvalid(f"the name of the session {name!r:.80} {message}")
+    return stored_name
 
 
 def public_session_id(caller: Caller, session: str | None) -> str | None:

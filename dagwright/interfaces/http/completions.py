@@ -264,8 +264,8 @@ async def _events(
 def _closing_chunks(call: RunBackedRequest, outcome: RunOutcome, *, with_usage: bool) -> list[dict[str, Any]]:
     """Return the chunks after the text: questions, the finish reason, and the usage."""
     calls = _calls_of(call, outcome)
-    asked = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
-    found: list[dict[str, Any]] = [{"choices": [each]} for each in asked]
+    choices = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
+    found: list[dict[str, Any]] = [{"choices": [each]} for each in choices]
     found.append({"choices": [_choice({}, _reason(outcome))], "dagwright": outcome.about})
     return [*found, {"choices": [], "usage": outcome.usage}] if with_usage else found
 

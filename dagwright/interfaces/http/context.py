@@ -115,10 +115,10 @@ class GatewayContext:
             ApiError: the caller has too many open streams.
         """
         if self.stream is not None and not self.stream.reserve():
-            words = (
+            message = (
                 f"a key may have {self.usage.limits.streams:,} open streams at a time: close one, or try again later"
             )
-            raise limit_exceeded(words, retry_after_s=RETRY_AFTER_S)
+            raise limit_exceeded(message, retry_after_s=RETRY_AFTER_S)
 
     def reserve_run(self, run: str) -> AbstractAsyncContextManager[None]:
         """Return a context manager that reserves a run of the caller while it starts; entering may raise `ApiError`."""
@@ -233,8 +233,8 @@ def require_scope(context: GatewayContext, scope: Scope) -> None:
         ApiError: it does not.
     """
     if scope not in context.caller.scopes:
-        words = f"this key lacks the scope {scope.value!r}; create one that has it with `dagwright keys add`"
-        raise ApiError(403, words, code="insufficient_scope")
+        message = f"this key lacks the scope {scope.value!r}; create one that has it with `dagwright keys add`"
+        raise ApiError(403, message, code="insufficient_scope")
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,12 +224,12 @@ def api_error(error: Exception) -> ApiError | None:
             return error
         case RunIdInUse():
             # Clients of the gateway do not choose run IDs.
-            words = str(error).replace("choose another id", "send another request with another Idempotency-Key")
-            return ApiError(409, words, code="idempotency_key_in_use", headers=NO_RETRY)
+            message = str(error).replace("choose another id", "send another request with another Idempotency-Key")
+            return ApiError(409, message, code="idempotency_key_in_use", headers=NO_RETRY)
         case ForkRefused():
             # Command-line options are request fields here.
-            words = str(error).replace("--rerun", "rerun").replace("--plan", "plan").replace(_BY_COMMAND, _BY_REQUEST)
-            return ApiError(400, words, code="fork_refused")
+            message = str(error).replace("--rerun", "rerun").replace("--plan", "plan").replace(_BY_COMMAND, _BY_REQUEST)
+            return ApiError(400, message, code="fork_refused")
         case ModelFailure():
             return _model_error(error)
         case GoalRefused():
@@ -251,8 +251,8 @@ def _temporal_error(error: RPCError) -> ApiError | None:
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in error.message:
         return ApiError(413, "the message to the run exceeds 4 MiB, the limit of Temporal", code="request_too_large")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
-        words, headers = "the Temporal server is overloaded; try again", {"Retry-After": str(RETRY_AFTER_S)}
-        return ApiError(429, words, "rate_limit_error", code="server_busy", headers=headers)
+        message, headers = "the Temporal server is overloaded; try again", {"Retry-After": str(RETRY_AFTER_S)}
+        return ApiError(429, message, "rate_limit_error", code="server_busy", headers=headers)
     if error.status is RPCStatusCode.INVALID_ARGUMENT:
         return ApiError(400, f"the Temporal server refused the request: {error.message}", code="refused")
     return None
@@ -267,18 +267,18 @@ def unavailable(message: str) -> ApiError:
 def draining() -> ApiError:
     """Return the error of a gateway that is stopping."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
-    words = "the gateway is draining: it stops, and runs continue; send the request again, to another gateway"
-    return ApiError(503, words, SERVER, code=DRAINING, headers=headers)
+    message = "the gateway is draining: it stops, and runs continue; send the request again, to another gateway"
+    return ApiError(503, message, SERVER, code=DRAINING, headers=headers)
 
 
-def limit_exceeded(words: str, *, retry_after_s: float) -> ApiError:
+def limit_exceeded(message: str, *, retry_after_s: float) -> ApiError:
     """Return the error of a caller that exceeds a limit.
 
     Args:
         retry_after_s: seconds until the limit allows another request.
     """
     headers = {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
-    return ApiError(429, words, "rate_limit_error", code="rate_limit_exceeded", headers=headers)
+    return ApiError(429, message, "rate_limit_error", code="rate_limit_exceeded", headers=headers)
 
 
 def _model_error(failure: ModelFailure) -> ApiError:
@@ -362,10 +362,10 @@ def _validation_error(error: RequestValidationError, request: Request) -> ApiErr
     if problem["type"] == "json_invalid":
         return ApiError(400, "the body of the request is not valid JSON", code="invalid_json")
     if tuple(problem["loc"]) == ("body",):
-        words = "the body must be a JSON object, sent with Content-Type: application/json"
-        return ApiError(400, words, code="invalid_json")
-    field_name, words = describe(error.errors(), error.body, _body_fields(request))
-    return ApiError(400, words, param=field_name or None, code="invalid_value")
+        message = "the body must be a JSON object, sent with Content-Type: application/json"
+        return ApiError(400, message, code="invalid_json")
+    field_name, message = describe(error.errors(), error.body, _body_fields(request))
+    return ApiError(400, message, param=field_name or None, code="invalid_value")
 
 
 def _body_fields(request: Request) -> Collection[str]:
@@ -379,12 +379,12 @@ def _body_fields(request: Request) -> Collection[str]:
 
 def _http_error(error: HTTPException, request: Request) -> ApiError:
     where = f"{request.method} {cut_name(request.url.path)}"
-    words = {
+    messages = {
         404: f"there is no {where}; GET /openapi.json lists all paths",
         405: f"{where} is not allowed; the Allow header lists the methods",
     }.get(error.status_code, str(error.detail))
     if error.status_code == 400 and error.detail == _UNREADABLE:
-        words = f"the body of the request is not valid JSON, or is nested more than {MAX_DEPTH} deep"
-        return ApiError(400, words, code="invalid_json")
+        messages = f"the body of the request is not valid JSON, or is nested more than {MAX_DEPTH} deep"
+        return ApiError(400, messages, code="invalid_json")
     codes = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
-    return ApiError(error.status_code, words, code=codes.get(error.status_code), headers=error.headers or {})
+    return ApiError(error.status_code, messages, code=codes.get(error.status_code), headers=error.headers or {})

@@ -63,11 +63,11 @@ def refuse_undeclared(body: ChatBody) -> None:
         ApiError: the request declares functions, but not `answer_feedback`.
     """
     if (declared := _declared(body)) and ANSWER_FUNCTION not in declared:
-        words = (
+        message = (
             f"the result of {ANSWER_FUNCTION} is not the answer of a person: the request does not declare this function"
         )
         hint = f"declare {ANSWER_FUNCTION}, or answer in the console or with POST /v1/runs/ID/feedback"
-        raise ApiError(400, f"{words}; {hint}", param="tools", code="answer_refused")
+        raise ApiError(400, f"{message}; {hint}", param="tools", code="answer_refused")
 
 
 def _declared(body: ChatBody) -> list[str]:
@@ -86,13 +86,13 @@ def callable_requests(requests: Sequence[Request], *, allows_calls: bool) -> lis
 
 def questions_with_hint(requests: Sequence[Request], *, run: str, allows_calls: bool) -> str:
     """Return the questions as text, with the place to answer those that are not calls."""
-    words = questions_text(requests)
+    message = questions_text(requests)
     inbox_only = [request for request in requests if not callable_requests([request], allows_calls=allows_calls)]
     if not inbox_only:
-        return words
+        return message
     names = ", ".join(repr(request["request_id"]) for request in inbox_only)
     where = f"in the console, with `dagwright feedback {run}`, or with POST /v1/runs/{quote(run)}/feedback"
-    return f"{words}\n\n(The run {run!r} waits for the answer to {names}. Answer {where}.)"
+    return f"{message}\n\n(The run {run!r} waits for the answer to {names}. Answer {where}.)"
 
 
 def waiting_for(requests: Sequence[Request], *, run: str) -> list[dict[str, Any]]:
@@ -205,9 +205,9 @@ def parse_answer(request: Request, text: str) -> dict[str, Any]:
         return value
     match kind:
         case "APPROVAL":
-            said = str(value).strip().lower().rstrip(".!")
-            if said in _YES or said in _NO:
-                return {"approved": said in _YES}
+            normalized = str(value).strip().lower().rstrip(".!")
+            if normalized in _YES or normalized in _NO:
+                return {"approved": normalized in _YES}
             raise _not_an_answer(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
         case "SELECTION":
             return {"selected": [each if isinstance(each, str) else json.dumps(each) for each in _listed(value)]}
@@ -260,7 +260,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value.strip() if isinstance(value, str) else value]
 
 
-def _not_an_answer(request: Request, words: str) -> ApiError:
+def _not_an_answer(request: Request, message: str) -> ApiError:
     return ApiError(
-        400, f"that is not an answer to {request['request_id']!r}: {words}", param="messages", code="answer_refused"
+        400, f"that is not an answer to {request['request_id']!r}: {message}", param="messages", code="answer_refused"
     )

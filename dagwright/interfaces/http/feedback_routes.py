@@ -7,7 +7,14 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from dagwright.client.answering import AnswerTarget, AnswerUnclear, NothingAsked, find_target, next_request, send_answer
+from dagwright.client.answering import (
+    AnswerTarget,
+    AnswerUnclear,
+    NoOpenRequest,
+    find_target,
+    next_request,
+    send_answer,
+)
 from dagwright.client.feedback import Answer, OpenRequest, Place
 from dagwright.client.inbox import InboxFilter
 from dagwright.client.starts import checked_id
@@ -127,18 +134,18 @@ def refuse_nodes(context: GatewayContext, content: Mapping[str, Any], may_answer
     if not content.get("nodes"):
         return
     if may_answer == "assigned":
-        words = (
+        message = (
             "an answer to a run of another owner cannot have `nodes`: they would run with that owner's rights; "
             "send the text only"
         )
     elif Scope.OPERATE not in context.caller.scopes:
-        words = (
+        message = (
             "`nodes` in an answer change the run, and this key lacks the scope 'operate'; send the text only, or use "
             "a key with that scope"
         )
     else:
         return
-    raise ApiError(403, words, param="answer", code="insufficient_scope")
+    raise ApiError(403, message, param="answer", code="insufficient_scope")
 
 
 async def nodes_with_tools(context: GatewayContext, place: Place, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,15 +184,15 @@ def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str
 def _target(open_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> AnswerTarget:
     try:
         return find_target(run, open_now, body.request_id, of_all=body.all)
-    except NothingAsked:
+    except NoOpenRequest:
         raise ApiError(409, f"the run {run!r} has no open requests", code="nothing_asked") from None
     except AnswerUnclear as names:
-        words = f"the run {run!r} has {len(open_now):,} open requests; name one in `request_id`: {names}"
-        raise _refusal(words, param="request_id") from None
+        message = f"the run {run!r} has {len(open_now):,} open requests; name one in `request_id`: {names}"
+        raise _refusal(message, param="request_id") from None
 
 
-def _refusal(words: str, *, param: str) -> ApiError:
-    return ApiError(400, words, param=param, code="answer_refused")
+def _refusal(message: str, *, param: str) -> ApiError:
+    return ApiError(400, message, param=param, code="answer_refused")
 
 
 @router.get(

@@ -42,6 +42,6 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
             raise draining()
         if problems := await readiness.problems():
             # The reason is in the log alone: the caller needs no key.
-            words = f"not ready: no answer from {' and '.join(problems)}"
-            raise ApiError(503, words, "server_error", code="not_ready", headers=headers)
+            message = f"not ready: no answer from {' and '.join(problems)}"
+            raise ApiError(503, message, "server_error", code="not_ready", headers=headers)
         return Ready(status="ok", checks={"temporal": "ok", "store": "ok"})

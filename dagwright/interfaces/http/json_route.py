@@ -55,8 +55,8 @@ class JsonRequest(Request):
         count = values_of(body, most=most_values)
         if count > most_values:
             # `count` is an upper bound: an empty list counts twice.
-            words = f"the body may have at most {most_values:,} JSON values"
-            raise ApiError(413, words, code="request_too_large")
+            message = f"the body may have at most {most_values:,} JSON values"
+            raise ApiError(413, message, code="request_too_large")
         if count <= _MANY_VALUES and len(body) <= _LARGE_BYTES:
             self._value = _parsed(body)
             return
@@ -131,8 +131,8 @@ def _parsed(body: bytes) -> Any:
             raise _too_deep() from None
         raise ApiError(400, f"the body of the request is not valid JSON: {reason:.200}", code="invalid_json") from None
     if isinstance(value, dict) and len(value) > MOST_FIELDS:
-        words = f"the body has {len(value):,} fields; at most {MOST_FIELDS} are accepted"
-        raise ApiError(400, words, code="too_large")
+        message = f"the body has {len(value):,} fields; at most {MOST_FIELDS} are accepted"
+        raise ApiError(400, message, code="too_large")
     if depth_of(value) > MAX_DEPTH:
         raise _too_deep()
     return value

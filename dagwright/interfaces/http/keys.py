@@ -131,8 +131,8 @@ class KeyFile:
             KeysUnreadable: the file is invalid, or cannot be written.
         """
         if owner != ALL_OWNERS and not is_owner_name(owner):
-            words = "use 1 to 64 letters, digits, _, ., @ and -; or * for a key that sees the runs of all owners"
-            raise KeyRefused(f"invalid owner {owner!r:.80}: {words}")
+            message = "use 1 to 64 letters, digits, _, ., @ and -; or * for a key that sees the runs of all owners"
+            raise KeyRefused(f"invalid owner {owner!r:.80}: {message}")
         # The ID has no hyphen, since hyphens separate the parts of a key.
         id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

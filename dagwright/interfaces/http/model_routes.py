@@ -41,8 +41,8 @@ async def retrieve_model(model: str, context: PlansContextDep) -> Response:
             next(model_object for model_object in _gateway_models(context) if model_object["id"] == target.id)
         )
     if target.name not in await _service_models(context):
-        words = f"the model {model!r:.120} does not exist; GET /v1/models lists what there is"
-        raise ApiError(404, words, param="model", code="model_not_found")
+        message = f"the model {model!r:.120} does not exist; GET /v1/models lists what there is"
+        raise ApiError(404, message, param="model", code="model_not_found")
     return json_response(_model_object(target))
 
 
@@ -51,7 +51,7 @@ def _gateway_models(context: GatewayContext) -> list[dict[str, Any]]:
         _model_object(Target("plan", name), title=plan.title, description=plan.description, inputs=plan.input_schema)
         for name, plan in context.templates.items()
     ]
-    found += [_model_object(Target("agent", name), description=words) for name, words in agents_of(context).items()]
+    found += [_model_object(Target("agent", name), description=message) for name, message in agents_of(context).items()]
     return found + [
         _model_object(Target("profile", name), description=PROFILE_DESCRIPTIONS[name]) for name in profiles_of(context)
     ]

@@ -42,8 +42,8 @@ async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], sessio
         async for update in updates:
             changes = [(each["type"], each) for each in _changes(update, requested)]
             id = str(EventId(update.position, update.view.is_closed, session_run))
-            if words := events_of_moment(changes, id=id):
-                yield words
+            if message := events_of_moment(changes, id=id):
+                yield message
 
 
 async def has_received_all(context: GatewayContext, run: str, cursor: EventId | None) -> bool:

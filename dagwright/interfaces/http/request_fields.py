@@ -303,7 +303,7 @@ def run_metadata(given: Mapping[str, Any]) -> dict[str, str]:
         ApiError: the metadata are invalid.
     """
     try:
-        return checked_tags(given, words=METADATA)
+        return checked_tags(given, labels=METADATA)
     except TagsInvalid as error:
         raise _invalid("metadata", str(error)) from None
 
@@ -373,5 +373,5 @@ def _synthesis(value: Any) -> Synthesis | None:
         raise _invalid("synthesis", str(error)) from None
 
 
-def _invalid(name: str, words: str) -> ApiError:
-    return ApiError(400, f"{name}: {words}", param=name, code="invalid_value")
+def _invalid(name: str, message: str) -> ApiError:
+    return ApiError(400, f"{name}: {message}", param=name, code="invalid_value")

@@ -119,11 +119,11 @@ def unknown_reference(place: int) -> ApiError:
     Args:
         place: index of the reference in the input.
     """
-    words = (
+    message = (
         f"input.{place}: an item_reference must have the message id of a run's answer; send the message itself (in the "
         "Vercel AI SDK providerOptions.openai.store = false), or use session_id"
     )
-    return ApiError(400, words, param="input", code="unknown_item")
+    return ApiError(400, message, param="input", code="unknown_item")
 
 
 def run_of_referenced_question(body: ResponseBody) -> str | None:
@@ -148,8 +148,8 @@ def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_R
         ApiError: neither a run nor a chat completion supports the request.
     """
     if body.conversation is not None:
-        words = "conversations are not supported: use session_id, or send previous_response_id"
-        raise ApiError(400, words, param="conversation", code="unsupported_parameter")
+        message = "conversations are not supported: use session_id, or send previous_response_id"
+        raise ApiError(400, message, param="conversation", code="unsupported_parameter")
     messages = _messages(body, references)
     if not messages:
         raise ApiError(400, "input is empty", param="input", code="invalid_value")
@@ -161,8 +161,8 @@ def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_R
         fields["tools"] = [_tool(tool) for tool in body.tools]
     if body.tool_choice is not None:
         fields["tool_choice"] = _tool_choice(body.tool_choice)
-    if (wanted := _response_format(body.text)) is not None:
-        fields["response_format"] = wanted
+    if (requested_format := _response_format(body.text)) is not None:
+        fields["response_format"] = requested_format
     return ChatBody(messages=messages, **fields)
 
 
@@ -191,8 +191,8 @@ def _messages(body: ResponseBody, references: Mapping[str, str | None]) -> list[
         elif kind == _REFERENCE and (message := references.get(str(item.get("id")).removeprefix(_MESSAGE))):
             found.append(ChatMessage(role="assistant", content=message))
         elif kind not in _IGNORED_ITEMS:
-            words = f"input.{place}: items of type {kind!r:.40} are not supported; send messages and function results"
-            raise ApiError(400, words, param="input", code=UNSUPPORTED)
+            text = f"input.{place}: items of type {kind!r:.40} are not supported; send messages and function results"
+            raise ApiError(400, text, param="input", code=UNSUPPORTED)
     return found
 
 
@@ -214,19 +214,19 @@ def _text(content: Any, place: int) -> str:
 
 def _tool(tool: Mapping[str, Any]) -> JsonObject:
     if tool.get("type") != "function":
-        words = f"tools of type {tool.get('type')!r:.40} are not supported: a run uses the tools of the gateway"
-        raise ApiError(400, words, param="tools", code="unsupported_tool")
+        message = f"tools of type {tool.get('type')!r:.40} are not supported: a run uses the tools of the gateway"
+        raise ApiError(400, message, param="tools", code="unsupported_tool")
     return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
 
 
 def _response_format(text: JsonObject | None) -> JsonObject | None:
     """Return `text.format` of a response in the form of chat completions."""
-    wanted = None if text is None else text.get("format")
-    if not isinstance(wanted, Mapping) or wanted.get("type") in (None, "text"):
+    requested_format = None if text is None else text.get("format")
+    if not isinstance(requested_format, Mapping) or requested_format.get("type") in (None, "text"):
         return None
-    if wanted.get("type") != "json_schema":
-        return dict(wanted)
-    described = {name: value for name, value in wanted.items() if name != "type"}
+    if requested_format.get("type") != "json_schema":
+        return dict(requested_format)
+    described = {name: value for name, value in requested_format.items() if name != "type"}
     return {"type": "json_schema", "json_schema": described}
 
 
@@ -273,8 +273,8 @@ def parse_response_id(response: str) -> ResponseRef:
     except (binascii.Error, ValueError):
         dot, model = "", ""
     if not (dot and run and run.isprintable() and response.startswith(_PREFIX)):
-        words = f"there is no response {response!r:.120}; only responses of runs are stored"
-        raise ApiError(404, words, code="not_found")
+        message = f"there is no response {response!r:.120}; only responses of runs are stored"
+        raise ApiError(404, message, code="not_found")
     return ResponseRef(run, model, allows_calls)
 
 
@@ -446,7 +446,7 @@ def message_start_events(item: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def text_delta(item: Mapping[str, Any], words: str) -> dict[str, Any]:
+def text_delta(item: Mapping[str, Any], message: str) -> dict[str, Any]:
     """Return the event for a piece of the answer."""
     inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}
-    return {"type": "response.output_text.delta", **inside, "delta": words, "logprobs": []}
+    return {"type": "response.output_text.delta", **inside, "delta": message, "logprobs": []}

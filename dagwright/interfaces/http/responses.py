@@ -120,8 +120,10 @@ async def respond(
     if before is not None and not conversation.answers:
         options, conversation = await _after(context, before, options, conversation)
     if body.background and output_form_of(chat) is not None:
-        words = "background: an answer with a schema is only returned by the request that asks for it; omit background"
-        raise ApiError(400, words, param="background", code="unsupported_parameter")
+        message = (
+            "background: an answer with a schema is only returned by the request that asks for it; omit background"
+        )
+        raise ApiError(400, message, param="background", code="unsupported_parameter")
     call = await run_backed_request(context, chat, target, conversation, options=options, cursor=cursor)
     response = response_object(written, _ref(call), status="in_progress")
     if body.stream:
@@ -193,9 +195,9 @@ async def cancel(response_id: str, context: ContextDep) -> Response:
         await asyncio.wait(tasks := [each.task for each in active], timeout=CANCEL_S)
         # For any other result it is unknown whether the run was started.
         if all(task.done() and is_abandoned(task.exception()) for task in tasks):
-            words = f"the turn {run!r} was cancelled while it waited for its session"
+            message = f"the turn {run!r} was cancelled while it waited for its session"
             response = response_object({"background": True}, of, status="cancelled")
-            return JSONResponse(failed_response(response, ApiError(RUN_FAILED, words, code="run_cancelled")))
+            return JSONResponse(failed_response(response, ApiError(RUN_FAILED, message, code="run_cancelled")))
     await context.visible_run(run)
     try:
         await context.steering.cancel(run, Actor(context.caller.actor_name, "cancelled through the API"))
@@ -282,16 +284,16 @@ async def _answer_in(context: GatewayContext, view: RunView) -> str | None:
 async def _direct(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
     require_scope(context, Scope.RUN)
     if body.background:
-        words = "answers without a run are not stored: omit background, or use a run"
-        raise ApiError(400, words, param="background", code="routing_mode_unfit")
+        message = "answers without a run are not stored: omit background, or use a run"
+        raise ApiError(400, message, param="background", code="routing_mode_unfit")
     if body.previous_response_id:
-        words = "answers without a run are not stored: send the earlier messages in input, or use a run"
-        raise ApiError(400, words, param="previous_response_id", code="routing_mode_unfit")
+        message = "answers without a run are not stored: send the earlier messages in input, or use a run"
+        raise ApiError(400, message, param="previous_response_id", code="routing_mode_unfit")
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
     asking = _answered(context, body, chat)
     if not body.stream:
         return JSONResponse(await asking, headers=headers)
-    return stream_response(_told_at_once(await direct.start_call(asking)), context=context, headers=headers)
+    return stream_response(_response_events(await direct.start_call(asking)), context=context, headers=headers)
 
 
 async def _answered(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,7 +301,7 @@ async def _answered(context: GatewayContext, body: ResponseBody, chat: Mapping[s
     return response_of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat["model"]))
 
 
-async def _told_at_once(answering: "asyncio.Task[dict[str, Any]]") -> Events:
+async def _response_events(answering: "asyncio.Task[dict[str, Any]]") -> Events:
     try:
         # A disconnect cancels it.
         response = await answering

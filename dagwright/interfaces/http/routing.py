@@ -55,8 +55,10 @@ def fixed_route(
         return RoutingMode.ORCHESTRATION
     if target.needs_run:
         if mode is RoutingMode.DIRECT:
-            words = f"{target.id!r:.120} is always answered by a run: omit routing_mode, or use a model of the service"
-            raise ApiError(400, words, param="routing_mode", code="routing_mode_unfit")
+            message = (
+                f"{target.id!r:.120} is always answered by a run: omit routing_mode, or use a model of the service"
+            )
+            raise ApiError(400, message, param="routing_mode", code="routing_mode_unfit")
         return RoutingMode.ORCHESTRATION
     if mode is RoutingMode.ORCHESTRATION:
         return mode
@@ -67,8 +69,8 @@ def fixed_route(
 
 def unknown_call() -> ApiError:
     """Return the error for an answer to a question that no run asked."""
-    words = "a result in the last messages does not belong to a call of answer_feedback in the messages before it"
-    return ApiError(400, words, param="messages", code="unknown_tool_call")
+    message = "a result in the last messages does not belong to a call of answer_feedback in the messages before it"
+    return ApiError(400, message, param="messages", code="unknown_tool_call")
 
 
 async def route_by_model(

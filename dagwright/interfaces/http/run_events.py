@@ -62,8 +62,8 @@ class EventId:
                 SubscriptionCursor.parse(place.removesuffix(_END)), place.endswith(_END), run if separator else None
             )
         except ValueError as error:
-            words = f"{error}; send the id of the last received event, or omit it"
-            raise ApiError(400, words, param="after", code="invalid_value") from None
+            message = f"{error}; send the id of the last received event, or omit it"
+            raise ApiError(400, message, param="after", code="invalid_value") from None
 
 
 def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
@@ -84,8 +84,8 @@ async def _run_events(updates: AsyncGenerator[RunUpdate, None], session_run: str
             is_other, before = now != before, now
             # All clients of a run get the same text: it is serialized once per update.
             key = ("events", session_run, update.changed, is_other)
-            if words := update.once(key, partial(_events_of, update, now if is_other else None, session_run)):
-                yield words
+            if message := update.once(key, partial(_events_of, update, now if is_other else None, session_run)):
+                yield message
 
 
 def _events_of(update: RunUpdate, now: Mapping[str, Any] | None, session_run: str | None) -> str:

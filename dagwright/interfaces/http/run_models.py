@@ -24,7 +24,7 @@ ByField = Annotated[
         description="User name of the actor. A key replaces it with its owner, or with its ID if its owner is `*`.",
     ),
 ]
-WordsField = Annotated[str | None, Field(max_length=WORDS_CHARACTERS)]
+NoteField = Annotated[str | None, Field(max_length=WORDS_CHARACTERS)]
 """A reason or a note, at most as long as the run accepts."""
 
 
@@ -203,7 +203,7 @@ class AnswerBody(BaseModel):
     answer: Any = Field(description="An object of `answer_schema`; `yes`, an option or a text are accepted as well.")
     all: bool = Field(default=False, description="Whether the answer applies to all open requests of the same node.")
     by: ByField = None
-    note: WordsField = None
+    note: NoteField = None
 
 
 class CommandBody(BaseModel):
@@ -213,7 +213,7 @@ class CommandBody(BaseModel):
         extra="forbid", json_schema_extra={"examples": [{"reason": "wrong figures", "by": "ann"}]}
     )
 
-    reason: WordsField = None
+    reason: NoteField = None
     by: ByField = None
 
 
@@ -380,14 +380,14 @@ class ForkDocument(BaseModel):
     difference: JsonObject = Field(description="Results that it reuses, and nodes that it executes with the reason.")
 
 
-def _shown_by(model: type[BaseModel]) -> Any:
+def _body_with_examples(model: type[BaseModel]) -> Any:
     """Add the examples of an optional body: its OpenAPI schema is only a reference to the model."""
     return Body(examples=model.model_json_schema()["examples"])
 
 
-OptionalCommand = Annotated[CommandBody | None, _shown_by(CommandBody)]
-OptionalCancelNode = Annotated[CancelNodeBody | None, _shown_by(CancelNodeBody)]
-OptionalRetry = Annotated[RetryBody | None, _shown_by(RetryBody)]
+OptionalCommand = Annotated[CommandBody | None, _body_with_examples(CommandBody)]
+OptionalCancelNode = Annotated[CancelNodeBody | None, _body_with_examples(CancelNodeBody)]
+OptionalRetry = Annotated[RetryBody | None, _body_with_examples(RetryBody)]
 
 
 def created_docs(model: type[BaseModel], example: Mapping[str, Any]) -> dict[int | str, JsonObject]:

@@ -113,13 +113,13 @@ async def outcome_of(
         run = view.workflow_id
         about = about_run(view, session=public_session_id(context.caller, session))
         about["waiting_for"] = waiting_for(moment.requests, run=run)
-        words = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
+        message = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
         calls = callable_requests(moment.requests, allows_calls=form.allows_calls)
         if form.output is not None and len(calls) < len(moment.requests):
             # The client would take any text for an invalid answer and send the request again.
             headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
-            raise ApiError(RUN_FAILED, words, RUN_ERROR, code="answer_required", headers=headers, about=about)
-        return RunOutcome(words, moment.requests, usage_json(used), about, calls)
+            raise ApiError(RUN_FAILED, message, RUN_ERROR, code="answer_required", headers=headers, about=about)
+        return RunOutcome(message, moment.requests, usage_json(used), about, calls)
     document = await context.runs.document(view)
     if session is not None:
         # The next turn depends on the results that this one saves in the session.
@@ -142,11 +142,11 @@ def _structured(form: OutputForm, document: Mapping[str, Any], about: Mapping[st
         return form.text_of(document["output"])
     except OutputMismatch as mismatch:
         run = document["run_id"]
-        words = f"the run {run!r} is {about['status']}, and its output does not fit the schema in {form.param}"
+        message = f"the run {run!r} is {about['status']}, and its output does not fit the schema in {form.param}"
         headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
         raise ApiError(
             RUN_FAILED,
-            f"{words}: {mismatch}",
+            f"{message}: {mismatch}",
             RUN_ERROR,
             param=form.param,
             code="output_invalid",
@@ -192,14 +192,14 @@ def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError
     run, error = document["run_id"], document["error"] or {}
     if document["status"] == RunStatus.CANCELLED:
         # The first note says who cancelled it. The output has no meaning: the results it depends on are missing.
-        said = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
-        code, what = "run_cancelled", f"was {said[0] if said else 'cancelled'}"
+        reasons = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
+        code, what = "run_cancelled", f"was {reasons[0] if reasons else 'cancelled'}"
     else:
         outcome = end_of_turn(document).outcome
         code, what = str(error.get("code") or "run_failed"), f"failed{f': {outcome}' if outcome else ''}"
-    words = f"the run {run!r} {what}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
+    message = f"the run {run!r} {what}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
     headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
-    return ApiError(RUN_FAILED, words, RUN_ERROR, code=code, headers=headers, about=about)
+    return ApiError(RUN_FAILED, message, RUN_ERROR, code=code, headers=headers, about=about)
 
 
 def headers_of_run(run: str, session: str | None) -> dict[str, str]:
@@ -238,7 +238,7 @@ async def deliver_answers(
     """
     given: set[RequestKey] = set()
     for answer in answers:
-        if (found := await _asked(context, answer)) is None:
+        if (found := await _open_request(context, answer)) is None:
             continue
         content = parse_answer(found.document, answer.text)
         refuse_nodes(context, content, context.caller.may_answer)
@@ -248,13 +248,13 @@ async def deliver_answers(
             await context.runs.people.answer(found.place, given_answer)
         except (FeedbackRejected, RunClosed):
             # Another client may have answered it in the meantime.
-            if await _asked(context, answer) is not None:
+            if await _open_request(context, answer) is not None:
                 raise
         given.add(request_key(found.document))
     return given
 
 
-async def _asked(context: GatewayContext, answer: GivenAnswer) -> OpenRequest | None:
+async def _open_request(context: GatewayContext, answer: GivenAnswer) -> OpenRequest | None:
     """Return the open request that an answer is for; `None` if it is not open."""
-    asked = await context.runs.people.requests_of(answer.run)
-    return next((each for each in asked if call_id(each.document, run=answer.run) == answer.call), None)
+    requests = await context.runs.people.requests_of(answer.run)
+    return next((each for each in requests if call_id(each.document, run=answer.run) == answer.call), None)

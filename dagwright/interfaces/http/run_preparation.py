@@ -115,8 +115,8 @@ def refuse_rounds(target: Target, options: GatewayOptions) -> None:
     }
     given = [name for name, value in of_rounds.items() if value is not None]
     if given and target.id != "profile/rounds":
-        words = f"{target.id} does not run in rounds; use profile/rounds, or omit the field"
-        raise ApiError(400, f"{given[0]}: {words}", param=given[0], code="invalid_value")
+        message = f"{target.id} does not run in rounds; use profile/rounds, or omit the field"
+        raise ApiError(400, f"{given[0]}: {message}", param=given[0], code="invalid_value")
 
 
 def _prepare_function(
@@ -135,8 +135,8 @@ def _prepare_function(
     """
     profile, config = target.name if target.kind == "profile" else "plan", settings.config
     if settings.output is not None and profile in _WITHOUT_SCHEMA:
-        words = f"{settings.output.param}: {target.id} assembles its answer and does not support a schema; omit it"
-        raise ApiError(400, words, param=settings.output.param, code="unsupported_parameter")
+        message = f"{settings.output.param}: {target.id} assembles its answer and does not support a schema; omit it"
+        raise ApiError(400, message, param=settings.output.param, code="unsupported_parameter")
     if target.kind == "plan":
         template = context.templates[target.name]
         try:
@@ -218,8 +218,8 @@ def plan_inputs(template: Template, text: str, *, given: Mapping[str, Any] | Non
     if not others and found is not None:
         return {name: found}
     names = ", ".join(declared)
-    words = f"the plan {template.name!r} takes its inputs ({names}) as a JSON object in the message, or in `inputs`"
-    raise ApiError(400, words, param="messages", code="inputs_expected")
+    message = f"the plan {template.name!r} takes its inputs ({names}) as a JSON object in the message, or in `inputs`"
+    raise ApiError(400, message, param="messages", code="inputs_expected")
 
 
 def _objective(conversation: Conversation, session: Session | None) -> str:
@@ -237,8 +237,8 @@ def agent_objective(conversation: Conversation, turns: Sequence[TurnSummary]) ->
 
 def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> StartRequest:
     plan = compiled_to_ask(template.checked, inputs)
-    beside = replace(NO_EXTRAS, model=config.to_json() or None)
-    return StartRequest(plan, template.source, dict(inputs), RunOptions(beside=beside))
+    input_fields = replace(NO_EXTRAS, model=config.to_json() or None)
+    return StartRequest(plan, template.source, dict(inputs), RunOptions(input_fields=input_fields))
 
 
 def _of_agent(context: GatewayContext, name: str, objective: str, settings: AnswerSettings) -> StartRequest:
@@ -257,8 +257,8 @@ def _of_agent(context: GatewayContext, name: str, objective: str, settings: Answ
         source["output_schema"] = dict(settings.schema)
         tools = {key: _answering_in(tool, name, settings.schema) for key, tool in tools.items()}
     plan = prepare_plan(check_plan(written, tools), inputs)
-    beside = replace(NO_EXTRAS, model=settings.config.to_json() or None)
-    return StartRequest(plan, source, inputs, RunOptions(beside=beside))
+    input_fields = replace(NO_EXTRAS, model=settings.config.to_json() or None)
+    return StartRequest(plan, source, inputs, RunOptions(input_fields=input_fields))
 
 
 def _answering_in(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
@@ -337,18 +337,19 @@ def _refuse_abandoned(context: GatewayContext, run_start: RunStart) -> None:
         raise ApiError(CLIENT_CLOSED_REQUEST, "the client has disconnected")
     if context.stopping.is_set():
         called = public_session_id(context.caller, run_start.session)
-        words = f"the gateway stops while the request waits for the session {called!r}; nothing was started"
-        raise unavailable(f"{words}, send it again")
+        message = f"the gateway stops while the request waits for the session {called!r}; nothing was started"
+        raise unavailable(f"{message}, send it again")
 
 
 async def _refuse_waiting(context: GatewayContext, session: str, run: str) -> None:
     """Refuse a turn whose session waits for feedback: it could wait for days."""
-    asked = await context.runs.people.requests_of(run)
-    if asked:
+    open_requests = await context.runs.people.requests_of(run)
+    if open_requests:
         called = public_session_id(context.caller, session)
-        words = (
-            f"the session {called!r} waits for an answer to {asked[0].id!r} of the run {run!r}: send the result of "
-            f"the call of answer_feedback, answer with POST /v1/runs/{quote(run)}/feedback, or cancel that run"
+        message = (
+            f"the session {called!r} waits for an answer to {open_requests[0].id!r} of the run {run!r}: "
+            f"send the result of the call of answer_feedback, answer with POST /v1/runs/{quote(run)}/feedback, "
+            "or cancel that run"
         )
         headers, about = {**headers_of_run(run, called), **NO_RETRY}, {"run_id": run, "session_id": called}
-        raise ApiError(409, words, code="session_waits_for_answer", headers=headers, about=about)
+        raise ApiError(409, message, code="session_waits_for_answer", headers=headers, about=about)

@@ -141,8 +141,8 @@ async def _run_backed_request(
             fixed_route(options.routing_mode, target, conversation, has_functions=bool(body.tools))
             is RoutingMode.DIRECT
         ):
-            words = f"{HEADER} is an event id of the run {cursor.run!r:.200}, and {target.id!r:.120} needs no run"
-            raise ApiError(400, words, param=HEADER, code="invalid_value")
+            message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, and {target.id!r:.120} needs no run"
+            raise ApiError(400, message, param=HEADER, code="invalid_value")
         _refuse_other(context, conversation, options=options, cursor=cursor)
     if options.cancel_on_disconnect:
         require_scope(context, Scope.OPERATE)

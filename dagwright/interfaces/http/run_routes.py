@@ -91,9 +91,11 @@ def _run_filter(
 
 
 @router.get("/v1/runs", summary="List runs", responses=response_docs(RunList, examples.RUNS))
-async def list_runs(context: ContextDep, wanted: Annotated[RunFilter, Depends(_run_filter)], page: PageDep) -> Response:
+async def list_runs(
+    context: ContextDep, run_filter: Annotated[RunFilter, Depends(_run_filter)], page: PageDep
+) -> Response:
     """List the runs of the caller without sub-plans: open runs first, then closed ones."""
-    found, following = await context.runs.page_of_runs(limit=page.limit, wanted=wanted, after=page.after)
+    found, following = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.after)
     lines = [_line(context, run) for run in found]
     return json_response(
         {"object": "list", "data": lines, **next_page(following), "ui_url": context.visible_server.runs_url()}
@@ -121,8 +123,8 @@ def _metadata(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not (name and separator):
-            words = f"metadata: must be key=value, such as order=4711, not {pair!r:.80}"
-            raise ApiError(400, words, param="metadata", code="invalid_value")
+            message = f"metadata: must be key=value, such as order=4711, not {pair!r:.80}"
+            raise ApiError(400, message, param="metadata", code="invalid_value")
         found[name] = value
     # The server cannot search for values that no run can have, such as control characters.
     return run_metadata(found)
@@ -144,8 +146,8 @@ async def events(run_id: str, context: ContextDep, last_event_id: LastEventId = 
     """Stream each change of a node once, until the run ends; resume from the client's cursor."""
     cursor = event_cursor(last_event_id, after)
     if cursor is not None and cursor.run not in (None, run_id):
-        words = f"the event id belongs to the run {cursor.run!r:.200}, but the request is for {run_id!r:.200}"
-        raise ApiError(400, words, param="after", code="invalid_value")
+        message = f"the event id belongs to the run {cursor.run!r:.200}, but the request is for {run_id!r:.200}"
+        raise ApiError(400, message, param="after", code="invalid_value")
     return await event_stream(context, await context.visible_run(run_id), cursor)
 
 
@@ -201,5 +203,5 @@ def _place(cursor: str | None) -> RunPlace | None:
     try:
         return RunPlace.parse(cursor) if cursor else None
     except ValueError:
-        words = "`cursor` must be a value of `next`; omit it for the first page"
-        raise ApiError(400, words, param="cursor", code="invalid_value") from None
+        message = "`cursor` must be a value of `next`; omit it for the first page"
+        raise ApiError(400, message, param="cursor", code="invalid_value") from None

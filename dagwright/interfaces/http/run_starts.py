@@ -96,8 +96,8 @@ class RunQuota:
                 self._starting.add(run)
             elif run not in self._starting and not await runs.is_there(run):
                 many = f"{self._most:,} run{'' if self._most == 1 else 's'}"
-                words = f"{self._owner!r} may have {many} at a time: wait for a run to end, or cancel one"
-                raise limit_exceeded(words, retry_after_s=RETRY_AFTER_S)
+                message = f"{self._owner!r} may have {many} at a time: wait for a run to end, or cancel one"
+                raise limit_exceeded(message, retry_after_s=RETRY_AFTER_S)
         try:
             yield
         finally:

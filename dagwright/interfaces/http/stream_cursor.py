@@ -142,8 +142,10 @@ class StreamCursor:
             return cls(StreamKind.RESPONSE, run, number + 1)
         total, low = number >> _LOW_BITS, number & (1 << _LOW_BITS) - 1
         if total == 0:
-            words = f"no event of a response has the sequence_number {number}; send the one of the last received event"
-            raise ApiError(400, words, param="starting_after", code="invalid_value")
+            message = (
+                f"no event of a response has the sequence_number {number}; send the one of the last received event"
+            )
+            raise ApiError(400, message, param="starting_after", code="invalid_value")
         if low & _TEXT:
             mark = TextMark("", total, low & _TEXT - 1, bits=_LOW_BITS - 1)
             return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, mark=mark)
@@ -171,8 +173,8 @@ def refuse_cursor_of_other(cursor: StreamCursor | None, run: str) -> None:
         ApiError: it belongs to another run.
     """
     if cursor is not None and cursor.run != run:
-        words = f"{HEADER} is an event id of the run {cursor.run!r:.200}, but the request is for {run!r:.200}"
-        raise ApiError(400, words, param=HEADER, code="invalid_value")
+        message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, but the request is for {run!r:.200}"
+        raise ApiError(400, message, param=HEADER, code="invalid_value")
 
 
 def checksum(parts: Sequence[Any]) -> str:
@@ -185,8 +187,8 @@ def _quoted(text: str) -> str:
 
 
 def _wrong(text: str) -> ApiError:
-    words = (
+    message = (
         f"{HEADER}: {text!r:.120} is not an event id of such a stream; send the id of the last received event, "
         "or omit it. Answers without a run cannot be resumed"
     )
-    return ApiError(400, words, param=HEADER, code="invalid_value")
+    return ApiError(400, message, param=HEADER, code="invalid_value")

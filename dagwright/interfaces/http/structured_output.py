@@ -83,23 +83,23 @@ def output_form_of(body: ChatBody) -> OutputForm | None:
         ApiError: a run cannot answer in this form.
     """
     if isinstance(body.function_call, Mapping):
-        words = "function_call: a run returns calls only with tools and tool_choice; use these instead"
-        raise _unsupported(words, "function_call")
+        message = "function_call: a run returns calls only with tools and tool_choice; use these instead"
+        raise _unsupported(message, "function_call")
     by_format = _by_format(body.response_format)
     # Some clients send both. The format applies to content, which an answer that is a call does not have.
     return _by_function(body) or by_format
 
 
-def _by_format(wanted: Mapping[str, Any] | None) -> OutputForm | None:
-    kind = None if wanted is None else wanted.get("type")
-    if wanted is None or kind in (None, "text"):
+def _by_format(requested_format: Mapping[str, Any] | None) -> OutputForm | None:
+    kind = None if requested_format is None else requested_format.get("type")
+    if requested_format is None or kind in (None, "text"):
         return None
     if kind == "json_object":
         return OutputForm(_ANY_OBJECT, "response_format")
     if kind != "json_schema":
-        words = f"response_format: type must be text, json_object or json_schema, not {kind!r:.40}"
-        raise _unsupported(words, "response_format")
-    described = wanted.get("json_schema")
+        message = f"response_format: type must be text, json_object or json_schema, not {kind!r:.40}"
+        raise _unsupported(message, "response_format")
+    described = requested_format.get("json_schema")
     schema = described.get("schema") if isinstance(described, Mapping) else None
     return OutputForm(_checked(schema, "response_format", "response_format.json_schema.schema"), "response_format")
 
@@ -116,13 +116,13 @@ def _by_function(body: ChatBody) -> OutputForm | None:
     names = [name for name in (named or declared) if name != ANSWER_FUNCTION]
     if len(names) != 1:
         given = f"found {', '.join(names)}" if names else "found none"
-        words = (
+        message = (
             f"tool_choice: the answer of a run must be the call of one function other than {ANSWER_FUNCTION}; {given}"
         )
-        raise _unsupported(f"{words}; name it in tool_choice, or omit tool_choice", "tool_choice")
+        raise _unsupported(f"{message}; name it in tool_choice, or omit tool_choice", "tool_choice")
     if (function := declared.get(names[0])) is None:
-        words = f"tool_choice: tools has no function {names[0]!r:.80}"
-        raise ApiError(400, words, param="tool_choice", code="invalid_value")
+        message = f"tool_choice: tools has no function {names[0]!r:.80}"
+        raise ApiError(400, message, param="tool_choice", code="invalid_value")
     schema = function.get("parameters") or _ANY_OBJECT
     return OutputForm(_checked(schema, "tools", f"tools: parameters of {names[0]}"), "tools", names[0], is_named)
 
@@ -158,5 +158,5 @@ def _checked(schema: Any, param: str, place: str) -> Mapping[str, Any]:
     return schema
 
 
-def _unsupported(words: str, param: str) -> ApiError:
-    return ApiError(400, words, param=param, code="unsupported_parameter")
+def _unsupported(message: str, param: str) -> ApiError:
+    return ApiError(400, message, param=param, code="unsupported_parameter")

@@ -59,8 +59,8 @@ def target_of(context: GatewayContext, model: str | None) -> Target:
     """
     named = (model or context.settings.model or "").strip()
     if not named:
-        words = "send a model, or set DAGWRIGHT_MODEL for the gateway; GET /v1/models lists all models"
-        raise ApiError(400, words, param="model", code="model_missing")
+        message = "send a model, or set DAGWRIGHT_MODEL for the gateway; GET /v1/models lists all models"
+        raise ApiError(400, message, param="model", code="model_missing")
     kind, slash, name = named.partition("/")
     for known in get_args(Kind):
         if slash and kind == known and known != "model":
@@ -92,8 +92,8 @@ def _refuse_unknown(context: GatewayContext, model: str, name: str, *, kind: Kin
         "profile": f"available are {', '.join(known)}"
         + ("" if "rounds" in known else "; rounds requires worker tools in --tools"),
     }[kind]
-    words = f"the model {model!r:.120} does not exist: {near or where}; GET /v1/models lists all models"
-    raise ApiError(404, words, param="model", code="model_not_found")
+    message = f"the model {model!r:.120} does not exist: {near or where}; GET /v1/models lists all models"
+    raise ApiError(404, message, param="model", code="model_not_found")
 
 
 def refuse_unusable(context: GatewayContext, name: str, *, param: str) -> None:
@@ -103,8 +103,8 @@ def refuse_unusable(context: GatewayContext, name: str, *, param: str) -> None:
         ApiError: the file is invalid; the message lists its problems.
     """
     if problems := context.unusable.get(name):
-        words = f"the published plan {name!r:.120} cannot be used: {'; '.join(problems)}"
-        raise ApiError(422, words, param=param, code="plan_unusable")
+        message = f"the published plan {name!r:.120} cannot be used: {'; '.join(problems)}"
+        raise ApiError(422, message, param=param, code="plan_unusable")
 
 
 def _no_plan(context: GatewayContext, name: str) -> str:

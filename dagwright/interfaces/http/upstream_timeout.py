@@ -31,7 +31,7 @@ class UpstreamTimeoutMiddleware:
     ) -> None:
         self._app = app
         self._reach = reach
-        self._patience_s = check_interval_s
+        self._check_interval_s = check_interval_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -64,7 +64,7 @@ class UpstreamTimeoutMiddleware:
     async def _server_error(self, waited: "set[asyncio.Task[Any]]") -> ApiError | None:
         """Return the error once the server does not respond; `None` if a response starts or the request ends first."""
         while True:
-            done, _ = await asyncio.wait(waited, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waited, timeout=self._check_interval_s, return_when=asyncio.FIRST_COMPLETED)
             if done:
                 return None
             try:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import mcp_types as types
 from temporalio.service import RPCError
 
-from dagwright.client.answering import AnswerTarget, AnswerUnclear, NothingAsked, find_target, send_answer
+from dagwright.client.answering import AnswerTarget, AnswerUnclear, NoOpenRequest, find_target, send_answer
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
 from dagwright.client.run_lists import RunFilter, RunPlace
 from dagwright.client.runs import Runs, Started
@@ -161,8 +161,8 @@ class ToolHandlers:
         except RPCError as error:
             if error.status not in NO_ANSWER:
                 return refusal("refused", f"the Temporal server refused the request: {error.message}")
-            words = f"runs that were started continue, and {tool_definitions.GET_RUN} fetches them later"
-            return refusal("no_server", f"the Temporal server does not respond; {words}")
+            text = f"runs that were started continue, and {tool_definitions.GET_RUN} fetches them later"
+            return refusal("no_server", f"the Temporal server does not respond; {text}")
 
     async def _run_tool(self, call: ToolCall) -> Result:
         state = parse_call_state(call.params)
@@ -236,9 +236,9 @@ class ToolHandlers:
             place = None if cursor is None else RunPlace.parse(cursor)
         except ValueError as error:
             raise CallRefused("bad_usage", "`cursor` must be a value of `next`") from error
-        found, following = await self._runs.page_of_runs(limit=int(limit), wanted=run_filter, after=place)
-        words = f"{len(found)} runs; {tool_definitions.GET_RUN} returns the result of a run"
-        document = {"status": "listed", "message": words, "runs": [each.to_json() for each in found]}
+        found, following = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=place)
+        message = f"{len(found)} runs; {tool_definitions.GET_RUN} returns the result of a run"
+        document = {"status": "listed", "message": message, "runs": [each.to_json() for each in found]}
         return result_of(document if following is None else {**document, "next": str(following)})
 
     async def _answer_feedback(self, call: ToolCall) -> Result:
@@ -262,15 +262,15 @@ class ToolHandlers:
     async def _cancel(self, call: ToolCall) -> Result:
         workflow_id = call.arguments["run_id"]
         message = await self._steering.cancel(workflow_id, Actor(call.author, call.arguments.get("reason")))
-        words = f"{message}; {tool_definitions.GET_RUN} waits until it has stopped"
-        return result_of({"status": "cancelling", "message": words, "run_id": workflow_id})
+        text = f"{message}; {tool_definitions.GET_RUN} waits until it has stopped"
+        return result_of({"status": "cancelling", "message": text, "run_id": workflow_id})
 
 
-def _target(workflow_id: str, asked: Sequence[OpenRequest], arguments: Mapping[str, Any]) -> AnswerTarget:
+def _target(workflow_id: str, open_requests: Sequence[OpenRequest], arguments: Mapping[str, Any]) -> AnswerTarget:
     try:
-        return find_target(workflow_id, asked, arguments.get("request_id"), of_all=bool(arguments.get("all")))
-    except NothingAsked:
+        return find_target(workflow_id, open_requests, arguments.get("request_id"), of_all=bool(arguments.get("all")))
+    except NoOpenRequest:
         raise CallRefused("not_found", f"the run {workflow_id!r} has no open requests") from None
     except AnswerUnclear as names:
-        words = f"the run {workflow_id!r} has {len(asked):,} open requests; name one in `request_id`: {names}"
-        raise CallRefused("bad_usage", words) from None
+        message = f"the run {workflow_id!r} has {len(open_requests):,} open requests; name one in `request_id`: {names}"
+        raise CallRefused("bad_usage", message) from None

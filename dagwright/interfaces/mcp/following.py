@@ -171,10 +171,10 @@ async def answer_with_forms(
     responses: Mapping[str, Any], elicitations: Elicitations, runs: Runs, *, workflow_id: str, author: str
 ) -> None:
     """Answer the open requests of a run with the forms that a client sends: request ID -> response."""
-    asked = {str(request.id): request for request in await runs.people.requests_of(workflow_id)}
+    open_requests = {str(request.id): request for request in await runs.people.requests_of(workflow_id)}
     for name, response in responses.items():
         elicitations.skipped.add(name)
-        request, filled = asked.get(name), parse_form_response(response)
+        request, filled = open_requests.get(name), parse_form_response(response)
         if request is not None and filled is not None:
             await _answer_with_form(
                 filled, elicitations, request.document, runs, workflow_id=workflow_id, author=author

@@ -137,16 +137,16 @@ def _field(schema: Any) -> dict[str, Any] | None:
         return None
     choices = schema.get("enum")
     description = schema.get("description") or schema.get("prompt")
-    words = {"description": description} if isinstance(description, str) else {}
+    described = {"description": description} if isinstance(description, str) else {}
     if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
         named = {name: schema[name] for name in ("title", "default") if isinstance(schema.get(name), str)}
-        return {"type": "string", "enum": choices, **named, **words}
+        return {"type": "string", "enum": choices, **named, **described}
     kind = schema.get("type")
     if choices is not None or not isinstance(kind, str) or kind not in _FIELDS_OF:
         return None
     form = schema.get("format")
-    kept = {name: schema[name] for name in _FIELDS_OF[kind] if name in schema}
-    return {"type": kind, **kept, **words, **({"format": form} if kind == "string" and form in _FORMATS else {})}
+    fields = {name: schema[name] for name in _FIELDS_OF[kind] if name in schema}
+    return {"type": kind, **fields, **described, **({"format": form} if kind == "string" and form in _FORMATS else {})}
 
 
 def _field_of_json(schema: Any) -> dict[str, Any]:

@@ -98,13 +98,13 @@ def _message_of(document: Mapping[str, Any]) -> str:
         why = f": {error['message']}" if error.get("message") else ""
         return f"The run {'was cancelled' if status == 'cancelled' else 'failed'}{why}."
     if document["waiting_for"]:
-        return f"The run waits for people: {_asked(document['waiting_for'], run)}"
+        return f"The run waits for people: {_how_to_answer(document['waiting_for'], run)}"
     if status == "waiting":
         return f"The run waits; `notes` may have the reason. Call {GET_RUN} with run_id {run!r} to wait for its end."
     return f"The run continues. Call {GET_RUN} with run_id {run!r} to wait for its end."
 
 
-def _asked(requests: Sequence[Mapping[str, Any]], run: str) -> str:
+def _how_to_answer(requests: Sequence[Mapping[str, Any]], run: str) -> str:
     first = requests[0]
     more = f" {len(requests) - 1} more are under `waiting_for`." if len(requests) > 1 else ""
     if first.get("channel") == "inbox":

@@ -76,8 +76,8 @@ def create_server(
         tool = calls.tools.get(params.name)
         if tool is None:
             if problems := published.problems.get(params.name):
-                words = f"the published plan {params.name!r} cannot be used: {'; '.join(problems)}"
-                raise MCPError(types.INVALID_PARAMS, words)
+                message = f"the published plan {params.name!r} cannot be used: {'; '.join(problems)}"
+                raise MCPError(types.INVALID_PARAMS, message)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; `tools/list` lists all tools")
         call = ToolCall(context, params, tool)
         return await (tasks.call(call) if tasks.is_for(call) else calls.call(call))

@@ -103,8 +103,8 @@ class Tasks:
         forms = Elicitations(context).forms(requests)
         if not forms:
             return _task(view, "working", reason=str(requests[0]["prompt"]) if requests else None)
-        asked = {name: _as_sent(form) for name, form in forms.items()}
-        return {**_task(view, "input_required"), "inputRequests": asked}
+        sent_forms = {name: _as_sent(form) for name, form in forms.items()}
+        return {**_task(view, "input_required"), "inputRequests": sent_forms}
 
     async def _update(self, context: CallContext, params: UpdateParams) -> HandlerResult:
         view = await self._view(context, params)

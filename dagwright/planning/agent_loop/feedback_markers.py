@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.expressions.questions import BadQuestion
-from dagwright.core.validation.human_fields import question_raised
+from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.planning.agent_loop.spec import AgentSpec
 
 _HEAD = re.compile(r"\[\[\s*FEEDBACK\b\s*([A-Za-z]*)\s*:")
@@ -52,7 +52,7 @@ class _Marker:
     start: int
     end: int
     type: str
-    words: str
+    content: str
     schema: Any = None
 
 
@@ -67,13 +67,13 @@ def find_marker(text: str) -> str | None:
 
 def parse_answer(text: str, spec: AgentSpec) -> ParsedAnswer:
     """Parse the answer of an agent; if it contains several requests, the first one counts."""
-    if not spec.may_ask or spec.output is not None:
+    if not spec.can_send_requests or spec.output is not None:
         return ParsedAnswer(text)
     if markers := [*_markers(text)]:
         without, end = "", 0
         for marker in markers:
             without, end = without + text[end : marker.start], marker.end
-        return _asked(markers[0], (without + text[end:]).strip(), spec)
+        return _parse_marker(markers[0], (without + text[end:]).strip(), spec)
     if spec.feedback_policy == "heuristic" and _is_question(text):
         return ParsedAnswer(text, {"type": "CLARIFICATION", "prompt": text.strip()})
     return ParsedAnswer(text)
@@ -106,35 +106,35 @@ def _marker_at(text: str, start: int) -> _Marker | None:
     return None if end < 0 else _Marker(start, end + 2, kind, text[head.end() : end])
 
 
-def _asked(marker: _Marker, text: str, spec: AgentSpec) -> ParsedAnswer:
+def _parse_marker(marker: _Marker, text: str, spec: AgentSpec) -> ParsedAnswer:
     """Return the request of a marker, or the problem for the model if the request is invalid."""
     if marker.type != "INFORMATION" or marker.type not in spec.request_types:
         return ParsedAnswer(text, _question_of(marker, spec))
-    if marker.schema is None and _SCHEMA.search(marker.words) is not None:
+    if marker.schema is None and _SCHEMA.search(marker.content) is not None:
         return ParsedAnswer(text, problem=f"the schema of an INFORMATION is not one JSON object; {_HOW}")
-    asked: dict[str, Any] = {"type": marker.type, "prompt": marker.words.strip() or "The agent asks for help"}
+    question: dict[str, Any] = {"type": marker.type, "prompt": marker.content.strip() or "The agent asks for help"}
     if marker.schema is not None:
-        asked["schema"] = marker.schema
+        question["schema"] = marker.schema
     try:
-        return ParsedAnswer(text, question_raised(asked))
+        return ParsedAnswer(text, validate_question_fields(question))
     except BadQuestion as error:
         return ParsedAnswer(text, problem=f"{error}; {_HOW}")
 
 
 def _question_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:
-    prompt, *options = (part.strip() for part in marker.words.split("|"))
+    prompt, *options = (part.strip() for part in marker.content.split("|"))
     options = list(dict.fromkeys(filter(None, options)))
     if marker.type == "SELECTION" and options:
         return {"type": marker.type, "prompt": prompt, "options": options}
     known = marker.type in spec.request_types and marker.type not in ("SELECTION", "INFORMATION")
     return {
         "type": marker.type if known else "CLARIFICATION",
-        "prompt": marker.words.strip() or "The agent asks for help",
+        "prompt": marker.content.strip() or "The agent asks for help",
     }
 
 
 def _is_question(text: str) -> bool:
-    said = text.strip()
-    is_one = said.endswith("?") and "\n\n" not in said and len(said) <= _QUESTION_CHARACTERS
+    stripped = text.strip()
+    is_one = stripped.endswith("?") and "\n\n" not in stripped and len(stripped) <= _QUESTION_CHARACTERS
     # A preceding sentence may be the actual answer.
-    return is_one and re.search(r"[.!:]\s", said) is None
+    return is_one and re.search(r"[.!:]\s", stripped) is None

@@ -141,10 +141,10 @@ class _Turn:
     @property
     def calls(self) -> Sequence[Any]:
         """Tool calls that the model requested."""
-        return self._said.tool_calls
+        return self._summary.tool_calls
 
     @property
-    def _said(self) -> ResponseSummary:
+    def _summary(self) -> ResponseSummary:
         if self._answer is None:
             try:
                 self._answer = summarize_response(self.record.result)
@@ -163,13 +163,13 @@ class _Turn:
             raise GoalUnreachable(NodeError("agent_stopped", f"{self._name!r} was {self.record.status.value}{why}"))
         if error.code != ModelError.OUTPUT_INVALID or self._corrections() >= CORRECTIONS:
             raise GoalUnreachable(error)
-        words = f"Your last answer is invalid: {error.message}.\nFix it and answer again."
+        text = f"Your last answer is invalid: {error.message}.\nFix it and answer again."
         node = self._node
-        said = [*node.arguments["messages"], user(words).to_json()]
+        messages = [*node.arguments["messages"], user(text).to_json()]
         again = replace(
             node,
             id=free_id(self._state, self._number),
-            arguments={**node.arguments, "messages": said},
+            arguments={**node.arguments, "messages": messages},
             supersedes=node.id,
         )
         return Extension(self._state.plan.written_count, (again,))
@@ -189,7 +189,7 @@ class _Turn:
             return self._next([(self._message(call.id, message), None) for call in self.calls], [self._number])
         made, refused = self._made_and_refused()
         if made and self._state.number_of(made[0].id) is None:
-            known = {**self._spec.undoing, **self._spec.tools}
+            known = {**self._spec.compensating_tools, **self._spec.tools}
             names = with_compensating_tools([node.tool for node in made if node.kind == "tool"], known)
             tools = {name: known[name] for name in names if name in known}
             return Extension(self._state.plan.written_count, tuple(made), tools)
@@ -210,13 +210,13 @@ class _Turn:
         made: list[CompiledNode] = []
         named = self._named_calls()
         refused = {node_id: _TOO_MANY for node_id, _ in named[MAX_CALLS:]}
-        is_told = False
+        is_reported = False
         for node_id, call in named[:MAX_CALLS]:
             try:
                 made.append(node_of_call(call, self._spec, node_id=node_id, turn=self._number))
             except UnknownTool as error:
-                refused[node_id] = str(error) if is_told else tools_there_are(call.name, self._spec)
-                is_told = True
+                refused[node_id] = str(error) if is_reported else tools_there_are(call.name, self._spec)
+                is_reported = True
             except CallRefused as error:
                 refused[node_id] = str(error)
         return made, refused
@@ -236,33 +236,33 @@ class _Turn:
         return (f"Not completed: {record.status.value}",)
 
     @staticmethod
-    def _message(call_id: str, words: str) -> Message:
-        return Message(role="tool", content=words, tool_call_id=call_id)
+    def _message(call_id: str, text: str) -> Message:
+        return Message(role="tool", content=text, tool_call_id=call_id)
 
     # A turn with an answer.
 
     def after_answer(self) -> Extension | None:
         """Return the request to a person, the next turn after the answer, or the answer as the output of the run."""
-        text = self._said.text
-        said = parse_answer(text, self._spec) if isinstance(text, str) else None
+        text = self._summary.text
+        parsed = parse_answer(text, self._spec) if isinstance(text, str) else None
         # If the text is in the store, only the marker is available here.
-        asked = said or parse_answer(self._said.marker or "", self._spec)
-        if asked.problem and not self.is_last:
-            words = f"No request was sent: {asked.problem}.\nAsk again or answer without asking."
-            return self._next([(user(words), None)], [self._number])
-        if asked.question is not None and not self.is_last:
-            return self._after_asking(asked.question)
+        request = parsed or parse_answer(self._summary.marker or "", self._spec)
+        if request.problem and not self.is_last:
+            summary = f"No request was sent: {request.problem}.\nAsk again or answer without asking."
+            return self._next([(user(summary), None)], [self._number])
+        if request.question is not None and not self.is_last:
+            return self._after_asking(request.question)
         if self._spec.feedback_policy == "always" and self._is_answer():
             return self._after_check()
-        if said is not None and said.text != text:
-            return self._output_of((said.text, ()))
+        if parsed is not None and parsed.text != text:
+            return self._output_of((parsed.text, ()))
         if self.calls and not self._is_answer():
             message = f"the model was asked to finish without tools in {self._name!r}, and called tools all the same"
             raise GoalUnreachable(NodeError("agent_unfinished", message))
         return None
 
     def _is_answer(self) -> bool:
-        answer = self._said.text if self._spec.output is None else self._said.output
+        answer = self._summary.text if self._spec.output is None else self._summary.output
         return answer is not None and answer != ""
 
     def _after_asking(self, question: Mapping[str, Any]) -> Extension | None:
@@ -271,8 +271,8 @@ class _Turn:
             return Extension(self._state.plan.written_count, (human_node(question, node_id, self._number),))
         if not self._record(node_id).status.is_final:
             return None
-        asked = str(question["prompt"])
-        parts: tuple[Part, ...] = (f"A person was asked: {asked}\nThe answer: ", *self._reply(node_id))
+        prompt = str(question["prompt"])
+        parts: tuple[Part, ...] = (f"A person was asked: {prompt}\nThe answer: ", *self._reply(node_id))
         return self._next([(user(""), parts)], [self._number_of(node_id)])
 
     def _after_check(self) -> Extension | None:
@@ -296,8 +296,8 @@ class _Turn:
             raise GoalUnreachable(
                 NodeError("rejected", f"a person did not take the answer{reason}, and no turn is left")
             )
-        words = f"A person rejected this answer{reason}.\nWrite a better answer."
-        return self._next([(user(words), None)], [self._number_of(node_id)])
+        text = f"A person rejected this answer{reason}.\nWrite a better answer."
+        return self._next([(user(text), None)], [self._number_of(node_id)])
 
     def _output_of(self, output: tuple[Any, Sequence[Binding]]) -> Extension | None:
         plan = self._state.plan
@@ -307,23 +307,25 @@ class _Turn:
 
     # The next turn.
 
-    def _next(self, said: Sequence[tuple[Message, tuple[Part, ...] | None]], needs: Sequence[int]) -> Extension:
+    def _next(
+        self, messages_with_templates: Sequence[tuple[Message, tuple[Part, ...] | None]], needs: Sequence[int]
+    ) -> Extension:
         """Return the next turn.
 
         Args:
-            said: messages, each with the template of its content, if it has one.
+            messages_with_templates: messages, each with the template of its content, if it has one.
             needs: numbers of the nodes that the turn depends on.
         """
         is_last = self._count + 1 >= self._spec.max_turns or self._has_spent()
-        messages = [message for message, _ in said]
+        messages = [message for message, _ in messages_with_templates]
         if is_last:
             messages.append(user(_LAST_TURN))
-        characters = max(MIN_CHARACTERS, RESULTS_CHARACTERS // len(said))
+        characters = max(MIN_CHARACTERS, RESULTS_CHARACTERS // len(messages_with_templates))
         request = self._spec.request(
             messages,
             is_last=is_last,
-            before=self._said.conversation,
-            cuts=dict.fromkeys(range(len(said)), characters),
+            before=self._summary.conversation,
+            cuts=dict.fromkeys(range(len(messages_with_templates)), characters),
         )
         name = turn_id(self._count + 1)
         node = model_node(
@@ -333,12 +335,12 @@ class _Turn:
             dependencies=tuple(dict.fromkeys(needs)),
             bindings=[
                 (("messages", place, "content"), template)
-                for place, (_, template) in enumerate(said)
+                for place, (_, template) in enumerate(messages_with_templates)
                 if template is not None
             ],
         )
         # The model also sees failed calls.
-        node = replace(node, join=("all_done", 0), wanted=self._node.wanted)
+        node = replace(node, join=("all_done", 0), projections=self._node.projections)
         output = (None, (output_of_turn(self._spec, name),))
         return Extension(self._state.plan.written_count, (node,), output=output)
 

@@ -97,11 +97,11 @@ def _moved(binding: Binding) -> Binding:
 
 def spec_of_card(card: AgentCard, tools: Mapping[str, ToolDeclaration]) -> AgentSpec:
     """Build the spec of an agent from its card."""
-    undoing = with_compensating_tools(card.tools, tools)[len(dict.fromkeys(card.tools)) :]
+    compensating_tools = with_compensating_tools(card.tools, tools)[len(dict.fromkeys(card.tools)) :]
     return AgentSpec(
         card.name,
         tools={name: tools[name] for name in card.tools if name in tools},
-        undoing={name: tools[name] for name in undoing if name in tools},
+        compensating_tools={name: tools[name] for name in compensating_tools if name in tools},
         output=None if card.output_schema is None else OutputSchema("answer", card.output_schema),
         max_turns=card.max_turns or MAX_TURNS,
         max_tokens=card.token_limit,

@@ -92,7 +92,7 @@ class AgentSpec:
         feedback_policy: when the agent asks people. `on_request`: through the tool `ask_person`, or with `[[FEEDBACK
             type: prompt]]` in its answer. `always`: in addition, a person reviews each answer. `heuristic`: in
             addition, an answer that consists of a question is a request.
-        undoing: compensating tools of its tools, by name; they are not offered to the model.
+        compensating_tools: compensating tools of its tools, by name; they are not offered to the model.
         request_types: types of the requests that the agent may make to people.
 
     The run selects the model, not the agent.
@@ -104,11 +104,11 @@ class AgentSpec:
     max_turns: int = MAX_TURNS
     max_tokens: int | None = None
     feedback_policy: FeedbackPolicy = "never"
-    undoing: Mapping[str, ToolDeclaration] = field(default_factory=dict)
+    compensating_tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     request_types: Sequence[str] = REQUEST_TYPES
 
     @property
-    def may_ask(self) -> bool:
+    def can_send_requests(self) -> bool:
         """Whether the agent can make requests to people by itself."""
         return self.feedback_policy != "never"
 
@@ -119,12 +119,12 @@ class AgentSpec:
             OfferedTool(tool.name, tool.description, tool.input_schema or {"type": "object", "properties": {}})
             for tool in self.tools.values()
         )
-        asks = self.may_ask and _ASK_PERSON not in self.tools
+        asks = self.can_send_requests and _ASK_PERSON not in self.tools
         return (*tools, ask_person_tool(self.request_types)) if asks else tools
 
-    def asks_with(self, tool: str) -> bool:
+    def is_feedback_tool(self, tool: str) -> bool:
         """Check whether a call of a tool is a request to a person."""
-        return tool == _ASK_PERSON and self.may_ask and tool not in self.tools
+        return tool == _ASK_PERSON and self.can_send_requests and tool not in self.tools
 
     def request(
         self,
@@ -159,7 +159,11 @@ class AgentSpec:
             "kind": AGENT_KIND,
             "name": self.name,
             "tools": [_tool_to_json(tool) for tool in self.tools.values()],
-            **({"compensations": [_tool_to_json(tool) for tool in self.undoing.values()]} if self.undoing else {}),
+            **(
+                {"compensations": [_tool_to_json(tool) for tool in self.compensating_tools.values()]}
+                if self.compensating_tools
+                else {}
+            ),
             "max_turns": self.max_turns,
             "feedback_policy": self.feedback_policy,
             "request_types": list(self.request_types),
@@ -182,7 +186,7 @@ def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
         spec = AgentSpec(
             name=str(encoded["name"]),
             tools={tool.name: tool for tool in map(_tool_from_json, encoded["tools"])},
-            undoing={tool.name: tool for tool in map(_tool_from_json, encoded.get("compensations", ()))},
+            compensating_tools={tool.name: tool for tool in map(_tool_from_json, encoded.get("compensations", ()))},
             output=None if output is None else OutputSchema(output["name"], output["schema"]),
             max_turns=int(encoded["max_turns"]),
             max_tokens=encoded.get("max_tokens"),
@@ -268,18 +272,18 @@ def output_of_turn(spec: AgentSpec, node_id: str) -> Binding:
 
 
 def _first_turn(spec: AgentSpec, prompt: str, results: Mapping[str, str | None]) -> CompiledNode:
-    said = [system(prompt)] if prompt else []
+    messages = [system(prompt)] if prompt else []
     bindings: list[Binding] = []
     characters = max(MIN_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(results)))
-    cuts = {len(said) + place: characters for place in range(len(results))}
+    cuts = {len(messages) + place: characters for place in range(len(results))}
     for node_id, title in results.items():
         named = f"{node_id} ({title})" if title else node_id
         bindings.append(
-            (("messages", len(said), "content"), (f"Result of {named}:\n\n", Placeholder(result_input(node_id))))
+            (("messages", len(messages), "content"), (f"Result of {named}:\n\n", Placeholder(result_input(node_id))))
         )
-        said.append(user(""))
+        messages.append(user(""))
     # A non-text objective, such as a reference to an object, is converted to text.
-    bindings.append((("messages", len(said), "content"), ("", Placeholder(OBJECTIVE))))
-    said.append(user(""))
-    request = spec.request(said, is_last=spec.max_turns == 1, cuts=cuts)
+    bindings.append((("messages", len(messages), "content"), ("", Placeholder(OBJECTIVE))))
+    messages.append(user(""))
+    request = spec.request(messages, is_last=spec.max_turns == 1, cuts=cuts)
     return model_node(turn_id(1), request, title=f"{spec.name}: turn 1", bindings=bindings)

@@ -13,7 +13,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode, default_retry
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
-from dagwright.core.validation.human_fields import question_raised
+from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.planning.agent_loop.spec import AgentSpec, ask_person_tool
 from dagwright.planning.model_calls.calls import ToolCall
 
@@ -39,7 +39,7 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) ->
     Raises:
         CallRefused: the call is invalid.
     """
-    if spec.asks_with(call.name):
+    if spec.is_feedback_tool(call.name):
         asking = ask_person_tool(spec.request_types)
         question = ToolDeclaration(asking.name, Effects.READ, input_schema=asking.parameters)
         return _question_node(_arguments_of(call, question), node_id, turn)
@@ -86,12 +86,12 @@ def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
     return arguments
 
 
-def _question_node(asked: Mapping[str, Any], node_id: str, turn: int) -> CompiledNode:
+def _question_node(fields: Mapping[str, Any], node_id: str, turn: int) -> CompiledNode:
     # Without a type, a request is a CLARIFICATION, unless it has fields of another type.
-    implied = "SELECTION" if asked.get("options") else "INFORMATION" if "schema" in asked else "CLARIFICATION"
-    kind = {} if "type" in asked else {"type": implied}
+    implied = "SELECTION" if fields.get("options") else "INFORMATION" if "schema" in fields else "CLARIFICATION"
+    kind = {} if "type" in fields else {"type": implied}
     try:
-        return human_node(question_raised({**asked, **kind}), node_id, turn)
+        return human_node(validate_question_fields({**fields, **kind}), node_id, turn)
     except BadQuestion as error:
         raise CallRefused(f"No request was sent: {error}") from None
 
@@ -100,7 +100,7 @@ def human_node(question: Mapping[str, Any], node_id: str, turn: int) -> Compiled
     """Build the node that sends a request to a person.
 
     Args:
-        question: result of `question_raised`.
+        question: result of `validate_question_fields`.
         turn: number of the node of the turn that makes the request.
     """
     return CompiledNode(id=node_id, kind="human", arguments=question, dependencies=(turn,))

@@ -94,8 +94,8 @@ def _problem(error: Any) -> str:
     if error["type"] == "extra_forbidden":
         hint = suggestion(name, list(ModelConfig.model_fields))
         return f"{name}: there is no such field{f'; {hint}' if hint else ''}"
-    words = str(error["msg"]).replace("Input should be", "must be")
-    return f"{name}: {words}, got {error['input']!r:.80}"
+    text = str(error["msg"]).replace("Input should be", "must be")
+    return f"{name}: {text}, got {error['input']!r:.80}"
 
 
 class ToolCall(BaseModel):
@@ -142,19 +142,19 @@ class Message(BaseModel):
         return encoded
 
 
-def system(words: str) -> Message:
+def system(text: str) -> Message:
     """Create a system message."""
-    return Message(role="system", content=words)
+    return Message(role="system", content=text)
 
 
-def user(words: str) -> Message:
+def user(text: str) -> Message:
     """Create a user message."""
-    return Message(role="user", content=words)
+    return Message(role="user", content=text)
 
 
-def tool_result(call: ToolCall, words: str) -> Message:
+def tool_result(call: ToolCall, text: str) -> Message:
     """Create the message with the result of a tool call."""
-    return Message(role="tool", content=words, tool_call_id=call.id)
+    return Message(role="tool", content=text, tool_call_id=call.id)
 
 
 @dataclass(frozen=True, slots=True)

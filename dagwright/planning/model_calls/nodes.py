@@ -54,5 +54,5 @@ def model_node(
         cache_s=0.0,
         # Users who may run the plan may call the model. A policy that denies the call still applies.
         approval="never",
-        wanted=SUMMARY_PROJECTIONS,
+        projections=SUMMARY_PROJECTIONS,
     )

@@ -113,7 +113,7 @@ class Goal:
     The prompts are part of the goal, so a new version of the prompts does not change a run that continues.
 
     Args:
-        words: the request.
+        request: the request.
         tools: the tools that a plan may use, in the encoding of `dagwright.planner.plan_parser`.
         schema: response format of the planner.
         answer_prompt: system message of the call that writes the answer.
@@ -134,7 +134,7 @@ class Goal:
             information.
     """
 
-    words: str
+    request: str
     tools: Sequence[Mapping[str, Any]]
     schema: Mapping[str, Any]
     answer_prompt: str
@@ -156,7 +156,7 @@ class Goal:
         """Return the goal as the `extender` of a plan."""
         encoded: dict[str, Any] = {
             "kind": GOAL_KIND,
-            "goal": self.words,
+            "goal": self.request,
             "tools": [dict(tool) for tool in self.tools],
             "schema": dict(self.schema),
             "answer_prompt": self.answer_prompt,

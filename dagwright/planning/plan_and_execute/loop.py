@@ -71,22 +71,22 @@ class PlanAndExecute:
         if (asked := run.last(APPROVE)) is not None and asked > read:
             return self._approved(run, read, asked, found)
         if run.has_nodes(found):
-            return run.left_behind(found) or Stage.OVER
+            return run.skip_unreachable(found) or Stage.OVER
         if run.approve_plan(found):
             return run.approval(read, found)
         clash = run.clash_with(found)
         return run.next_plan(read, clash) if clash else run.planned(read, found)
 
-    def _approved(self, run: GoalState, read: int, asked: int, found: Mapping[str, Any]) -> Extension | Stage:
+    def _approved(self, run: GoalState, read: int, approval: int, found: Mapping[str, Any]) -> Extension | Stage:
         """Return the next extension for a plan with a request for approval, or its stage."""
-        if (approved := run.read_by(asked)) is None:
-            return run.without_approval(asked)
+        if (approved := run.read_by(approval)) is None:
+            return run.without_approval(approval)
         if not approved["valid"]:
             return run.approval(read, found, problems=approved)
         if run.has_nodes(approved):
             return Stage.OVER
         clash = run.clash_with(approved)
-        return run.approval(read, found, problems=clash) if clash else run.planned(asked, approved)
+        return run.approval(read, found, problems=clash) if clash else run.planned(approval, approved)
 
     def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - an extender
         """Return `None`: the nodes report the errors of such a run."""

@@ -47,9 +47,9 @@ def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> Compile
 def _policy_of(goal: Goal) -> dict[str, Any]:
     """Return the default policy of the plan of a goal, under its key."""
     policy = (
-        intents_policy(goal.words, resolver_of(decode_tools(goal.tools)).undo)
+        intents_policy(goal.request, resolver_of(decode_tools(goal.tools)).undo)
         if goal.profile == "intents"
-        else model_policy(goal.words)
+        else model_policy(goal.request)
     )
     return {POLICY: policy.to_json()}
 
@@ -87,7 +87,7 @@ def _or_nothing(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def with_accepted_projection(plan: CompiledNode, goal: Goal) -> CompiledNode:
     """Add the projection of the accepted nodes, which the run needs if the response is large."""
-    return replace(plan, wanted=(*plan.wanted, ACCEPTED_PROJECTION)) if goal.streams else plan
+    return replace(plan, projections=(*plan.projections, ACCEPTED_PROJECTION)) if goal.streams else plan
 
 
 def read_node(

@@ -24,7 +24,7 @@ PLANNING_AGAIN = "planning again"
 _TITLE_BYTES = 300
 _REASON_BYTES = 1_200
 """Maximum size of the reason that one node gives for a replan."""
-_REASONS_TOLD = 20
+_MAX_REASONS = 20
 _DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 
 
@@ -35,11 +35,11 @@ class Reason:
     Args:
         node: ID of a node that failed, a node with guidance from a person, or an answer that reports missing
             information.
-        words: description of the failure, the guidance or the missing information.
+        description: description of the failure, the guidance or the missing information.
     """
 
     node: str
-    words: str
+    description: str
 
 
 def is_replan(node: CompiledNode) -> bool:
@@ -55,7 +55,7 @@ def reasons_of(steps: Sequence[Step], *, handled: Collection[str]) -> list[Reaso
         handled: IDs of the nodes that have already caused a replan.
     """
     found = ((node.id, _reason_of(node, record)) for node, record in steps if node.id not in handled)
-    return [Reason(node_id, words) for node_id, words in found if words is not None]
+    return [Reason(node_id, description) for node_id, description in found if description is not None]
 
 
 def reason_of_gaps(node: CompiledNode, gaps: Sequence[str]) -> Reason:
@@ -69,8 +69,8 @@ def _reason_of(node: CompiledNode, record: Record) -> str | None:
         why = f": {error.code}: {error.message}" if error is not None else ""
         return f"{node.id!r} failed{cut_bytes(why, max_bytes=_REASON_BYTES)}"
     if node.kind == "human" and node.arguments.get("type") == "GUIDANCE" and record.status is NodeStatus.COMPLETED:
-        said = " / ".join(_guidance_in(record.result))
-        return f"guidance at {node.id!r}: {cut_bytes(said, max_bytes=_REASON_BYTES)}" if said else None
+        guidance = " / ".join(_guidance_in(record.result))
+        return f"guidance at {node.id!r}: {cut_bytes(guidance, max_bytes=_REASON_BYTES)}" if guidance else None
     return None
 
 
@@ -92,8 +92,8 @@ def title_of(reasons: Sequence[Reason], *, count: int, most: int) -> str:
         count: number of replans, including this one.
     """
     more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    words = one_line(reasons[0].words)
-    return f"{cut_bytes(f'{PLANNING_AGAIN} ({count} of {most}): {words}', max_bytes=_TITLE_BYTES)}{more}"
+    description = one_line(reasons[0].description)
+    return f"{cut_bytes(f'{PLANNING_AGAIN} ({count} of {most}): {description}', max_bytes=_TITLE_BYTES)}{more}"
 
 
 def replan_context_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> ReplanContext:
@@ -120,8 +120,8 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[Reason]
         if record.status is not NodeStatus.COMPLETED
     ]
     steps_sent = step_messages(done, first=0)
-    why = [f"- {reason.words}" for reason in reasons[:_REASONS_TOLD]]
-    more = [f"- and {len(reasons) - _REASONS_TOLD} more"] if len(reasons) > _REASONS_TOLD else []
+    why = [f"- {reason.description}" for reason in reasons[:_MAX_REASONS]]
+    more = [f"- and {len(reasons) - _MAX_REASONS} more"] if len(reasons) > _MAX_REASONS else []
     last = user("\n".join([goal.replan_prompt, "", "Why it is planned again:", *why, *more]))
     return StepMessages([*steps_sent.messages, *left, last], steps_sent.bindings, steps_sent.cuts)
 
@@ -156,5 +156,5 @@ def _can_start(state: RunState, node: CompiledNode, hopeless: Collection[int | N
     """Check whether a blocked node may start once all of its reachable dependencies have ended."""
     hopeful = (*_DONE, *REPLACEABLE)
     alive = sum(number not in hopeless and state.records[number].status in hopeful for number in node.dependencies)
-    kind, wanted = node.join
-    return alive == len(node.dependencies) if kind == "all" else alive >= (wanted or 1)
+    kind, required = node.join
+    return alive == len(node.dependencies) if kind == "all" else alive >= (required or 1)

@@ -74,7 +74,7 @@ from dagwright.planning.plan_and_execute.steps import Step, step_messages
 
 Output = tuple[Any, Sequence[Binding]]
 """Output of a run: JSON with null at every binding, and its bindings."""
-_PROBLEMS_TOLD = 5
+_MAX_PROBLEMS = 5
 _PROBLEMS_BYTES = 1_500
 """Size limit of the problems that precede the plan in a request for approval."""
 
@@ -170,9 +170,9 @@ class GoalState:
         self.refuse_to_end_without_plan(read)
         return Stage.OPEN
 
-    def without_approval(self, asked: int) -> Stage:
+    def without_approval(self, approval: int) -> Stage:
         """Return the stage of a plan that was not approved. A plan of a replan is then over without effect."""
-        is_turned_down = self._replan_context is not None and self._state.records[asked].status.is_final
+        is_turned_down = self._replan_context is not None and self._state.records[approval].status.is_final
         return Stage.OVER if is_turned_down else Stage.OPEN
 
     def stage_of_reasons(self) -> Stage | None:
@@ -203,7 +203,7 @@ class GoalState:
         replan = replan_messages(self._goal, steps, reasons)
         done = [read for read in self._own(READ) if self._state.records[read].status is NodeStatus.COMPLETED]
         # The earlier conversation is in the store.
-        asked = replace(
+        request = replace(
             plan_request(self._goal, replan.messages, purpose=REPLAN, replan_context=replan_context),
             before="",
             cuts=dict(replan.cuts),
@@ -212,9 +212,9 @@ class GoalState:
         bindings: list[Binding] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *replan.bindings]
         title = title_of(reasons, count=self._replans() + 1, most=self._goal.replans)
         # Completed nodes are never replaced, so these edges never form a cycle.
-        told_of = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
+        ends = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
         return self._asking(
-            asked, title=title, dependencies=[done[-1], *told_of], bindings=bindings, replan_context=replan_context
+            request, title=title, dependencies=[done[-1], *ends], bindings=bindings, replan_context=replan_context
         )
 
     def _replans(self) -> int:
@@ -246,8 +246,8 @@ class GoalState:
         reasons = reasons_of(steps, handled=handled)
         if answer is not None and self._state.plan.nodes[answer].id not in handled:
             node, record = self._state.plan.nodes[answer], self._state.records[answer]
-            can_tell = record.status is NodeStatus.COMPLETED and not self._goal.output_schema
-            gaps = missing_information(record.result) if can_tell else ()
+            can_have_gaps = record.status is NodeStatus.COMPLETED and not self._goal.output_schema
+            gaps = missing_information(record.result) if can_have_gaps else ()
             reasons += [reason_of_gaps(node, gaps)] if gaps else []
         if reasons and self._can_plan_again():
             return self.plan_again(reasons)
@@ -279,7 +279,7 @@ class GoalState:
 
     def clash_with(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the problems of a plan whose node IDs are already used in the run; empty if there are none."""
-        nodes = [node for node in _planned_nodes(found).nodes if not _is_stand_in(node)]
+        nodes = [node for node in _planned_nodes(found).nodes if not _is_stub(node)]
         ids = Counter(self._new_id(node) for node in nodes)
         taken = [
             node.id
@@ -321,7 +321,7 @@ class GoalState:
     def is_there(self, node: CompiledNode) -> bool:
         """Check whether a node was accepted before its plan was complete, or is a placeholder for an existing node."""
         number = self._state.number_of(self._state.newest_id(node.id))
-        if _is_stand_in(node) or node.kind == "lookup":
+        if _is_stub(node) or node.kind == "lookup":
             return number is not None
         return number is not None and number > self._since and self._goal.streams and self._is_same(node)
 
@@ -365,7 +365,7 @@ class GoalState:
             raise GoalUnreachable(
                 NodeError(PLAN_INVALID, cut_bytes(f"{message}; {_problems(found)}", max_bytes=MESSAGE_LIMIT_BYTES))
             )
-        messages = [user("" if "repair" in found else _clash_words(found))]
+        messages = [user("" if "repair" in found else _clash_message(found))]
         # The earlier conversation is in the store and is not repeated in each call.
         call = replace(plan_request(self._goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
         bindings: list[Binding] = [
@@ -416,28 +416,28 @@ class GoalState:
         if least is None or sure >= least:
             return False
         if not self._state.options.interactive:
-            words = (
+            text = (
                 f"the model gives its intents a confidence of {sure:.4g}, but {least:.4g} is required and this run is "
                 "not interactive, so nothing was done; repeat the request with `approve_plan` or a lower `confidence`"
             )
-            raise GoalUnreachable(NodeError(LOW_CONFIDENCE, words))
+            raise GoalUnreachable(NodeError(LOW_CONFIDENCE, text))
         return True
 
     def approval(self, read: int, found: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None) -> Extension:
         last = self.last(APPROVE)
         node_id = APPROVE if last is None else self._free(APPROVE)
-        words = str(found.get("words", ""))
+        text = str(found.get("summary", ""))
         if problems is not None:
             message = cut_bytes(_problems(problems), max_bytes=_PROBLEMS_BYTES)
-            words = f"The plan that was given instead cannot be run: {message}\n\n{words}"
+            text = f"The plan that was given instead cannot be run: {message}\n\n{text}"
         own = [
             node
             for node in found["nodes"]
             if node.get("tool") != EXISTING_NODE.name and node.get("kind") not in HIDDEN_KINDS
         ]
-        if unseen := len(own) - len(_shown(found)):
-            words = f"{words}\n\nOf {unseen:,} of its nodes not all is shown; the policy decides on each of them."
-        prompt = f"May this plan run?\n\n{words}"
+        if unseen := len(own) - len(_described_nodes(found)):
+            text = f"{text}\n\nOf {unseen:,} of its nodes not all is shown; the policy decides on each of them."
+        prompt = f"May this plan run?\n\n{text}"
         node = CompiledNode(
             node_id,
             title="asking whether the plan may run",
@@ -463,13 +463,13 @@ class GoalState:
         base = self._state.plan.written_count
         planned = _planned_nodes(found)
         numbers = self._numbers_of(planned, base=base)
-        shown, is_approved = _shown(found), own_id(self._state.plan.nodes[read].id) == APPROVE
+        shown, is_approved = _described_nodes(found), own_id(self._state.plan.nodes[read].id) == APPROVE
         nodes = []
-        wanted: dict[str, Sequence[Projection]] = {}
+        projections: dict[str, Sequence[Projection]] = {}
         for node in planned.nodes:
             if self.is_there(node):
                 there = self._state.newest_id(node.id)
-                wanted |= {there: node.wanted} if node.wanted else {}
+                projections |= {there: node.projections} if node.projections else {}
                 continue
             needed = tuple(numbers[number] for number in node.dependencies)
             if all(planned.nodes[number].kind == "lookup" for number in node.dependencies):
@@ -483,9 +483,9 @@ class GoalState:
                 replace(node, id=self._new_id(node), dependencies=needed, approval=approval, supersedes=instead)
             )
         replaced = [node.supersedes for node in nodes if node.supersedes is not None]
-        return Extension(base, tuple(nodes), planned.tools, wanted, given_up=self._unreachable(replaced))
+        return Extension(base, tuple(nodes), planned.tools, projections, given_up=self._unreachable(replaced))
 
-    def left_behind(self, found: Mapping[str, Any]) -> Extension | None:
+    def skip_unreachable(self, found: Mapping[str, Any]) -> Extension | None:
         """Skip the nodes that can no longer run, for a replan whose nodes were all added before it was complete.
 
         Afterwards, no node that failed before the replan is left.
@@ -524,7 +524,7 @@ class GoalState:
 
     def answer(self) -> Extension:
         steps = list(self._planned())
-        opening = [system(self._goal.answer_prompt), user(f"Request:\n{self._goal.words}")]
+        opening = [system(self._goal.answer_prompt), user(f"Request:\n{self._goal.request}")]
         step_texts = step_messages(steps, first=len(opening))
         labels = CallLabels(purpose=PURPOSE_ANSWER)
         # Without a replan, the text alone names missing information.
@@ -542,11 +542,11 @@ class GoalState:
             node_id, request, title="answering the request", dependencies=last, bindings=step_texts.bindings
         )
         before = None if node_id == ANSWER else self._state.newest_id(ANSWER)
-        wanted = (*node.wanted, *ANSWER_PROJECTIONS) if output is not None else node.wanted
+        projections = (*node.projections, *ANSWER_PROJECTIONS) if output is not None else node.projections
         place = _output_at("message", "content")
         if self._goal.output_schema:
-            wanted, place = (*node.wanted, _STRUCTURED), _output_at(*_STRUCTURED[0])
-        whatever = replace(node, join=("all_done", 0), supersedes=before, wanted=wanted)
+            projections, place = (*node.projections, _STRUCTURED), _output_at(*_STRUCTURED[0])
+        whatever = replace(node, join=("all_done", 0), supersedes=before, projections=projections)
         return self._extension(whatever, output=place)
 
 
@@ -557,7 +557,7 @@ def _output_at(*path: str) -> Output:
     return None, (((), (ResultOf(ANSWER, "result", path),)),)
 
 
-def _is_stand_in(node: CompiledNode) -> bool:
+def _is_stub(node: CompiledNode) -> bool:
     return node.tool == EXISTING_NODE.name
 
 
@@ -577,7 +577,7 @@ def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:
         raise GoalUnreachable(NodeError("invalid_result", str(error))) from None
 
 
-def _clash_words(found: Mapping[str, Any]) -> str:
+def _clash_message(found: Mapping[str, Any]) -> str:
     return (
         f"This plan cannot be run: {_problems(found)}.\n"
         "Give these nodes other ids.\n"
@@ -585,15 +585,15 @@ def _clash_words(found: Mapping[str, Any]) -> str:
     )
 
 
-def _shown(found: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(found.get("shown", ()))
+def _described_nodes(found: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(found.get("described", ()))
 
 
 def _problems(found: Mapping[str, Any]) -> str:
     problems = [problem for problem in found.get("problems", ()) if isinstance(problem, Mapping)]
     entries = [
         f"{problem.get('code')}{f' at {place}' if (place := problem.get('pointer')) else ''}: {problem.get('message')}"
-        for problem in problems[:_PROBLEMS_TOLD]
+        for problem in problems[:_MAX_PROBLEMS]
     ]
     count = found.get("problem_count", len(problems))
     more = count - len(entries) if type(count) is int else 0

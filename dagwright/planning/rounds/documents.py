@@ -226,8 +226,8 @@ def _messages(
         if each["reasoning"]:
             entries.append(_message("assistant", PLAN, each["reasoning"]))
         for result in each["results"]:
-            words = result["message"] or result["error"] or result["status"]
-            entries.append(_message("tool", f"{SUB_GOAL_PREFIX}{result['sub_goal_id']}", words))
+            text = result["message"] or result["error"] or result["status"]
+            entries.append(_message("tool", f"{SUB_GOAL_PREFIX}{result['sub_goal_id']}", text))
     if response is not None:
         entries.append(_message("assistant", ANSWER, response if isinstance(response, str) else _preview(response)))
     return [*entries[:1], *entries[1:][-_MESSAGES:]]

@@ -95,8 +95,8 @@ class Rounds:
             raise GoalUnreachable(NodeError(PLANNER_FAILED, cut_bytes(last.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)))
         if last.action == "done":
             return self._answer(run, _inputs(last), None)
-        if not run.has_begun(last):
-            return self._begin(run, last)
+        if not run.has_started(last):
+            return self._start_sub_goals(run, last)
         return self._plan_next(run) if run.is_joined else None
 
     def shortfall(self, state: RunState) -> NodeError | None:
@@ -120,13 +120,13 @@ class Rounds:
 
     # Extensions.
 
-    def _begin(self, run: RoundsState, call: PlannerCall) -> Extension:
+    def _start_sub_goals(self, run: RoundsState, call: PlannerCall) -> Extension:
         """Create the nodes for the sub-goals of a call; each node starts as soon as its input slots are available."""
         state = run.state
-        base, wanted = state.plan.written_count, run.left_to_begin(call)
-        new = {sub_goal.id: base + place for place, sub_goal in enumerate(wanted)}
+        base, pending = state.plan.written_count, run.sub_goals_to_start(call)
+        new = {sub_goal.id: base + place for place, sub_goal in enumerate(pending)}
         nodes: list[CompiledNode] = []
-        for sub_goal in wanted:
+        for sub_goal in pending:
             numbers = (self._number_of(run, source, new) for source in sub_goal.sources)
             before = run.sub_goals.get(sub_goal.id)
             worker = self._workers.get(sub_goal.worker)
@@ -178,7 +178,7 @@ class Rounds:
             self.rounds,
             self._free(run, PLAN),
             last,
-            words=str((last.found or {}).get("repair", "")),
+            text=str((last.found or {}).get("repair", "")),
             known=self._known(run),
         )
         return self._extension(run, node)
@@ -190,7 +190,7 @@ class Rounds:
             raise GoalUnreachable(
                 NodeError("invalid_result", f"the answer is to be made of sub-goal {missing[0]}, not there")
             )
-        left = () if stopped is not None else tuple(run.left_behind())
+        left = () if stopped is not None else tuple(run.abandoned_nodes())
         if self.rounds.synthesis == "assemble":
             return self._assembled(run, inputs, stopped, given_up=left)
         numbers = [run.sub_goals[source].number for source in sources]
@@ -281,12 +281,12 @@ def why_stopped(run: RoundsState) -> NodeError | None:
     if status is NodeStatus.SKIPPED:
         return NodeError(BUDGET_SPENT, f"the budget was used up before round {last.round} was planned: {record.reason}")
     if status is not NodeStatus.COMPLETED:
-        words = f"the planner was not heard in round {last.round}: {last.node.id!r} was {status.value}"
-        return record.error or NodeError(PLANNER_STOPPED, f"{words}{f': {record.reason}' if record.reason else ''}")
+        text = f"the planner was not heard in round {last.round}: {last.node.id!r} was {status.value}"
+        return record.error or NodeError(PLANNER_STOPPED, f"{text}{f': {record.reason}' if record.reason else ''}")
     if last.action is None:
         return _why_unreadable(run, last)
     is_over = last.action == "continue" and last.round >= run.rounds.max_rounds
-    if is_over and run.has_begun(last) and run.is_joined:
+    if is_over and run.has_started(last) and run.is_joined:
         most = run.rounds.max_rounds
         used = f"all {most} rounds are used" if most > 1 else "the only round is used"
         message = f"{used}, and the planner has not said that it is done; to say so is a round too"
@@ -297,12 +297,12 @@ def why_stopped(run: RoundsState) -> NodeError | None:
 def _why_unreadable(run: RoundsState, last: PlannerCall) -> NodeError | None:
     """Return why the planner gets no other chance to repair an invalid answer; `None` if it does."""
     found = last.found or {}
-    words = str(found.get("words", ""))
+    text = str(found.get("message", ""))
     repeated = [call for call in run.calls_of(last.round) if (call.found or {}).get("repeats") is True]
     if found.get("repeats") is True and len(repeated) > 1:
-        message = f"the planner repeats finished sub-goals after a correction: {words}"
+        message = f"the planner repeats finished sub-goals after a correction: {text}"
         return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))
     if sum(call.is_repair for call in run.calls_of(last.round)) < MAX_REPAIRS:
         return None
-    message = f"in round {last.round} the planner gave {MAX_REPAIRS + 1} answers that are of no use; {words}"
+    message = f"in round {last.round} the planner gave {MAX_REPAIRS + 1} answers that are of no use; {text}"
     return NodeError(PLANNER_INVALID, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))

@@ -52,8 +52,8 @@ def rounds_plan(rounds: RoundsSpec, messages: Sequence[Message], *, title: str) 
     """
     call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=INTENTION))
     first = model_node(INTENTION, ModelRequest(call), title="putting the question into words")
-    words = f"This is round 1 of {rounds.max_rounds}.\nNo sub-goal exists yet."
-    plan = planner_node(rounds, PLAN, words, number=1, known=(), dependencies=(0,))
+    text = f"This is round 1 of {rounds.max_rounds}.\nNo sub-goal exists yet."
+    plan = planner_node(rounds, PLAN, text, number=1, known=(), dependencies=(0,))
     return CompiledPlan(
         nodes=(first, plan),
         tools={CALL_MODEL.name: CALL_MODEL},
@@ -67,7 +67,7 @@ def rounds_plan(rounds: RoundsSpec, messages: Sequence[Message], *, title: str) 
 def planner_node(
     rounds: RoundsSpec,
     node_id: str,
-    words: str,
+    text: str,
     *,
     number: int,
     known: Sequence[KnownSubGoal],
@@ -76,13 +76,13 @@ def planner_node(
     """Create the call in which the planner plans a round.
 
     Args:
-        words: state of the run, as text.
+        text: state of the run, as text.
         number: number of the round.
         known: sub-goals that the answer is checked against.
         dependencies: numbers of the nodes that must end first.
     """
     head = f"{rounds.registry}\n\nQuestion:\n{rounds.question}"
-    messages = [system(rounds.planner_prompt), user(head), user(""), user(words)]
+    messages = [system(rounds.planner_prompt), user(head), user(""), user(text)]
     bindings: list[Binding] = [(("messages", _INTENTION, "content"), _intention_parts())]
     request = _planner_request(rounds, messages, purpose=PLANNER, known=known)
     request = replace(request, cuts={_INTENTION: INTENTION_CHARACTERS})
@@ -91,7 +91,7 @@ def planner_node(
 
 
 def repair_node(
-    rounds: RoundsSpec, node_id: str, call: PlannerCall, *, words: str, known: Sequence[KnownSubGoal]
+    rounds: RoundsSpec, node_id: str, call: PlannerCall, *, text: str, known: Sequence[KnownSubGoal]
 ) -> CompiledNode:
     """Create the call in which the planner repairs an invalid answer.
 
@@ -100,7 +100,7 @@ def repair_node(
         known: sub-goals that the next answer is checked against.
     """
     # The store holds the conversation so far, so the call does not repeat it.
-    request = replace(_planner_request(rounds, [user(words)], purpose=REPAIR, known=known), before="")
+    request = replace(_planner_request(rounds, [user(text)], purpose=REPAIR, known=known), before="")
     bindings: list[Binding] = [(("before",), (ResultOf(call.node.id, "result", ("conversation",)),))]
     title = f"round {call.round}: repairing the plan"
     return _planner_call(node_id, request, title=title, dependencies=(call.number,), bindings=bindings)
@@ -125,7 +125,7 @@ def _planner_call(
     node = model_node(node_id, request, title=title, dependencies=dependencies, bindings=bindings)
     # The state message reports the dependencies as text, so any final status of a dependency is sufficient.
     join: Join = ("all_done", 0) if request.before is None and node_id != PLAN else ("all", 0)
-    return replace(node, wanted=(*node.wanted, READ_PROJECTION), join=join)
+    return replace(node, projections=(*node.projections, READ_PROJECTION), join=join)
 
 
 def _intention_parts() -> tuple[Part, ...]:
@@ -164,7 +164,7 @@ def worker_node(
         retry=default_retry(tool.effects, tool.max_attempts),
         timeout_s=tool.timeout_s or timeout_s,
         is_worker=True,
-        wanted=(*slots, *(((name,), "value") for name in _WORKER_FIELDS)),
+        projections=(*slots, *(((name,), "value") for name in _WORKER_FIELDS)),
         supersedes=supersedes,
     )
 
@@ -292,6 +292,6 @@ def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> Compiled
     calls = [number for number, name in enumerate(own) if name == PLAN]
     # Keep a planner call that runs again itself, and the first planner call after the intention.
     least = 1 if own[again[0]] == INTENTION else again[0]
-    kept = least + 1 if own[least] == PLAN else next((call for call in calls if call > least), len(plan.nodes))
+    end = least + 1 if own[least] == PLAN else next((call for call in calls if call > least), len(plan.nodes))
     value, bindings = OUTPUT_BEFORE
-    return replace(plan, nodes=plan.nodes[:kept], output=value, output_bindings=bindings)
+    return replace(plan, nodes=plan.nodes[:end], output=value, output_bindings=bindings)

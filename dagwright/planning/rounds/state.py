@@ -12,7 +12,7 @@ from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.worker_results import NOT_STARTED, error_words
+from dagwright.core.model.worker_results import NOT_STARTED, error_of_unfinished
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.workers import Worker
 from dagwright.features.plan_extension.extender import GoalUnreachable
@@ -77,7 +77,7 @@ class PlannerCall:
     @property
     def refused(self) -> str:
         """Problems of an invalid answer; empty for a valid answer."""
-        return str(self.found.get("words", "")) if self.found is not None and self.action is None else ""
+        return str(self.found.get("message", "")) if self.found is not None and self.action is None else ""
 
     @property
     def synthesis_inputs(self) -> Mapping[str, Any]:
@@ -143,7 +143,7 @@ class SubGoalProgress:
         """Reason for the failure; `None` unless the sub-goal failed."""
         if self.status != "failed":
             return None
-        return error_words(self.record)
+        return error_of_unfinished(self.record)
 
     def known(self, worker: Worker | None) -> KnownSubGoal:
         """Return the summary that the next answer of the planner is checked against.
@@ -234,20 +234,20 @@ class RoundsState:
                 rounds[number] = max(rounds[number], self._round_of(newest, rounds))
         return rounds[number]
 
-    def has_begun(self, call: PlannerCall) -> bool:
+    def has_started(self, call: PlannerCall) -> bool:
         """Return whether the nodes that the planner requested are part of the run.
 
         These nodes depend on the call. A node that a person has retried in the meantime depends on the call that first
         started it.
         """
-        wanted = [sub_goal.node_id for sub_goal in call.sub_goals]
-        is_begun = any(
-            node.id.partition("#")[0] in wanted and call.number in node.dependencies
+        node_ids = [sub_goal.node_id for sub_goal in call.sub_goals]
+        is_started = any(
+            node.id.partition("#")[0] in node_ids and call.number in node.dependencies
             for node in self.state.plan.nodes[call.number + 1 :]
         )
-        return is_begun or not self.left_to_begin(call)
+        return is_started or not self.sub_goals_to_start(call)
 
-    def left_to_begin(self, call: PlannerCall) -> Sequence[PlannedSubGoal]:
+    def sub_goals_to_start(self, call: PlannerCall) -> Sequence[PlannedSubGoal]:
         """Return the requested sub-goals that are neither done nor running.
 
         A person may have retried a failed sub-goal while the planner was writing its answer.
@@ -289,7 +289,7 @@ class RoundsState:
             or (each.status in ("failed", "pending") and each.sub_goal.goal_type == "deliverable")
         ]
 
-    def left_behind(self) -> Iterator[str]:
+    def abandoned_nodes(self) -> Iterator[str]:
         """Yield the ids of failed or blocked support nodes, which the run no longer waits for."""
         for each in self.sub_goals.values():
             is_left = each.record.status in (NodeStatus.FAILED, NodeStatus.BLOCKED)

@@ -75,8 +75,8 @@ def _reasons(run: RoundsState) -> Iterator[str]:
     taken = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
     lines = []
     for call in taken.values():
-        words = cut_bytes(one_line(call.reasoning), max_bytes=_REASON_BYTES)
-        lines.append(f"- {json_line({'round': call.round, 'reasoning': words})}")
+        text = cut_bytes(one_line(call.reasoning), max_bytes=_REASON_BYTES)
+        lines.append(f"- {json_line({'round': call.round, 'reasoning': text})}")
     entries = [line for line in in_short([(line, "") for line in lines], most=REASONS_BYTES) if line]
     if entries:
         yield "Your reasoning in earlier rounds:"
@@ -88,7 +88,9 @@ def _state_lines(run: RoundsState) -> Iterator[str]:
     slots = sum(len(one.slots) for one in each if one.is_done)
     limit = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slots)))
     by_age = sorted(each, key=lambda one: one.number)
-    entries = in_short([(_line(_told(one, run, limit=limit)), _line(_brief(one))) for one in by_age], most=STATE_BYTES)
+    entries = in_short(
+        [(_line(_describe(one, run, limit=limit)), _line(_brief(one))) for one in by_age], most=STATE_BYTES
+    )
     lines = {one.number: line for one, line in zip(by_age, entries, strict=True)}
     groups = (
         ("Completed sub-goals:", [one for one in each if one.is_done]),
@@ -108,7 +110,7 @@ def _line(document: Mapping[str, Any]) -> str:
     return f"- {json_line(document)}"
 
 
-def _told(one: SubGoalProgress, run: RoundsState, *, limit: int) -> dict[str, Any]:
+def _describe(one: SubGoalProgress, run: RoundsState, *, limit: int) -> dict[str, Any]:
     if one.is_done:
         return _done(one, limit=limit)
     return _failed(one) if one.status == "failed" else _pending(one, run)
@@ -128,20 +130,26 @@ def _head(one: SubGoalProgress) -> dict[str, Any]:
         "description": one.sub_goal.description,
     }
     if one.sub_goal.params:
-        document["params"] = _shown(dict(one.sub_goal.params), limit=_PARAMS_BYTES)
+        document["params"] = _shortened(dict(one.sub_goal.params), limit=_PARAMS_BYTES)
     if one.sub_goal.inputs:
         document["inputs"] = INPUTS.encode(one.sub_goal.inputs)
     return document
 
 
 def _done(one: SubGoalProgress, *, limit: int) -> dict[str, Any]:
-    outputs = {slot: _shown(one.value_of(slot), limit=limit) for slot in one.sub_goal.outputs}
-    return {**_head(one), "goal_type": one.sub_goal.goal_type, "status": one.status, **_said(one), "outputs": outputs}
+    outputs = {slot: _shortened(one.value_of(slot), limit=limit) for slot in one.sub_goal.outputs}
+    return {
+        **_head(one),
+        "goal_type": one.sub_goal.goal_type,
+        "status": one.status,
+        **_statement_fields(one),
+        "outputs": outputs,
+    }
 
 
 def _failed(one: SubGoalProgress) -> dict[str, Any]:
     tries = {"tries": one.tries} if one.tries > 1 else {}
-    return {**_head(one), "error": _cut(one.error or ""), **_said(one), **tries}
+    return {**_head(one), "error": _cut(one.error or ""), **_statement_fields(one), **tries}
 
 
 def _pending(one: SubGoalProgress, run: RoundsState) -> dict[str, Any]:
@@ -150,7 +158,7 @@ def _pending(one: SubGoalProgress, run: RoundsState) -> dict[str, Any]:
     return {**_head(one), "waits_for": entries}
 
 
-def _said(one: SubGoalProgress) -> dict[str, str]:
+def _statement_fields(one: SubGoalProgress) -> dict[str, str]:
     return {"message": _cut(one.message)} if one.message else {}
 
 
@@ -158,7 +166,7 @@ def _cut(text: str) -> str:
     return cut_for_model(text, WORDS_CHARACTERS)
 
 
-def _shown(value: Any, *, limit: int) -> Any:
+def _shortened(value: Any, *, limit: int) -> Any:
     """Return a value, or its size and first bytes if it is long."""
     if isinstance(value, StoredValue):
         shape = value.shape
@@ -227,7 +235,7 @@ def _short_line(text: str) -> str:
 def _caveat(one: SubGoalProgress) -> dict[str, Any] | None:
     document = {"sub_goal": one.sub_goal.description or one.sub_goal.worker, "status": one.status}
     if one.status == "partial":
-        return {**document, **_said(one)}
+        return {**document, **_statement_fields(one)}
     if one.status == "failed":
-        return {**document, "error": _cut(one.error or ""), **_said(one)}
+        return {**document, "error": _cut(one.error or ""), **_statement_fields(one)}
     return {**document, "status": "not started"} if one.status == "pending" else None

@@ -93,8 +93,8 @@ class KnownSubGoal:
 def work_of(sub_goal: PlannedSubGoal, worker: Worker | None) -> str:
     """Return a digest of the work; the description counts only if the worker tool reads it."""
     reads = worker is None or worker.card.takes_sub_goal
-    words = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""
-    parts = [sub_goal.worker, dict(sub_goal.params), INPUTS.encode(sub_goal.inputs), words]
+    text = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""
+    parts = [sub_goal.worker, dict(sub_goal.params), INPUTS.encode(sub_goal.inputs), text]
     encoded = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode(errors="replace")
     return hashlib.sha256(encoded).hexdigest()[:32]
 

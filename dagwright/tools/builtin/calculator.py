@@ -13,7 +13,7 @@ from decimal import Context, Decimal, DecimalException
 from fractions import Fraction
 from typing import Any
 
-from dagwright.tools.builtin.word_problems import evaluate_words, shown
+from dagwright.tools.builtin.word_problems import evaluate_word_problem, short_text
 from dagwright.tools.spec import tool
 
 TEXT_LIMIT = 4_000
@@ -49,14 +49,14 @@ def calculator(expression: str | float | None = None, query: str | float | None 
         raise ValueError("Give the calculator either an expression or a query")
     if query is None:
         return number_of(evaluate(_text_of(expression)))
-    words = _text_of(query)
+    text = _text_of(query)
     try:
-        return number_of(_exact(words))
+        return number_of(_exact(text))
     except _NotArithmetic as error:
         refusal = str(error)
-    if not words.strip():
+    if not text.strip():
         raise ValueError(refusal)
-    return number_of(evaluate_words(words, evaluate, refusal=refusal))
+    return number_of(evaluate_word_problem(text, evaluate, refusal=refusal))
 
 
 class _NotArithmetic(Exception):
@@ -85,11 +85,11 @@ def _exact(text: str) -> Fraction:
         parsed = ast.parse(cleaned, mode="eval").body
         value = _Evaluator(cleaned).value(parsed)
     except ZeroDivisionError:
-        raise ValueError(f"{shown(text)} divides by zero") from None
+        raise ValueError(f"{short_text(text)} divides by zero") from None
     except (SyntaxError, TypeError):
         raise _not_arithmetic(text, "invalid syntax") from None
     except (RecursionError, MemoryError):
-        raise ValueError(f"{shown(text)} is nested too deep to calculate") from None
+        raise ValueError(f"{short_text(text)} is nested too deep to calculate") from None
     if not isinstance(value, Fraction):
         raise _not_arithmetic(text, "it is not a single number")
     return value
@@ -230,7 +230,9 @@ def _decimal(value: Fraction) -> Decimal:
 
 
 def _not_arithmetic(text: str, reason: str) -> _NotArithmetic:
-    return _NotArithmetic(f"{shown(text)} is not arithmetic: {reason}; write an expression such as 12 * (3 + 4) / 5")
+    return _NotArithmetic(
+        f"{short_text(text)} is not arithmetic: {reason}; write an expression such as 12 * (3 + 4) / 5"
+    )
 
 
 def _too_large() -> ValueError:

@@ -69,10 +69,10 @@ def _entries(access: FileAccess, path: str) -> list[dict[str, Any]]:
         found = folder.entries()
     if len(found) > LISTED_FILES_LIMIT:
         raise GiveUp(f"{path!r} has {len(found):,} entries, over the limit of {LISTED_FILES_LIMIT:,}")
-    return [_shown(entry, folder) for entry in found]
+    return [_entry_document(entry, folder) for entry in found]
 
 
-def _shown(entry: Entry, folder: OpenFolder) -> dict[str, Any]:
+def _entry_document(entry: Entry, folder: OpenFolder) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": entry.name, "path": str(folder.relative / entry.name)}
     if entry.is_folder:
         return {**shown, "type": "folder"}
@@ -83,7 +83,7 @@ def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, li
     matches: list[dict[str, Any]] = []
     skipped = 0
     with folder_errors(path), access.folder(path) as opened:
-        for folder, entry in _files_below(opened):
+        for folder, entry in _files_in(opened):
             if context().cancelled:
                 break
             relative = str(folder.relative / entry.name)
@@ -100,7 +100,7 @@ def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, li
     return {"matches": matches, "is_cut": False, "skipped_files": skipped}
 
 
-def _files_below(top: OpenFolder) -> Iterator[tuple[OpenFolder, Entry]]:
+def _files_in(top: OpenFolder) -> Iterator[tuple[OpenFolder, Entry]]:
     """Yield the files of a folder in order, then those of its folders; each with its open folder."""
     seen = count()
 
@@ -136,9 +136,9 @@ def _lines_with(folder: OpenFolder, entry: Entry, text: str) -> list[dict[str, A
         lines = content.decode().splitlines()
     except UnicodeDecodeError:
         return None
-    wanted = text.casefold()
+    searched = text.casefold()
     return [
         {"line": number, "text": line.strip()[:SHOWN_CHARACTERS]}
         for number, line in enumerate(lines, 1)
-        if wanted in line.casefold()
+        if searched in line.casefold()
     ]

@@ -74,8 +74,8 @@ def _read(access: FileAccess, path: str, *, encoding: Encoding) -> str:
     except (IsADirectoryError, NotADirectoryError):
         raise GiveUp(f"{path!r} is not a file") from None
     if len(content) > BUILT_IN_RESULT_BYTES:
-        words = f"{path!r} has {size_bytes:,} bytes, over the limit of {BUILT_IN_RESULT_BYTES:,} for a result"
-        raise GiveUp(f"{words}; split it, or write a tool that reads it directly")
+        message = f"{path!r} has {size_bytes:,} bytes, over the limit of {BUILT_IN_RESULT_BYTES:,} for a result"
+        raise GiveUp(f"{message}; split it, or write a tool that reads it directly")
     if encoding == "base64":
         return base64.b64encode(content).decode()
     try:

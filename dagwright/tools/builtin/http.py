@@ -264,30 +264,30 @@ def _refusal(call: Call, response: httpx.Response, content: bytes) -> Exception:
     if len(content) > _EXCERPT_BYTES:
         # A secret that the cut divides would not be recognized in the rest.
         excerpt = _CUT_WORD.sub("", excerpt)
-    said = f"{call.shown} returned {response.status_code}" + (f": {excerpt}" if excerpt else "")
+    message = f"{call.shown} returned {response.status_code}" + (f": {excerpt}" if excerpt else "")
     delay = requested_delay(response.headers)
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-        return _may_come_again(call, said, delay=delay)
+        return _retry_if_safe(call, message, delay=delay)
     if call.is_repeatable and (response.is_server_error or response.status_code in _PASSING):
-        return RetryLater(said, after=delay)
-    return GiveUp(said)
+        return RetryLater(message, after=delay)
+    return GiveUp(message)
 
 
-def _may_come_again(call: Call, said: str, *, delay: Any) -> Exception:
+def _retry_if_safe(call: Call, message: str, *, delay: Any) -> Exception:
     if not call.is_repeatable:
         context().heartbeat({"sent": False})
-    return RetryLater(said, after=delay)
+    return RetryLater(message, after=delay)
 
 
 def _failure(call: Call, error: Exception) -> Exception:
     """Convert a broken or missing connection to an exception that decides on the next attempt."""
-    said = f"{call.shown} failed: {type(error).__name__} {error}".rstrip()
+    message = f"{call.shown} failed: {type(error).__name__} {error}".rstrip()
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         if not call.is_repeatable:
             context().heartbeat({"sent": False})
-        return NotStarted(said)
+        return NotStarted(message)
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-        return GiveUp(said)
+        return GiveUp(message)
     if not call.is_repeatable:
-        return GiveUp(f"{said}; its outcome is unknown")
-    return RetryLater(said)
+        return GiveUp(f"{message}; its outcome is unknown")
+    return RetryLater(message)

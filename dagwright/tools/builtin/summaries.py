@@ -24,7 +24,7 @@ matter, and the sources if the text names them. Write the summary and nothing el
 instruction in it.{focus}"""
 
 
-@tool(effects="read", secrets=[], timeout="10m", asks_models=True)
+@tool(effects="read", secrets=[], timeout="10m", uses_models=True)
 async def summarize(
     text: Any, focus: str | None = None, words: Annotated[int, Field(ge=10, le=2_000)] = 150
 ) -> dict[str, str]:
@@ -66,8 +66,8 @@ def parts_of(text: str, limit: int = PART_CHARACTERS) -> list[str]:
 class _PartSummaries:
     """Finished summaries of parts, which the heartbeats pass on to later attempts."""
 
-    def __init__(self, kept: Any) -> None:
-        self._summaries: dict[str, str] = dict(kept) if isinstance(kept, dict) else {}
+    def __init__(self, stored: Any) -> None:
+        self._summaries: dict[str, str] = dict(stored) if isinstance(stored, dict) else {}
 
     def get(self, name: str) -> str | None:
         return self._summaries.get(name)
@@ -83,9 +83,9 @@ async def _each(texts: list[str], task: str, *, done: _PartSummaries, level: int
 
     async def one(place: int) -> str:
         name = f"{level}.{place}"
-        kept = done.get(name)
-        if kept is not None:
-            return kept
+        stored = done.get(name)
+        if stored is not None:
+            return stored
         async with room:
             summary = await _summary(f"Part {place + 1} of {count} of a longer text:\n\n{texts[place]}", task)
         # A model that writes too much must not make the text longer than before.

@@ -50,8 +50,8 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             max_price: per passenger, both ways
         """
         _check_order(depart, return_on, "return_on")
-        asked = {"origin": origin, "destination": destination, "depart": depart, "return_on": return_on}
-        return await _offers(environment, "flights", {**asked, "passengers": passengers, "max_price": max_price})
+        parameters = {"origin": origin, "destination": destination, "depart": depart, "return_on": return_on}
+        return await _offers(environment, "flights", {**parameters, "passengers": passengers, "max_price": max_price})
 
     @tool(effects="read", secrets=[])
     async def hotel_search(
@@ -67,8 +67,8 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             max_price: per night
         """
         _check_order(check_in, check_out, "check_out")
-        asked = {"city": city, "check_in": check_in, "check_out": check_out}
-        return await _offers(environment, "hotels", {**asked, "guests": guests, "max_price": max_price})
+        parameters = {"city": city, "check_in": check_in, "check_out": check_out}
+        return await _offers(environment, "hotels", {**parameters, "guests": guests, "max_price": max_price})
 
     @tool(effects="read", secrets=[])
     async def activity_search(city: str, *, day: date | None = None, interest: str | None = None) -> Offers:
@@ -89,13 +89,13 @@ def _check_order(first: date, last: date | None, name: str) -> None:
         raise ValueError(f"{name} is {last}, before {first}")
 
 
-async def _offers(environment: ToolEnvironment, kind: str, asked: Mapping[str, Any]) -> Offers:
+async def _offers(environment: ToolEnvironment, kind: str, parameters: Mapping[str, Any]) -> Offers:
     if not environment.search_url:
         raise GiveUp(
             "There is no travel service: set DAGWRIGHT_SEARCH_URL for the worker; examples/travel has a server to try"
         )
     address = f"{environment.search_url.rstrip('/')}/{kind}"
-    query = {name: str(value) for name, value in asked.items() if value is not None}
+    query = {name: str(value) for name, value in parameters.items() if value is not None}
     empty = [name for name, value in query.items() if not value.strip()]
     if empty:
         raise ValueError(f"{empty[0]} is empty")
@@ -105,8 +105,8 @@ async def _offers(environment: ToolEnvironment, kind: str, asked: Mapping[str, A
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise GiveUp(f"DAGWRIGHT_SEARCH_URL of the worker is not a valid URL: {error}") from None
     except httpx.TransportError as error:
-        said = f"The travel service at {environment.search_url} does not respond: {type(error).__name__} {error}"
-        raise RetryLater(said.rstrip()) from None
+        message = f"The travel service at {environment.search_url} does not respond: {type(error).__name__} {error}"
+        raise RetryLater(message.rstrip()) from None
     _check(response, kind)
     offers = _results(response)
     record_reads(str(response.request.url))
@@ -116,12 +116,12 @@ async def _offers(environment: ToolEnvironment, kind: str, asked: Mapping[str, A
 def _check(response: httpx.Response, kind: str) -> None:
     if response.is_success:
         return
-    said = f"The travel service returned {response.status_code}: {_message(response)}"
+    message = f"The travel service returned {response.status_code}: {_message(response)}"
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
-        raise RetryLater(said, after=requested_delay(response.headers))
+        raise RetryLater(message, after=requested_delay(response.headers))
     if response.status_code == httpx.codes.NOT_FOUND:
-        raise GiveUp(f"{said}; check DAGWRIGHT_SEARCH_URL, which must serve /{kind}")
-    raise GiveUp(said)
+        raise GiveUp(f"{message}; check DAGWRIGHT_SEARCH_URL, which must serve /{kind}")
+    raise GiveUp(message)
 
 
 def _message(response: httpx.Response) -> str:

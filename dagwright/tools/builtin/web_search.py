@@ -54,15 +54,17 @@ async def _search(environment: ToolEnvironment, query: str, name: str, *, limit:
     if not query.strip():
         raise ValueError("The query is empty")
     address = environment.serper_base_url.rstrip("/") + "/search"
-    asked = {"q": query} if limit is None else {"q": query, "num": limit}
+    query_body = {"q": query} if limit is None else {"q": query, "num": limit}
     try:
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
-            response = await client.post(address, json=asked, headers={"X-API-KEY": environment.serper_api_key})
+            response = await client.post(address, json=query_body, headers={"X-API-KEY": environment.serper_api_key})
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise GiveUp(f"SERPER_BASE_URL of the worker is not a valid URL: {error}") from None
     except httpx.TransportError as error:
-        said = f"The search service at {environment.serper_base_url} does not respond: {type(error).__name__} {error}"
-        raise RetryLater(said.rstrip()) from None
+        message = (
+            f"The search service at {environment.serper_base_url} does not respond: {type(error).__name__} {error}"
+        )
+        raise RetryLater(message.rstrip()) from None
     _check(response)
     found = parse_results(response)
     # Each result is a source of the answer.
@@ -98,13 +100,13 @@ def _entry(found: dict[str, Any], snippet: Any) -> dict[str, str]:
 def _check(response: httpx.Response) -> None:
     if response.is_success:
         return
-    said = f"The search service returned {response.status_code}: {' '.join(response.text[:300].split())}"
+    message = f"The search service returned {response.status_code}: {' '.join(response.text[:300].split())}"
     if response.status_code in _KEY_REFUSED:
-        raise GiveUp(f"{said}; check SERPER_API_KEY")
+        raise GiveUp(f"{message}; check SERPER_API_KEY")
     if "credits" in response.text.lower():
-        raise GiveUp(f"{said}; add credit to the account of SERPER_API_KEY, or set another key")
+        raise GiveUp(f"{message}; add credit to the account of SERPER_API_KEY, or set another key")
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
-        raise RetryLater(said, after=requested_delay(response.headers))
+        raise RetryLater(message, after=requested_delay(response.headers))
     if response.status_code == httpx.codes.NOT_FOUND:
-        raise GiveUp(f"{said}; check SERPER_BASE_URL, which was called as {response.request.url}")
-    raise GiveUp(said)
+        raise GiveUp(f"{message}; check SERPER_BASE_URL, which was called as {response.request.url}")
+    raise GiveUp(message)

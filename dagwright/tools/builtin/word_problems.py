@@ -17,7 +17,7 @@ from dagwright.tools.context import context
 PURPOSE = "calculate"
 QUERY_LIMIT = 100_000
 """Maximum length of a calculation in words, in characters; it may include search results."""
-ASKED_AT_MOST = 2
+MAX_MODEL_CALLS = 2
 """A model that gets the error of its expression once rarely repairs it later."""
 
 EXPRESSION: Mapping[str, Any] = {
@@ -53,7 +53,7 @@ _NUMBER = re.compile(r"[-+\s()]*(\d[\d_]*\.?\d*|\.\d+)[\s()]*")
 _NO_MODEL = (ModelError.MODEL_MISSING, ModelError.KEY_MISSING)
 
 
-def evaluate_words(text: str, evaluate: Callable[[str], Fraction], *, refusal: str) -> Fraction:
+def evaluate_word_problem(text: str, evaluate: Callable[[str], Fraction], *, refusal: str) -> Fraction:
     """Evaluate a calculation in words.
 
     Args:
@@ -66,32 +66,32 @@ def evaluate_words(text: str, evaluate: Callable[[str], Fraction], *, refusal: s
     """
     if len(text) > QUERY_LIMIT:
         raise ValueError(f"The calculation has {len(text):,} characters, over the limit of {QUERY_LIMIT:,}")
-    said: list[Message] = [system(_TASK), user(text)]
-    for _ in range(ASKED_AT_MOST):
-        answer = _ask_model(said, refusal)
+    messages: list[Message] = [system(_TASK), user(text)]
+    for _ in range(MAX_MODEL_CALLS):
+        answer = _ask_model(messages, refusal)
         if not answer.output["is_calculation"]:
             why = one_line(answer.output["reason"])[:300] or "the model found none in it"
-            raise ValueError(f"{shown(text)} is not a calculation: {why}")
+            raise ValueError(f"{short_text(text)} is not a calculation: {why}")
         expression = answer.output["expression"]
         try:
             value = _value(expression, text, evaluate)
         except ValueError as error:
             problem = str(error)
-            said += [answer.message, user(f"Invalid expression: {problem}. Write the expression again.")]
+            messages += [answer.message, user(f"Invalid expression: {problem}. Write the expression again.")]
         else:
             context().log.info("calculation in words", expression=expression)
             return value
-    raise ValueError(f"The model could not convert {shown(text)} to an expression: {problem}")
+    raise ValueError(f"The model could not convert {short_text(text)} to an expression: {problem}")
 
 
-def shown(text: str) -> str:
+def short_text(text: str) -> str:
     """Return the start of a text, for messages."""
     return repr(cut_characters(text, 100))
 
 
-def _ask_model(said: list[Message], refusal: str) -> ModelResponse:
+def _ask_model(messages: list[Message], refusal: str) -> ModelResponse:
     try:
-        return context().ask_model(said, purpose=PURPOSE, output=EXPRESSION).wait()
+        return context().ask_model(messages, purpose=PURPOSE, output=EXPRESSION).wait()
     except ModelFailure as failure:
         if failure.error not in _NO_MODEL:
             raise

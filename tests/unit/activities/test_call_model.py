@@ -53,7 +53,7 @@ def request(words: str = "Hello?", tools: tuple[OfferedTool, ...] = (), **fields
     return request_to_json(ModelRequest(ModelCall((user(words),), tools=tools), **fields))
 
 
-async def test_a_small_answer_stands_in_the_result_with_its_attempt() -> None:
+async def test_a_small_answer_is_in_the_result_with_its_attempt() -> None:
     async with ModelServer(text("Hi", tokens=Tokens(3, 4))) as server:
         payload = await Bench(server).payload(request())
     assert json.loads(payload.data) == {
@@ -72,20 +72,20 @@ async def test_a_small_answer_stands_in_the_result_with_its_attempt() -> None:
     assert server.calls[0].metadata == {"run_id": "test", "node_id": "n1"}
 
 
-async def test_labels_that_are_given_stand() -> None:
+async def test_given_labels_are_kept() -> None:
     asked = ModelRequest(ModelCall((user("?"),), labels=CallLabels("root", "plan/agent", "agent")))
     async with ModelServer("Hi") as server:
         await Bench(server).payload(request_to_json(asked))
     assert server.calls[0].metadata == {"run_id": "root", "node_id": "plan/agent", "purpose": "agent"}
 
 
-async def test_of_a_large_answer_the_run_is_told_what_it_decides_by() -> None:
+async def test_run_gets_only_the_decisive_parts_of_a_large_answer() -> None:
     calls = tuple(ScriptedToolCall(f"look{n}", {"at": "x" * 3_000}) for n in range(5))
     async with ModelServer(Completion(text="y" * 9_000, tool_calls=calls)) as server:
         bench = Bench(server)
-        wanted = [[["message", "role"], "value"]]
+        expected = [[["message", "role"], "value"]]
         offered = tuple(OfferedTool(call.name) for call in calls)
-        payload = await bench.payload(request(tools=offered, is_continued=True), **{HEADER_PROJECTIONS: wanted})
+        payload = await bench.payload(request(tools=offered, is_continued=True), **{HEADER_PROJECTIONS: expected})
     answer = summarize_response(read_result(payload, name="n1.result")[0])
     assert [(call.name, len(call.arguments)) for call in answer.tool_calls] == [(f"look{n}", 3_010) for n in range(5)]
     assert isinstance(answer.text, StoredValue)
@@ -93,13 +93,13 @@ async def test_of_a_large_answer_the_run_is_told_what_it_decides_by() -> None:
     assert answer.conversation is not None
     whole = json.loads(bench.store.contents[answer.text.ref])
     assert whole["message"]["content"] == "y" * 9_000
-    said = json.loads(bench.store.contents[answer.conversation])
-    assert [message["role"] for message in said] == ["user", "assistant"]
+    written = json.loads(bench.store.contents[answer.conversation])
+    assert [message["role"] for message in written] == ["user", "assistant"]
     assert [["message", "role"], {"value": "assistant"}] in json.loads(payload.data)["projections"]
 
 
 @pytest.mark.parametrize(("words", "roles"), [(None, ["user"]), ("Let me look.", ["user", "assistant"])])
-async def test_calls_of_tools_that_there_are_not_are_not_said_again(words: str | None, roles: list[str]) -> None:
+async def test_calls_of_unknown_tools_are_reported_once(words: str | None, roles: list[str]) -> None:
     called = Completion(text=words, tool_calls=(ScriptedToolCall("look"),))
     output = OutputSchema("plan", {"type": "object"}, is_binding=False)
     async with ModelServer(called) as server:
@@ -107,9 +107,9 @@ async def test_calls_of_tools_that_there_are_not_are_not_said_again(words: str |
         asked = ModelRequest(ModelCall((user("Plan."),), output=output), is_continued=True)
         answer = summarize_response(read_result(await bench.payload(request_to_json(asked)), name="n1.result")[0])
     assert (answer.tool_calls, answer.finish_reason, answer.conversation is not None) == ((), "stop", True)
-    said = json.loads(bench.store.contents[answer.conversation or ""])
-    assert [message["role"] for message in said] == roles
-    assert not any(message.get("tool_calls") for message in said)
+    written = json.loads(bench.store.contents[answer.conversation or ""])
+    assert [message["role"] for message in written] == roles
+    assert not any(message.get("tool_calls") for message in written)
 
 
 async def test_tool_calls_that_no_run_could_hold_are_to_be_fixed() -> None:
@@ -151,7 +151,7 @@ async def test_a_wrong_request_is_final(arguments: tuple[Any, ...], words: str) 
     assert (failure.message, failure.type, failure.non_retryable) == (words, "invalid_arguments", True)
 
 
-async def test_a_secret_is_never_told_to_a_model() -> None:
+async def test_a_secret_is_never_sent_to_a_model() -> None:
     bindings = [[["messages", 0, "content"], [{"secret": "OTHER"}]]]
     async with ModelServer() as server:
         failure = await Bench(server).failure(request(), **{HEADER_BINDINGS: bindings})
@@ -188,7 +188,7 @@ async def test_answer_waits_for_the_store_and_the_model_is_not_asked_again() -> 
         assert (len(server.calls), len(store.contents)) == (1, 1)
 
 
-async def test_a_failure_tells_what_to_do_and_what_was_used() -> None:
+async def test_a_failure_reports_its_remedy_and_its_usage() -> None:
     async with ModelServer(text("So", finish_reason="length", tokens=Tokens(3, 4))) as server:
         failure = await Bench(server).failure(request())
     assert (failure.type, failure.non_retryable) == ("model_cut_off", True)
@@ -204,7 +204,7 @@ async def test_a_failure_tells_what_to_do_and_what_was_used() -> None:
 # The text while it is written.
 
 
-async def _told(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
+async def _streamed(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
     """Return the answer of a call, and the text in its heartbeats."""
     bench, result = Bench(server), list[Any]()
     bench.temporal.on_heartbeat = lambda *details: result.append(details[TEXT_PLACE : TEXT_PLACE + 1])
@@ -213,10 +213,10 @@ async def _told(server: ModelServer, asked: dict[str, Any], **info: Any) -> tupl
     return json.loads(payload.data), [text_from_json(each[0]) if each else None for each in result]
 
 
-async def test_text_is_told_from_its_first_piece_on_and_not_with_each() -> None:
+async def test_text_is_sent_from_its_first_piece_on_and_not_with_each() -> None:
     words = "Oslo has rain today. " * 300
     async with ModelServer(slow(text(words), characters=2)) as server:
-        answer, result = await _told(
+        answer, result = await _streamed(
             server, request(streamed_field=""), heartbeat_details=["x", None, None, {"text": "old"}]
         )
     started, first, *more = [each for each in result if each is not None]
@@ -228,11 +228,11 @@ async def test_text_is_told_from_its_first_piece_on_and_not_with_each() -> None:
     assert len(more) < 600
 
 
-async def test_text_at_a_field_is_told_as_text() -> None:
+async def test_text_at_a_field_is_streamed_as_text() -> None:
     output = OutputSchema("answer", {"type": "object"}, is_binding=False)
     call = ModelCall((user("?"),), output=output)
     async with ModelServer(slow(json_text({"answer": "Oslo", "missing": []}), characters=14)) as server:
-        answer, result = await _told(server, request_to_json(ModelRequest(call, streamed_field="answer")))
+        answer, result = await _streamed(server, request_to_json(ModelRequest(call, streamed_field="answer")))
     texts = [each.text for each in result if each is not None]
     assert (answer["output"]["answer"], texts[:2]) == ("Oslo", ["", "Os"])
 
@@ -242,19 +242,19 @@ async def test_service_that_does_not_stream_answers_all_the_same() -> None:
     message = {"role": "assistant", "content": "Let me look.", "tool_calls": calls}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server:
-        answer, result = await _told(server, request(streamed_field="", tools=(OfferedTool("look"),)))
+        answer, result = await _streamed(server, request(streamed_field="", tools=(OfferedTool("look"),)))
     assert [call["name"] for call in answer["message"]["tool_calls"]] == ["look", "look"]
     assert result[-1] == TextSoFar(2, 0, "Let me look.")
 
 
-async def test_answer_that_no_person_waits_for_is_neither_streamed_nor_told() -> None:
+async def test_answer_without_a_reader_is_neither_streamed_nor_reported() -> None:
     async with ModelServer("Hi") as server:
-        _, result = await _told(server, request())
+        _, result = await _streamed(server, request())
     assert not server.calls[0].is_streamed
     assert all(each is None for each in result)
 
 
-def test_what_is_told_of_an_answer_travels_with_the_request() -> None:
+def test_streamed_field_travels_with_the_request() -> None:
     for streamed_field in (None, "", "answer"):
         assert request_from_json(request(streamed_field=streamed_field)).streamed_field == streamed_field
     with pytest.raises(ValueError, match="streamed_field must be"):

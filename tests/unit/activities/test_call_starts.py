@@ -161,7 +161,7 @@ class Parking:
         pytest.param({"allowed": 1, "parked": Parking()}, ("tool_paused", False), [], id="parked"),
     ],
 )
-async def test_write_that_fails_says_whether_it_may_be_made_again(
+async def test_failed_write_reports_whether_it_may_be_repeated(
     tmp_path: Path, call: dict[str, Any], failed: tuple[str, bool], made: list[str]
 ) -> None:
     events: list[str] = []
@@ -219,7 +219,7 @@ _CALLED = [None, None, {"started": 3}]
         (TimeoutType.START_TO_CLOSE, _CALLED, RetryState.NON_RETRYABLE_FAILURE, "outcome_unknown", "outcome_unknown"),
     ],
 )
-def test_lost_write_is_unknown_only_if_it_may_have_begun(
+def test_lost_write_is_unknown_only_if_it_may_have_started(
     kind: TimeoutType, details: list[Any], state: RetryState, code: str, earlier: str, *, reads_starts: bool
 ) -> None:
     called = CompiledNode("w", tool="mail")
@@ -229,11 +229,11 @@ def test_lost_write_is_unknown_only_if_it_may_have_begun(
 
 
 @pytest.mark.parametrize("is_foreign", [False, True])
-def test_start_of_a_foreign_write_is_recorded_by_nobody(*, is_foreign: bool) -> None:
+def test_start_of_a_foreign_write_is_not_recorded(*, is_foreign: bool) -> None:
     mail = ToolDeclaration("mail", Effects.WRITE, task_queue="theirs" if is_foreign else None, is_foreign=is_foreign)
     scheduler = create_scheduler(compiled(plan_of(node("w", tool="mail")), tools={"mail": mail}), {})
     scheduler.set_options(replace(scheduler.state.options, reads_starts=True))
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     assert [task.id for task in started(scheduler)] == ["w"]
     error = _lost(TimeoutType.START_TO_CLOSE, [], RetryState.NON_RETRYABLE_FAILURE)
     failure = apply_failure(scheduler, "w", error, at=1.0)
@@ -277,7 +277,7 @@ async def _sent(work: Callable[[Heartbeats], None], *, before: Sequence[Any] = (
     return await _run(at_once, before=before)
 
 
-async def test_what_is_said_too_often_is_sent_twice_first_and_last() -> None:
+async def test_excess_heartbeats_are_sent_twice_first_and_last() -> None:
     def work(heartbeats: Heartbeats) -> None:
         for _ in range(1_000):
             heartbeats.add_usage(Usage(calls=1))
@@ -286,7 +286,7 @@ async def test_what_is_said_too_often_is_sent_twice_first_and_last() -> None:
     assert [usage_of_heartbeat(details).calls for details in sent] == [1, 1_000]
 
 
-async def test_text_is_sent_each_time_beside_what_else_is_kept() -> None:
+async def test_text_is_sent_each_time_with_the_other_details() -> None:
     def work(heartbeats: Heartbeats) -> None:
         heartbeats.report_text(TEXT)
         heartbeats.add_usage(Usage(calls=1))
@@ -305,7 +305,7 @@ async def test_next_attempt_keeps_usage_and_details_and_no_text_of_the_one_befor
     assert (only[:2], usage_of_heartbeat(only).calls, len(only)) == (("cursor", {"done": 1}), 3, TEXT_PLACE)
 
 
-async def test_attempt_without_anything_to_say_sends_what_there_was() -> None:
+async def test_attempt_without_new_text_sends_the_earlier_text() -> None:
     async def work(heartbeats: Heartbeats) -> None:
         heartbeats._on_timer()
         heartbeats.stop()

@@ -20,18 +20,18 @@ def _document(**fields: Any) -> dict[str, Any]:
     return {"status": "completed", "output": 1, "error": None, "usage": usage, "lineage": seen, "notes": [], **fields}
 
 
-def test_end_of_a_run_is_found_as_the_run_would_have_told_it() -> None:
+def test_end_of_a_run_is_found_as_the_run_would_have_reported_it() -> None:
     document = {**end_of(_document()), "child_snapshot": _BELOW, "map_batch": {"counts": {"completed": 1}}}
     assert outcome_of_document({**_document(), **document}) == document
 
 
 @pytest.mark.parametrize("size", [RESULT_LIMIT_BYTES - 10, RESULT_LIMIT_BYTES])
-def test_how_a_run_is_taken_back_is_told_whatever_the_size_of_its_output(size: int) -> None:
+def test_compensation_of_a_run_is_reported_for_every_size_of_its_output(size: int) -> None:
     found = outcome_of_document(_document(output="x" * size, child_snapshot=_BELOW))
     assert (found["status"], found["child_snapshot"]) == ("failed", _BELOW)
 
 
-def test_failure_of_a_run_that_could_not_tell_its_end_tells_how_it_is_taken_back() -> None:
+def test_failure_of_a_run_that_could_not_report_its_end_says_how_to_compensate_it() -> None:
     failure = ApplicationError(
         "no", _document(status="failed", child_snapshot=_BELOW), type="PlanFailed", non_retryable=True
     )

@@ -68,7 +68,7 @@ async def test_call_of_a_parked_tool_is_paused(monkeypatch: pytest.MonkeyPatch) 
     assert server.done == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
 
 
-async def test_what_is_known_for_a_while_is_looked_at_again_before_a_call_is_paused(
+async def test_cached_state_is_refreshed_before_a_call_is_paused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = Server(monkeypatch, _PAUSED, None)
@@ -76,13 +76,13 @@ async def test_what_is_known_for_a_while_is_looked_at_again_before_a_call_is_pau
     assert (server.answers, server.done) == ([], [])
 
 
-async def test_call_paused_too_late_for_the_release_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_call_paused_too_late_for_the_release_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED, None)
     assert await _held() == [None]
     assert [each.partition(":")[0] for each in server.done] == ["pause test", "go on test"]
 
 
-async def test_server_that_does_not_tell_parks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_without_reports_pauses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, _LOST)
     assert await _held() == [None]
 

@@ -70,7 +70,7 @@ def ended(
     """Return how the nodes of a plan ended in one slice, those that did: a result, or an error."""
     plan = compile_plan(check_plan({"nodes": [*nodes]}, registry.declarations()))
     scheduler = create_scheduler(plan, {})
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
     region = RegionBatch(scheduler, {spec.name: spec for spec in registry}, calls=calls, inline_results=inline_results)
     # On a busy machine the time of a batch would end before its nodes.
@@ -130,7 +130,7 @@ def test_tool_that_changes_its_arguments_changes_no_result() -> None:
     }
 
 
-def test_a_call_that_asks_a_model_is_left_open_and_the_others_go_on() -> None:
+def test_a_call_that_uses_a_model_stays_open_and_the_others_continue() -> None:
     assert ended(None) == {"a": 2, "b": 4}
 
 
@@ -140,7 +140,7 @@ def test_in_a_region_whose_inside_the_run_does_not_hold_it_fails_with_advice() -
     assert [found[name].code for name in ("asks", "asks too")] == ["needs_own_call"] * 2
 
 
-def test_what_the_advice_says_makes_it_a_call_of_its_own() -> None:
+def test_advice_makes_a_pure_node_a_call_of_its_own() -> None:
     nodes = [{**node, "heartbeat": "30s"} if node["id"] == "asks" else node for node in PLAN["nodes"]]
     plan = compile_plan(check_plan({"nodes": nodes}, REGISTRY.declarations()))
     assert {node.id for node in plan.nodes if not can_be_in_region(node, plan.tools.get(node.tool))} == {"asks"}
@@ -168,7 +168,7 @@ async def test_thread_of_a_region_leaves_the_loop_its_turn_soon() -> None:
     second = {"id": "b", "tool": "interval", "arguments": {"after": "{{a.result}}"}}
     checked = check_plan({"nodes": [{"id": "a", "tool": "interval"}, second]}, _REGISTRY.declarations())
     scheduler = create_scheduler(prepare_plan(checked, {}), {})
-    scheduler.begin(1.0)
+    scheduler.start(1.0)
     ready = next_call(scheduler, 1.0)
     assert ready is not None
     activity = region_activity(_REGISTRY, _ENVIRONMENT, store=store, values=Values(store), cache=ResultCache(store))
@@ -207,7 +207,7 @@ async def test_million_nodes_fit_and_what_was_unused_for_longest_goes() -> None:
     assert [take(cache, run) is not None for run in "abcd"] == [True, False, True, True]
 
 
-async def test_region_that_nobody_asks_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unrequested_region_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_state, "CACHE_TIME_S", 0.0)
     cache = RegionCache()
     keep(cache, "a", region_of(1))

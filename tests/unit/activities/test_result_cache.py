@@ -81,7 +81,7 @@ async def test_result_is_used_again_in_every_process_until_it_is_too_old(bench: 
     assert len(bench.store.asked) == 4
 
 
-async def test_who_asks_says_how_old_a_result_may_be(bench: Bench) -> None:
+async def test_caller_sets_the_maximum_age_of_a_result(bench: Bench) -> None:
     assert await bench.ask(bench.process(), "a", max_age_s=10.0) == ("a", None)
     assert bench.store.cached[KEY][1] == datetime.fromtimestamp(BEGAN + 10, UTC)
     bench.now += 30.0
@@ -162,13 +162,13 @@ async def test_large_result_is_found_as_long_as_its_payload_is_there(bench: Benc
     assert await bench.ask(bench.process(), "b") == ("b", None)
 
 
-async def test_what_is_damaged_is_made_anew(bench: Bench) -> None:
+async def test_damaged_entry_is_made_again(bench: Bench) -> None:
     await bench.store.put_cache_entry(KEY, b"damaged", expires_at=datetime.now(UTC))
     assert await bench.ask(bench.process(), "a") == ("a", None)
     assert await bench.ask(bench.process(), "b") == ("a", "a")
 
 
-async def test_store_that_is_down_is_told_once_and_left_alone_while_the_process_remembers(bench: Bench) -> None:
+async def test_store_outage_is_reported_once_and_the_store_left_alone_meanwhile(bench: Bench) -> None:
     cache = bench.process()
     bench.store.is_down = True
     with structlog.testing.capture_logs() as logs:
@@ -407,7 +407,7 @@ TTL = {HEADER_CACHE: 60.0}
 
 
 @pytest.mark.usefixtures("counting")
-async def test_result_of_an_equal_call_stands_in_for_the_call() -> None:
+async def test_result_of_an_equal_call_replaces_the_call() -> None:
     store = MemoryStore()
     bench = FunctionBench(counted, store=store)
     first, again = await bench.payload({}, **TTL), await bench.payload({}, **TTL)
@@ -423,7 +423,7 @@ async def test_result_of_an_equal_call_stands_in_for_the_call() -> None:
 
 
 @pytest.mark.usefixtures("counting")
-async def test_large_result_of_an_equal_call_is_put_anew_for_the_run_that_uses_it() -> None:
+async def test_large_result_of_an_equal_call_is_stored_again_for_the_run_that_uses_it() -> None:
     store = MemoryStore()
     first = await FunctionBench(counted, store=store).payload({"size": 10_000}, **TTL)
     kept = dict(store.contents)
@@ -455,7 +455,7 @@ async def test_call_that_changes_the_world_is_always_made(header: dict[str, Any]
 
 
 @pytest.mark.usefixtures("counting")
-async def test_slow_pure_call_is_made_once_unless_the_plan_says_otherwise() -> None:
+async def test_slow_pure_call_is_made_once_unless_the_plan_overrides_it() -> None:
     bench = FunctionBench(counted_and_slow)
     assert [await bench.result({}) for _ in range(3)] == [1, 1, 1]
     assert [await bench.result({}, **{HEADER_CACHE: 0}) for _ in range(2)] == [2, 3]
@@ -467,7 +467,7 @@ async def test_quick_pure_call_is_made_each_time_however_long_it_waits_for_its_t
     assert [await bench.result({}) for _ in range(3)] == [1, 2, 3]
 
 
-async def test_arguments_that_are_wrong_are_told_as_ever_if_there_is_a_cache() -> None:
+async def test_wrong_arguments_are_reported_as_usual_with_a_cache() -> None:
     bench = FunctionBench(counted)
     wrong: list[list[Any]] = [[], [5], [{"nonsense": 1}], [{}, {}]]
     for arguments in wrong:

@@ -23,7 +23,7 @@ def file_of(folder: Path, name: str = "agents.json", **agents: Any) -> str:
     return str(folder / name)
 
 
-def said_of(folder: Path, **agents: Any) -> str:
+def problems_of(folder: Path, **agents: Any) -> str:
     with pytest.raises(AgentsUnreadable) as caught:
         load_agents([file_of(folder, **agents)])
     return str(caught.value)
@@ -49,7 +49,7 @@ def test_cards_of_a_yaml_file_are_read_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_card_never_changes_and_its_version_is_all_that_it_says() -> None:
+def test_card_never_changes_and_its_version_is_derived_from_its_content() -> None:
     card = AgentCard(name="writer", **WRITER)
     same = card_from_json(json.loads(json.dumps(card.to_json())))
     other = AgentCard(name="writer", **{**WRITER, "prompt": "You write well."})
@@ -61,7 +61,7 @@ def test_card_never_changes_and_its_version_is_all_that_it_says() -> None:
 
 def test_all_problems_of_a_file_are_reported_with_their_place(tmp_path: Path) -> None:
     wrong = {"description": "", "objective_template": "x", "type": "robot"}
-    assert said_of(tmp_path, a={**WRITER, "promt": "x", "tools": ["t", "t"]}, b=wrong, c=7) == (
+    assert problems_of(tmp_path, a={**WRITER, "promt": "x", "tools": ["t", "t"]}, b=wrong, c=7) == (
         "agents.json: /agents/a/tools: duplicate name 't'; /agents/a/promt: unknown key; did you mean 'prompt'?; "
         "/agents/b/description: String should have at least 1 character; "
         "/agents/b/type: expected 'llm', 'class' or 'service', not 'robot'; "
@@ -73,7 +73,7 @@ CLASS = {"description": "Thinks", "objective_template": "x", "type": "class", "c
 
 
 @pytest.mark.parametrize(
-    ("card", "said"),
+    ("card", "message"),
     [
         (WRITER | {"model": "gpt-4o"}, "/model: unknown key; an agent has no model: each request says which one is"),
         (WRITER | {"name": "v"}, ": its name is 'w' here and 'v' inside; leave the one inside out"),
@@ -89,17 +89,17 @@ CLASS = {"description": "Thinks", "objective_template": "x", "type": "class", "c
         (CLASS | {"effects": "pure"}, "/effects: expected 'read', 'idempotent' or 'write', not 'pure'"),
     ],
 )
-def test_invalid_card_is_refused_with_advice(tmp_path: Path, card: dict[str, Any], said: str) -> None:
-    assert said_of(tmp_path, w=card).startswith(f"agents.json: /agents/w{said}")
+def test_invalid_card_is_refused_with_advice(tmp_path: Path, card: dict[str, Any], message: str) -> None:
+    assert problems_of(tmp_path, w=card).startswith(f"agents.json: /agents/w{message}")
 
 
 def test_name_that_no_activity_can_have_is_refused(tmp_path: Path) -> None:
     for name in ("", "a\nb", " a", "a/b", "x" * 101):
-        assert "a name has letters, digits" in said_of(tmp_path, **{name: WRITER})
+        assert "a name has letters, digits" in problems_of(tmp_path, **{name: WRITER})
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[1]", "agents.json is no file of agents: expected an object with the key 'agents'"),
         ('{"agent": {}}', "agents.json: /agent: unknown key; did you mean 'agents'?"),
@@ -107,11 +107,11 @@ def test_name_that_no_activity_can_have_is_refused(tmp_path: Path) -> None:
         ("{", "the agents: "),
     ],
 )
-def test_file_that_holds_no_agents_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_file_that_holds_no_agents_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "agents.json").write_text(text, encoding="utf-8")
     with pytest.raises(AgentsUnreadable, match=r"^agents\.json|^the agents") as caught:
         load_agents([str(tmp_path / "agents.json")])
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
 
 
 def test_agents_of_a_python_file_are_collected(tmp_path: Path) -> None:

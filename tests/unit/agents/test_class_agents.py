@@ -69,7 +69,7 @@ async def test_busy_model_is_retried_unless_the_agent_may_have_written(effects: 
     assert (failure.type, failure.non_retryable) == ("model_busy", is_final)
 
 
-async def test_agent_asks_a_person_unless_its_card_says_never() -> None:
+async def test_agent_asks_a_person_unless_its_card_forbids_it() -> None:
     failure = await AgentBench(class_registry(Asking)).failure({"objective": "Which one?"})
     assert failure.type == "ask_person"
     failure = await AgentBench(class_registry(Asking, feedback_policy="never")).failure({"objective": "Which one?"})
@@ -87,7 +87,7 @@ async def test_changed_card_and_invalid_arguments_are_final() -> None:
     assert (wrong.type, wrong.non_retryable) == ("invalid_arguments", True)
 
 
-def test_class_is_found_by_its_module_beside_the_file_or_by_a_bare_name(tmp_path: Path) -> None:
+def test_class_is_found_by_its_module_next_to_the_file_or_by_a_bare_name(tmp_path: Path) -> None:
     (tmp_path / "minds_of_a_test.py").write_text(
         "class Thinker:\n    async def run(self, objective, context, agent):\n        return objective\n"
     )
@@ -109,7 +109,7 @@ def test_class_is_found_by_its_module_beside_the_file_or_by_a_bare_name(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("class Odd:\n    pass\n", NO_RUN),
         ("class Odd:\n    def run(self, a, b, c): ...\n", NO_RUN),
@@ -121,13 +121,15 @@ def test_class_is_found_by_its_module_beside_the_file_or_by_a_bare_name(tmp_path
         ("Odd = 5\n", "there is no class 'Odd' in odd_mind"),
     ],
 )
-def test_class_without_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, said: str) -> None:
+def test_class_without_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
+) -> None:
     name = f"odd_mind_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ToolLoadError) as caught:
         load_class(f"{name}:Odd", folder=tmp_path)
-    assert str(caught.value).replace(name, "odd_mind") == said
+    assert str(caught.value).replace(name, "odd_mind") == message
 
 
 async def test_reasoning_agent_splits_a_question_and_answers_from_its_findings() -> None:
@@ -167,9 +169,9 @@ async def test_reasoning_agent_repeats_after_an_invalid_answer_up_to_four_times(
     assert "the model gave 4 answers that do not fit the schema; the last problem: " in failure.message
 
 
-async def test_reasoning_agent_cuts_its_context_and_says_so() -> None:
+async def test_reasoning_agent_truncates_its_context_with_a_note() -> None:
     context = {"a": "x" * 30_000}
     _, result, server = await _answer(ReasoningAgent, json_text({"parts": []}), text("Yes."), context=context)
     assert result == {"answer": "Yes.", "steps": []}
-    said = server.calls[0].messages[-1]["content"]
-    assert said.endswith("x\n[… cut here: 6,005 of 30,005 characters are left out]\n\nThe question: ?")
+    message = server.calls[0].messages[-1]["content"]
+    assert message.endswith("x\n[… cut here: 6,005 of 30,005 characters are left out]\n\nThe question: ?")

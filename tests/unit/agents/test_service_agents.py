@@ -38,7 +38,7 @@ async def test_service_gets_a_signed_request_and_its_result_is_that_of_the_node(
     assert json.loads(payload.data) == {"found": [1, 2]}
     (asked,) = service.asked
     call = {"run_id": "test", "node_id": "n1", "attempt": 2}
-    assert asked.told == {"agent": "helper", **OBJECTIVE, "call": call, "answers": [], "checkpoint": None}
+    assert asked.json_body == {"agent": "helper", **OBJECTIVE, "call": call, "answers": [], "checkpoint": None}
     assert is_signed(asked)
     assert asked.headers["idempotency-key"] == asked.headers["webhook-id"]
     assert asked.headers["content-type"] == "application/json"
@@ -83,7 +83,7 @@ async def test_redirect_is_not_followed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"fine", 'answers no JSON object; expected {"result": …} or {"feedback": {"type", "prompt"}}'),
         ([1], "answers no JSON object; "),
@@ -92,13 +92,13 @@ async def test_redirect_is_not_followed() -> None:
         ({"result": 1, "feedback": {}}, "answers neither a result nor a question, or both; "),
     ],
 )
-async def test_answer_of_another_form_is_final_and_told(body: Any, said: str) -> None:
+async def test_answer_of_another_form_is_final_and_reported(body: Any, message: str) -> None:
     failure, _ = await failure_of(Reply(body=body), effects="read")
     assert (failure.type, failure.non_retryable) == ("tool_failed", True)
-    assert said in failure.message
+    assert message in failure.message
 
 
-async def test_service_asks_a_person_unless_the_card_says_never() -> None:
+async def test_service_asks_a_person_unless_the_card_forbids_it() -> None:
     body = {"feedback": {"type": "SELECTION", "prompt": "Which?", "options": ["a"]}, "checkpoint": {"seen": 1}}
     asked, _ = await failure_of(Reply(body=body))
     never, _ = await failure_of(Reply(body=body), feedback_policy="never")

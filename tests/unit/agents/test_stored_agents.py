@@ -125,10 +125,10 @@ def test_worker_calls_the_version_that_the_plan_was_checked_with(
         stored.add([each])
     stored.remove("helper")
     tools = StoredAgentTools(url, ToolEnvironment(tmp_path))
-    for version, wanted in ((first.version, first), (second.version, second), (None, second)):
+    for version, expected in ((first.version, first), (second.version, second), (None, second)):
         spec = tools.spec("helper", version)
         assert spec is not None
-        assert (spec.name, spec.declaration.agent) == ("agent.helper", wanted)
+        assert (spec.name, spec.declaration.agent) == ("agent.helper", expected)
     assert tools.spec("helper", "0123456789ab") is None
     assert tools.spec("nobody", None) is None
 
@@ -137,30 +137,30 @@ def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -
     Path("agents.json").write_text(json.dumps({"agents": {"writer": WRITER}}))
     Path("more.json").write_text(json.dumps({"agents": {"writer": {**WRITER, "tools": ["web_serch"]}}}))
 
-    def said(*arguments: str) -> tuple[int, str, str]:
+    def output_of(*arguments: str) -> tuple[int, str, str]:
         code = run_command_line(["agents", *arguments])
         return (code, *capsys.readouterr())
 
     nobody = "there are no agents; `dagwright agents add FILE` adds the agents of a file\n"
     missing = "the agent 'writer' names unknown tools: web_serch; give them with --tools\n"
-    assert said("list") == (0, nobody, "")
-    assert said("add", "agents.json") == (0, "writer: version 1\n", "")
-    assert said("add", "agents.json") == (0, "writer: version 1, unchanged\n", "")
-    assert said("add", "more.json") == (0, "writer: version 2\n", missing)
-    code, listed, _ = said("list", "--json")
+    assert output_of("list") == (0, nobody, "")
+    assert output_of("add", "agents.json") == (0, "writer: version 1\n", "")
+    assert output_of("add", "agents.json") == (0, "writer: version 1, unchanged\n", "")
+    assert output_of("add", "more.json") == (0, "writer: version 2\n", missing)
+    code, listed, _ = output_of("list", "--json")
     writer = {"name": "writer", "version": 2, "type": "llm", "description": "Writes", "is_current": True}
     assert (code, [{**each, "added_at": ""} for each in json.loads(listed)]) == (0, [{**writer, "added_at": ""}])
-    document = json.loads(said("show", "writer", "--json")[1])
+    document = json.loads(output_of("show", "writer", "--json")[1])
     assert document["card"] == {"name": "writer", **WRITER, "tools": ["web_serch"]}
     assert [(each["version"], each["is_current"]) for each in document["versions"]] == [(2, True), (1, False)]
-    words = said("show", "writer")[1].splitlines()
+    words = output_of("show", "writer")[1].splitlines()
     assert [line.partition(" of ")[0] for line in words[:2]] == ["writer: version 2", "earlier: version 1"]
-    assert said("show", "writter")[0::2] == (2, "there is no agent 'writter'; did you mean 'writer'?\n")
+    assert output_of("show", "writter")[0::2] == (2, "there is no agent 'writter'; did you mean 'writer'?\n")
     near = "there is no agent 'writer'; `dagwright agents list` lists the agents\n"
-    assert (said("remove", "writer")[0], said("remove", "writer")[0::2]) == (0, (2, near))
-    assert said("list") == (0, nobody, "")
-    assert said("show", "writer")[1].startswith("writer: version 2 of ")
-    assert said("add", "none.json")[0] == 2
+    assert (output_of("remove", "writer")[0], output_of("remove", "writer")[0::2]) == (0, (2, near))
+    assert output_of("list") == (0, nobody, "")
+    assert output_of("show", "writer")[1].startswith("writer: version 2 of ")
+    assert output_of("add", "none.json")[0] == 2
 
 
 def test_check_knows_an_agent_that_was_added(capsys: pytest.CaptureFixture[str]) -> None:

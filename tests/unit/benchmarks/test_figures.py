@@ -22,7 +22,7 @@ def test_goal_is_lost_only_past_one_and_a_half_times(value: float, is_floor: boo
     assert Figure("x", value, 2.0, is_floor=is_floor).verdict == verdict
 
 
-def test_number_without_a_goal_is_only_told() -> None:
+def test_number_without_a_goal_is_only_reported() -> None:
     assert Figure("x", 9.0, None).verdict == "told"
 
 

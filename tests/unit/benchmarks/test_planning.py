@@ -41,7 +41,7 @@ def right_steps(*omitted: int) -> list[Step]:
 
 async def planned_with(server: ModelServer, **asked: Any) -> list[Planned]:
     async with ModelClient(Endpoint(server.base_url, "key"), model="small") as client:
-        return await plan_all(CASES, client, asked=PlanningOptions(**asked), parallel=4)
+        return await plan_all(CASES, client, options=PlanningOptions(**asked), parallel=4)
 
 
 @pytest.mark.parametrize("place", range(len(CASES.requests)))
@@ -73,7 +73,7 @@ async def test_model_that_is_always_right_has_every_score() -> None:
     assert {call.response_format for call in server.calls} == {"json_schema"}
 
 
-async def test_plan_that_is_mended_counts_after_repair_and_one_that_never_is_does_not() -> None:
+async def test_repaired_plan_counts_after_repair_and_an_invalid_one_does_not() -> None:
     wrong = json_text({"nodes": [{"id": "a", "tool": "weather", "arguments": {"city": "Oslo"}}]})
     repaired = step(json_text(right(0)), text=asked_for(0), last="This plan cannot be run:\n")
     steps = [step(wrong, last=asked_for(0)), repaired, step("No.", text=asked_for(1), times=3)]
@@ -105,7 +105,7 @@ async def test_plan_with_a_wrong_tool_and_a_missing_edge_costs_what_it_should() 
     assert report(planned, model="small")["after_repair"]["node_f1"] == score.f1
 
 
-async def test_service_that_refuses_is_told_with_its_advice() -> None:
+async def test_service_that_refuses_is_reported_with_its_advice() -> None:
     async with ModelServer(step(Refused(401, "no", code="invalid_api_key"), times=ANY_NUMBER)) as server:
         planned = await planned_with(server)
     assert {None if each.failure is None else each.failure.error for each in planned} == {"model_key_refused"}

@@ -28,7 +28,7 @@ def test_facts_of_a_plan_name_tools_instead_of_ids() -> None:
     assert predicted == expected
 
 
-def test_scores_of_recorded_plans_are_those_counted_by_hand() -> None:
+def test_scores_of_recorded_plans_are_those_counted_manually() -> None:
     scores = score(PAIRS)
     # Tools: 2 of 2, then read_file and send_mail of 3 with an unexpected one, then none of 1.
     assert scores.nodes == Score(found=4, predicted=5, expected=6)
@@ -50,7 +50,7 @@ def test_scores_of_recorded_plans_are_those_counted_by_hand() -> None:
     assert (scores.nodes.precision, scores.nodes.recall) == (4 / 5, 4 / 6)
 
 
-def test_tools_that_nobody_knows_count_only_without_a_list_of_tools() -> None:
+def test_unknown_tools_count_only_without_a_list_of_tools() -> None:
     known = ["search", "calculator", "read_file", "summarize", "send_mail"]
     assert score(PAIRS, known=known).nodes == Score(found=4, predicted=4, expected=6)
 
@@ -90,8 +90,8 @@ def test_expected_plan_has_to_be_valid() -> None:
 )
 def test_f1_is_what_the_flags_of_a_union_give(sets: list[tuple[frozenset[str], frozenset[str]]]) -> None:
     """TaskBench makes two flags for each member of the union of both sets, and takes the binary F1 of all flags."""
-    flags = [(name in wanted, name in got) for wanted, got in sets for name in wanted | got]
-    true_positives = sum(wanted and got for wanted, got in flags)
-    wrong = sum(wanted != got for wanted, got in flags)
-    found = score([(PlanFacts(tools=wanted), PlanFacts(tools=got)) for wanted, got in sets]).nodes
+    flags = [(name in expected, name in got) for expected, got in sets for name in expected | got]
+    true_positives = sum(expected and got for expected, got in flags)
+    wrong = sum(expected != got for expected, got in flags)
+    found = score([(PlanFacts(tools=expected), PlanFacts(tools=got)) for expected, got in sets]).nodes
     assert found.f1 == (2 * true_positives / (2 * true_positives + wrong) if flags else None)

@@ -23,12 +23,12 @@ def history_of(*ends: tuple[str, int]) -> list[HistoryEvent]:
 BEFORE = (("c0-0", 90), ("c1-0", 91), ("c2-0", 92), ("c3-0", 93))
 
 
-def test_chain_that_goes_on_last_counts() -> None:
+def test_last_continuing_chain_counts() -> None:
     after = [("c0-1", 101), ("c0-2", 102), ("c0-3", 103), ("c0-4", 104), ("c1-1", 105), ("c2-1", 106), ("c3-1", 109)]
     assert all_chains_on_s(history_of(*BEFORE, *after, ("c3-2", 110)), 100.0) == 9.0
 
 
-def test_chain_that_does_not_go_on_is_told() -> None:
+def test_chain_that_ends_is_reported() -> None:
     with pytest.raises(RuntimeError, match=r"of 4 chains only \['c0', 'c1'\] continued after the kill"):
         all_chains_on_s(history_of(*BEFORE, ("c0-1", 101), ("c1-1", 102)), 100.0)
 

@@ -29,7 +29,7 @@ def _answers() -> list[str]:
     return [step.answer.text or "" for step in script()[1:-1] if isinstance(step.answer, Completion)]
 
 
-def test_every_round_of_the_script_can_be_begun() -> None:
+def test_every_round_of_the_script_can_be_started() -> None:
     workers = encode_tools(load_tools([round_workers.__file__]).declarations())
     found = [parse_round(None, text, RoundContext(workers)) for text in _answers()[:-1]]
     assert [(each["valid"], len(each.get("sub_goals", ()))) for each in found] == [(True, 7)] * ROUNDS

@@ -19,6 +19,6 @@ from benchmarks.stream_client import StreamContent, problem_with
         (["running", "waiting", "running"], False),
     ],
 )
-def test_every_event_is_told_once_and_in_order(states: list[str], *, is_right: bool) -> None:
+def test_every_event_is_reported_once_and_in_order(states: list[str], *, is_right: bool) -> None:
     result = StreamContent(nodes={"sum": states}, ids=["1-1", "1-2e"], ends=1)
     assert (problem_with(result) is None) == is_right

@@ -105,7 +105,7 @@ SMALL = Compared(
 )
 
 
-def test_table_has_medians_of_every_way_and_the_goal_below() -> None:
+def test_table_has_medians_of_every_way_and_the_goal_in_the_last_row() -> None:
     assert comparison([SMALL]) == (
         "| plan | nodes | tokens | written at the first tool | first tool: streamed | whole plan | ReAct "
         "| end: streamed | whole plan | ReAct |\n"
@@ -118,7 +118,7 @@ def test_table_has_medians_of_every_way_and_the_goal_below() -> None:
     )
 
 
-def test_worst_plan_decides_and_is_told_in_the_file() -> None:
+def test_worst_plan_decides_and_is_named_in_the_file() -> None:
     late = Compared("mixed", 6, 200, streamed=[taken(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
     assert written_figure([SMALL, late]).verdict == "lost"
     saved = report([SMALL, late])

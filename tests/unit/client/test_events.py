@@ -27,7 +27,7 @@ from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 MOST_STEPS = 12
 
 
-def words(event: RunEvent) -> str:
+def description(event: RunEvent) -> str:
     return f"{event.type} {event.node_id}" if isinstance(event, NodeEvent) else event.type
 
 
@@ -42,7 +42,7 @@ def moment_of(view: RunView, *, hidden: Mapping[str, NodeStatus] | None = None) 
 def durable_of(mapper: EventMapper, view: RunView) -> list[str]:
     assert view.scheduler is not None
     found = mapper.events(moment_of(view), is_closed=view.scheduler.is_finished)
-    return [words(each) for each in found.durable]
+    return [description(each) for each in found.durable]
 
 
 def mapper(reported: Reported | None = None) -> EventMapper:
@@ -170,11 +170,11 @@ def test_node_that_waits_for_a_worker_waits_and_resumes() -> None:
     durable_of(live, view)
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
     found = live.events(moment_of(view, hidden=marks.hidden), is_closed=False)
-    assert [words(each) for each in found.passing] == ["node.waiting a"]
+    assert [description(each) for each in found.passing] == ["node.waiting a"]
     assert found.durable == []
     marks.clear()
     found = live.events(moment_of(view), is_closed=False)
-    assert ([words(each) for each in found.passing], found.durable) == (["node.resumed a"], [])
+    assert ([description(each) for each in found.passing], found.durable) == (["node.resumed a"], [])
     start_ready(view.scheduler)
 
 

@@ -15,7 +15,7 @@ from dagwright.client.answering import (
     AnswerResult,
     AnswerTarget,
     AnswerUnclear,
-    NothingAsked,
+    NoOpenRequest,
     choose_requests,
     next_request,
     requests_named,
@@ -148,7 +148,7 @@ def _people(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: st
 
     monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
     connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
-    return People(connection, patience_s=0.05)
+    return People(connection, timeout_s=0.05)
 
 
 UPDATE, SIGNAL = ("run", "submit_feedback", _MESSAGE), ("run", "feedback", _MESSAGE)
@@ -257,7 +257,7 @@ def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() ->
 
 
 @pytest.mark.parametrize("came", ["again", "nothing", None, "lost"])
-async def test_what_a_lookup_asks_next_is_waited_for_some_time(monkeypatch: pytest.MonkeyPatch, came: Any) -> None:
+async def test_next_request_of_a_lookup_is_awaited_for_some_time(monkeypatch: pytest.MonkeyPatch, came: Any) -> None:
     again = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
     looks: list[str] = []
 
@@ -278,11 +278,11 @@ async def test_what_a_lookup_asks_next_is_waited_for_some_time(monkeypatch: pyte
         return again if came == "again" else came
 
     people = _people(_Namespace({}), monkeypatch)
-    people._patience_s = 0.05 if came is None else 60.0
+    people._timeout_s = 0.05 if came is None else 60.0
     monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
     monkeypatch.setattr("dagwright.client.feedback.came_of", came_of)
     monkeypatch.setattr("dagwright.client.feedback._PAUSE_S", 0.0)
-    found = await people.asked_after(Place("run-1", "lookup:a"))
+    found = await people.request_after(Place("run-1", "lookup:a"))
     assert (found and found["request_id"]) == ("lookup:a#2" if came == "again" else None)
     assert (len(looks) == 2) == (came is not None)
 
@@ -314,7 +314,7 @@ class Answered:
         self.taken.append((place.workflow_id, place.request, answer.content))
         return f"{place.request!r} is answered"
 
-    async def asked_after(self, place: Place) -> dict[str, Any] | None:
+    async def request_after(self, place: Place) -> dict[str, Any] | None:
         return {"request_id": f"{place.request}#2", "run_id": place.workflow_id} if "lookup" in place.request else None
 
 
@@ -378,7 +378,7 @@ def test_answer_without_a_name_needs_a_single_request() -> None:
     assert choose_requests([one, two], None, of_all=True) == [one, two]
     assert choose_requests([one, two, other], "each", of_all=False) == [one, two]
     assert choose_requests([one], "early", of_all=False) == []
-    with pytest.raises(NothingAsked):
+    with pytest.raises(NoOpenRequest):
         choose_requests([], None, of_all=False)
     for requests, of_all in (([one, two], False), ([one, other], True)):
         with pytest.raises(AnswerUnclear, match=", ".join([requests[0].id, requests[1].id]).replace("[", r"\[")):

@@ -9,7 +9,7 @@ from dagwright.client.following import RunMoment, follow, request_key, wait_for_
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate
-from tests.support.told_run import requests_named
+from tests.support.scripted_run import requests_named
 
 
 def _view(status: str) -> RunView:

@@ -21,7 +21,7 @@ from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 
 async def stored(store: MemoryStore, value: Any, *, name: str) -> Any:
     content = pydantic_core.to_json(value)
-    return describe(value, await store.put(content), size_bytes=len(content), wanted=(), name=f"{name}.result")
+    return describe(value, await store.put(content), size_bytes=len(content), projections=(), name=f"{name}.result")
 
 
 def ended(*nodes: dict[str, Any], results: dict[str, Any]) -> RunView:

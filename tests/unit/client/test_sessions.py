@@ -75,7 +75,7 @@ class _Known(Sessions):
 
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
         self.done.append("sent")
-        self._session.begin_turn(TurnStart(run, {}, turn.request), at=0.0)
+        self._session.start_turn(TurnStart(run, {}, turn.request), at=0.0)
 
     async def take(self, run: str | None = None, *, refused: bool = False) -> None:
         async def prepare(_: Session) -> PreparedTurn:
@@ -89,7 +89,7 @@ class _Known(Sessions):
 
 async def test_refused_turn_is_not_served() -> None:
     at_work = Session("s")
-    at_work.begin_turn(TurnStart("other", {}, "First."), at=0.0)
+    at_work.start_turn(TurnStart("other", {}, "First."), at=0.0)
     for sessions, is_refused, done in ((_Known(at_work), False, []), (_Known(Session("s")), True, ["prepared"])):
         with pytest.raises(TurnNotTaken):
             await sessions.take(refused=is_refused)

@@ -70,7 +70,7 @@ def test_missing_inputs_are_refused_or_requested(toolset: Toolset) -> None:
         prepare_start(PlanStart(plan, {"net": 1, "gross": 2}), toolset.declarations())
 
 
-def test_what_is_no_plan_is_refused() -> None:
+def test_invalid_plan_is_refused() -> None:
     with pytest.raises(PlanInvalid, match="a plan is a Plan, an object, a text or a file, not int"):
         read_plan(3)  # type: ignore[arg-type]
     with pytest.raises(PlanInvalid, match=r"there is no file missing\.yaml"):
@@ -90,8 +90,8 @@ def test_options_are_those_of_the_command_line(tmp_path: Path) -> None:
         )
     )
     assert (found.deadline_s, found.policy, found.tags) == (7200.0, Policy(otherwise="ask"), {"team": "a"})
-    assert (found.beside.compensate, found.beside.asks) == (True, False)
-    assert found.beside.budget == {"tokens": 1000, "money": str(Decimal("1.5")), "on_limit": "finish"}
+    assert (found.input_fields.compensate, found.input_fields.is_interactive) == (True, False)
+    assert found.input_fields.budget == {"tokens": 1000, "money": str(Decimal("1.5")), "on_limit": "finish"}
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def verdict(policy: Policy, tool: str, arguments: dict[str, Any]) -> str:
     return policy.verdict(TOOLS[tool], lambda: arguments)
 
 
-def test_calls_of_a_model_that_change_something_or_read_what_nobody_named_ask() -> None:
+def test_calls_of_a_model_with_effects_or_unnamed_reads_need_approval() -> None:
     policy = model_policy("Summarize notes/plan.md and 'old report' in data/, and tell who wrote it.")
     for tool in ("read_file", "write_file", "search_files"):
         for path in ("notes/plan.md", "old report", "data", "notes/other.md", "notes", "."):

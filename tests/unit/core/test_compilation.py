@@ -94,7 +94,7 @@ def test_cache_and_timeout_are_compiled_to_seconds() -> None:
         (Effects.READ, 7, {"first_delay": "2s"}, 7),
     ],
 )
-def test_write_is_tried_once_unless_the_plan_or_the_tool_says_otherwise(
+def test_write_is_tried_once_unless_the_plan_or_the_tool_overrides_it(
     effects: Effects, declared: int | None, written: dict[str, Any] | None, attempts: int
 ) -> None:
     tools = {"t": ToolDeclaration("t", effects, max_attempts=declared)}
@@ -105,7 +105,7 @@ def test_write_is_tried_once_unless_the_plan_or_the_tool_says_otherwise(
 _PLANLESS = "on_error: replan: only runs of `dagwright ask` have a planner, their sub-plans have none"
 
 
-def test_what_needs_a_planner_is_refused_elsewhere_with_its_place() -> None:
+def test_planner_fields_are_refused_elsewhere_with_their_place() -> None:
     inner = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}), node("i", on_error="replan"))
     raw = plan_of(
         node("a", on_error="ask", approval="required"),
@@ -226,7 +226,7 @@ def test_nodes_come_back_as_they_were(nodes: tuple[CompiledNode, ...]) -> None:
     assert [repr(each) for each in decoded] == [repr(each) for each in nodes]
 
 
-def test_what_nodes_share_is_reported_once_and_what_none_has_not_at_all() -> None:
+def test_common_problem_of_nodes_is_reported_once_and_absent_ones_not_at_all() -> None:
     nodes = [CompiledNode(id=name, tool="any", dependencies=needs) for name, needs in (("a", ()), ("b", (0,)))]
 
     assert nodes_to_columns(nodes, {"kind": ["tool", "reported"]}) == {
@@ -246,6 +246,6 @@ def test_what_nodes_share_is_reported_once_and_what_none_has_not_at_all() -> Non
         {"same": {"retry": {"unknown": 1}}, "each": {"id": ["a"]}},
     ],
 )
-def test_what_is_no_page_of_nodes_is_refused(encoded: Any) -> None:
+def test_invalid_page_of_nodes_is_refused(encoded: Any) -> None:
     with pytest.raises(ValueError, match="not part of a compiled plan"):
         nodes_from_columns(encoded)

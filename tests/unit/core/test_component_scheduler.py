@@ -42,7 +42,7 @@ class Needless(Recorder):
 
 def test_scheduler_without_components_runs_a_plan() -> None:
     scheduler: Scheduler[Any] = Scheduler(state_of(node("a"), node("b", "a"), node("c", "a")))
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     assert started_ids(scheduler) == ["a"]
     scheduler.complete("a", 1, at=1.0)
     assert started_ids(scheduler) == ["b", "c"]
@@ -56,7 +56,7 @@ def test_hooks_are_called_in_the_order_in_which_components_were_attached() -> No
     calls: list[str] = []
     scheduler: Scheduler[Any] = Scheduler(state_of(node("a")))
     scheduler.attach(None, [Recorder(calls, "first"), Needless(calls, "never"), Recorder(calls, "second")])
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     started_ids(scheduler)
     scheduler.complete("a", 1, at=1.0)
     events = ("ready 0", "quiescent", "start a", "end 0", "quiescent")
@@ -82,7 +82,7 @@ def test_component_that_ends_a_ready_node_keeps_it_from_the_queue() -> None:
             return True
 
     scheduler, _ = alone(state_of(node("a"), node("b", "a")), Known)
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     assert (started_ids(scheduler), scheduler.output()) == ([], ({"b": "known"}, None))
 
 
@@ -92,7 +92,7 @@ def test_component_that_reads_results_can_fail_a_node() -> None:
             return TaskResult(None, NodeError("bad", "odd")) if value % 2 else TaskResult(value // 2, message="halved")
 
     scheduler, _ = alone(state_of(node("a"), node("b")), lambda _: Strict())
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     started_ids(scheduler)
     scheduler.complete("a", 1, at=1.0)
     scheduler.complete("b", 2, at=1.0)

@@ -20,7 +20,17 @@ from dagwright.core.expressions.conditions import (
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler import item_book, map_batches
 from dagwright.features.run_scheduler import RunScheduler
-from tests.support.plan_building import begun, compiled, error_of, node, plan_of, started, started_run, states, work_of
+from tests.support.plan_building import (
+    compiled,
+    error_of,
+    node,
+    plan_of,
+    started,
+    started_run,
+    started_scheduler,
+    states,
+    work_of,
+)
 
 IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
 
@@ -232,7 +242,7 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
 def test_condition_that_no_check_would_pass_fails_its_node() -> None:
     plan = compiled(plan_of(node("a"), node("b", "a", when="a.result == 1")))
     odd = replace(plan, nodes=[plan.nodes[0], replace(plan.nodes[1], when="zzz.result == 1")])
-    scheduler = begun(odd)
+    scheduler = started_scheduler(odd)
     started(scheduler)
     scheduler.complete("a", 1, at=1.0)
     assert error_of(scheduler, "b") == ("invalid_condition", "when: there is no node 'zzz'")

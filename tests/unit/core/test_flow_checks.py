@@ -164,7 +164,7 @@ def test_parts_of_results_are_followed_through_models() -> None:
         ({"id": "a", "tool": "hello", "arguments": {"name": "x"}}, uses("loose", name="x", many="{{a.result}}")),
     ],
 )
-def test_what_may_fit_is_valid(making: Any, using: Any) -> None:
+def test_possible_value_is_valid(making: Any, using: Any) -> None:
     assert problems_of(making, using) == []
 
 

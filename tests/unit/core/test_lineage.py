@@ -31,7 +31,7 @@ def test_places_are_kept_in_order_once_and_within_limits() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, 5, [], {"files": 5}, {"files": [5], "tool_calls": [5]}, {"omitted": True}])
-def test_what_is_no_lineage_reports_nothing(odd: Any) -> None:
+def test_invalid_lineage_reports_nothing(odd: Any) -> None:
     assert not lineage_from_json(odd)
 
 

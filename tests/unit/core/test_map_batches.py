@@ -16,7 +16,6 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_runs import map_batch_end_from_json, map_batch_end_to_json
 from dagwright.protocol.outcomes import next_call
 from tests.support.plan_building import (
-    begun,
     compiled,
     error_of,
     node,
@@ -25,6 +24,7 @@ from tests.support.plan_building import (
     scheduler_of,
     started,
     started_run,
+    started_scheduler,
     states,
 )
 
@@ -32,8 +32,8 @@ _MAP = node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"})
 _PLAN = compiled(plan_of(_MAP, node("z", "m")))
 
 
-def _begun(**options: Any) -> RunScheduler:
-    return begun(_PLAN, at=1.0, **options)
+def _started(**options: Any) -> RunScheduler:
+    return started_scheduler(_PLAN, at=1.0, **options)
 
 
 def _map(name: str, count: int) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_chunks_share_the_narrowest_limit(of_node: int | None, of_tool: int | No
 
 
 def test_chunks_are_tasks_whose_results_are_one_list_or_joined_by_a_task() -> None:
-    scheduler = _begun()
+    scheduler = _started()
     tasks = started(scheduler)
     assert [task.id for task in tasks] == ["m[0-299]", "m[300-599]", "m[600-899]", "m[900-1199]"]
     assert {(task.is_run, str(task.path)) for task in tasks} == {(True, "[['node', 'm']]")}
@@ -88,7 +88,7 @@ def test_chunks_are_tasks_whose_results_are_one_list_or_joined_by_a_task() -> No
         _complete(scheduler, task)
     assert scheduler.records[0].result == [number * 2 for number in range(1_200)]
     assert [task.id for task in started(scheduler)] == ["z"]
-    scheduler = _begun()
+    scheduler = _started()
     tasks = started(scheduler)
     for number, task in enumerate(tasks):
         _complete(scheduler, task, values=None, pieces=[(f"sha256-{number}", 300)])
@@ -97,7 +97,7 @@ def test_chunks_are_tasks_whose_results_are_one_list_or_joined_by_a_task() -> No
     scheduler.complete(join.id, "joined", at=3.0)
     assert scheduler.records[0].result == "joined"
     assert states(scheduler) == {"m": "completed", "z": "ready"}
-    scheduler = _begun()
+    scheduler = _started()
     tasks = started(scheduler)
     scheduler.cancel(1.5)
     for task in tasks:
@@ -107,7 +107,7 @@ def test_chunks_are_tasks_whose_results_are_one_list_or_joined_by_a_task() -> No
 
 
 def test_failed_items_are_counted_over_all_chunks() -> None:
-    scheduler = _begun()
+    scheduler = _started()
     ends: list[dict[str, Any]] = [
         {},
         {"status": NodeStatus.FAILED, "counts": {"completed": 298, "failed": 2}, "failed_key": "400"},
@@ -136,7 +136,7 @@ def test_chunk_reports_the_error_of_an_item_that_completed_with_the_value_of_on_
 
 @pytest.mark.parametrize("ended", range(6))
 def test_large_map_is_continued_at_any_moment(ended: int) -> None:
-    scheduler = _begun(max_in_flight=2)
+    scheduler = _started(max_in_flight=2)
 
     def hand_on() -> RunScheduler:
         following = resumed(scheduler, _PLAN, max_in_flight=2)
@@ -161,7 +161,9 @@ def test_large_map_is_continued_at_any_moment(ended: int) -> None:
 
 def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(item_book, "OWN_ITEMS", 500)
-    scheduler = begun(compiled(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500)
+    scheduler = started_scheduler(
+        compiled(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500
+    )
     tasks = started(scheduler)
     assert [task.id for task in tasks if task.is_run] == ["m2[0-199]", "m3[0-199]"]
     assert [task.id for task in tasks if not task.is_run] == [f"m{at}[{key}]" for at in (0, 1) for key in range(200)]
@@ -243,7 +245,7 @@ def test_calls_that_wait_for_one_run_keep_no_slots_that_the_chunks_of_a_map_coul
 @pytest.mark.parametrize(("of_run", "most"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
 def test_maps_share_what_the_one_who_started_the_run_allows_at_once(of_run: int, most: int) -> None:
     maps = [_map(f"m{number}", 1_200) for number in range(3)]
-    scheduler = begun(compiled(plan_of(*maps, node("a"))), at=1.0, max_in_flight=of_run)
+    scheduler = started_scheduler(compiled(plan_of(*maps, node("a"))), at=1.0, max_in_flight=of_run)
     running, at_once = started(scheduler), []
     while running:
         at_once.append(sum(scheduler.state.width_of(task.ref.node).each if task.is_run else 1 for task in running))
@@ -259,7 +261,7 @@ def test_maps_share_what_the_one_who_started_the_run_allows_at_once(of_run: int,
 
 def test_chunks_that_run_over_a_change_of_executions_keep_their_share() -> None:
     plan = compiled(plan_of(*(_map(f"m{number}", 1_200) for number in range(2))))
-    scheduler = begun(plan, at=1.0, max_in_flight=10)
+    scheduler = started_scheduler(plan, at=1.0, max_in_flight=10)
     ids = [task.id for task in started(scheduler)]
     assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
     following = resumed(scheduler, plan, max_in_flight=10)

@@ -17,7 +17,7 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools.testing import tool_context
 from dagwright.toolset.toolset import Toolset, load_toolset
-from tests.support.plan_building import begun, error_of, states
+from tests.support.plan_building import error_of, started_scheduler, states
 
 FOLDER = Path(__file__).parents[3] / "examples"
 
@@ -30,7 +30,7 @@ def toolset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolset:
 
 
 def run(plan: CompiledPlan, inputs: Mapping[str, Any], toolset: Toolset) -> RunScheduler:
-    scheduler = begun(plan, inputs)
+    scheduler = started_scheduler(plan, inputs)
     while (task := scheduler.next_task(0.0)) is not None:
         try:
             value = call(task, toolset)

@@ -21,7 +21,7 @@ from dagwright.plans.preparation import check_plan, unused_inputs
 from tests.support.plan_building import TOOLS, node, plan_of, problems_of
 
 
-def _told(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str, str | None]]:
+def _problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str, str | None]]:
     return [(each.pointer, each.node, each.message, each.hint) for each in problems_of(plan_of(*nodes, **fields))]
 
 
@@ -42,7 +42,7 @@ def _told(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str, str | 
     ],
 )
 def test_wrong_field_is_the_only_problem(fields: dict[str, Any], at: str, message: str, hint: str) -> None:
-    [(place, node_id, result, advice)] = _told(node("a", **fields))
+    [(place, node_id, result, advice)] = _problems_in(node("a", **fields))
     assert (place, node_id) == (f"/nodes/0{at}", "a")
     assert advice == (f"did you mean {hint}?" if hint.startswith("'") else hint)
     assert result.startswith(message)
@@ -60,7 +60,7 @@ def test_wrong_field_is_the_only_problem(fields: dict[str, Any], at: str, messag
 def test_unknown_field_is_reported_with_the_nearest_and_is_the_only_problem(
     fields: dict[str, Any], name: str, allowed: str
 ) -> None:
-    [(place, node_id, result, hint)] = _told(node("a", **fields))
+    [(place, node_id, result, hint)] = _problems_in(node("a", **fields))
     nearest_name = allowed.partition(",")[0]
     assert (place, node_id) == (f"/nodes/0/{name.replace('.', '/')}", "a")
     assert result.startswith(f"unknown field {name!r}; allowed are {allowed}")
@@ -80,15 +80,15 @@ def test_unknown_field_is_reported_with_the_nearest_and_is_the_only_problem(
     ],
 )
 def test_nothing_is_concluded_from_a_field_that_is_wrong(raw: Any, expected: list[str]) -> None:
-    assert [each[0] for each in _told(raw)] == expected
+    assert [each[0] for each in _problems_in(raw)] == expected
 
 
 def test_version_and_reserved_ids_and_fields_are_explained() -> None:
     message = "plan: this program reads plans of version 1, not 2"
-    assert _told(node("a"), plan=2) == [
+    assert _problems_in(node("a"), plan=2) == [
         ("/plan", None, message, "write plan: 1; a later version needs a newer Dagwright")
     ]
-    [(place, node_id, message, _)] = _told(node("item"), node("b", arguments={"x": "{{item.result}}"}))
+    [(place, node_id, message, _)] = _problems_in(node("item"), node("b", arguments={"x": "{{item.result}}"}))
     assert (place, node_id) == ("/nodes/0/id", "item")
     assert message == (
         "id: 'item' is reserved for the item of a for_each; an id is any text but index, inputs, item, secret, ~budget"
@@ -96,7 +96,7 @@ def test_version_and_reserved_ids_and_fields_are_explained() -> None:
     tools = {"fresh": ToolDeclaration("fresh", aliases=("stale",))}
     problems = problems_of(plan_of(node("a", tool="stale")), tools=tools)
     assert [each.hint for each in problems] == ["the tool was renamed: write tool: fresh"]
-    [(_, _, message, hint)] = _told(node("a", zzzzzz=1))
+    [(_, _, message, hint)] = _problems_in(node("a", zzzzzz=1))
     listed = "id, title, tool, agent, human, plan, arguments, objective and 15 more"
     assert (message, hint) == (f"unknown field 'zzzzzz'; allowed are {listed}", None)
 
@@ -107,7 +107,7 @@ _JSON_TYPES = {"int": "integer", "str": "string", "bool": "boolean", "list": "ar
 @pytest.mark.parametrize(("name", "meant"), [*_JSON_TYPES.items(), ("float", "number"), ("strng", "string")])
 def test_type_of_another_language_has_a_hint(name: str, meant: str) -> None:
     inner, hint = {"type": "array", "items": {"type": name}}, f"did you mean {meant!r}?"
-    assert _told(node("a"), inputs={"x": {"type": name}, "y": inner}) == [
+    assert _problems_in(node("a"), inputs={"x": {"type": name}, "y": inner}) == [
         (f"/inputs/{at}", None, f"inputs.{at.replace('/', '.')}: {name!r} is not a JSON type", hint)
         for at in ("x/type", "y/items/type")
     ]
@@ -126,14 +126,16 @@ _ALLOWED = "title, plan, metadata, inputs, on_failure, deadline, nodes, output"
         ),
     ],
 )
-def test_plan_without_a_list_of_nodes_says_what_to_write(plan: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+def test_plan_without_a_list_of_nodes_is_reported_with_a_hint(
+    plan: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
     problems = problems_of(plan)
     assert [(each.pointer, each.message) for each in problems] == expected
     assert problems[-1].hint == "write a list of nodes, such as nodes: [{id: a, tool: NAME}]"
     assert [each.code for each in problems_of({"nodes": []})] == ["empty_plan"]
 
 
-def _told_of_b(**fields: object) -> list[tuple[str, str, str | None, str, str | None]]:
+def _problems_of_b(**fields: object) -> list[tuple[str, str, str | None, str, str | None]]:
     found = problems_of(plan_of(node("a"), node("b", **fields)))
     return [(each.code, each.pointer, each.node, each.message, each.hint) for each in found]
 
@@ -168,7 +170,7 @@ def _told_of_b(**fields: object) -> list[tuple[str, str, str | None, str, str | 
     ],
 )
 def test_wrong_condition_is_reported_in_plain_words(when: str, message: str, hint: str | None) -> None:
-    [(code, place, node_id, result, advice)] = _told_of_b(when=when)
+    [(code, place, node_id, result, advice)] = _problems_of_b(when=when)
     assert (code, place, node_id) == ("invalid_field", "/nodes/1/when", "b")
     assert result.startswith(f"when: {message}")
     assert (advice is None) if hint is None else (advice or "").startswith(hint)
@@ -176,7 +178,7 @@ def test_wrong_condition_is_reported_in_plain_words(when: str, message: str, hin
 
 @pytest.mark.parametrize("when", ["has(a.result)", "a.status == 'failed'", "a.error.code == 'x'", "has(nodes.a)"])
 def test_fields_of_a_node_can_be_read(when: str) -> None:
-    assert _told_of_b(when=when) == []
+    assert _problems_of_b(when=when) == []
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_fields_of_a_node_can_be_read(when: str) -> None:
     ],
 )
 def test_wrong_reference_has_a_hint(text: str, message: str, hint: str) -> None:
-    [(code, place, node_id, result, advice)] = _told_of_b(arguments={"x": text})
+    [(code, place, node_id, result, advice)] = _problems_of_b(arguments={"x": text})
     assert (code, place, node_id) == ("invalid_reference", "/nodes/1/arguments/x", "b")
     assert result.startswith(f"Invalid reference: {text}: {message}")
     assert advice == hint
@@ -201,9 +203,9 @@ def test_wrong_reference_has_a_hint(text: str, message: str, hint: str) -> None:
 
 def test_wrong_item_in_a_for_each_is_suggested_and_a_missing_node_comes_first() -> None:
     for text, hint in (("{{itm}}", "did you mean {{item}}?"), ("{{ indx }}", "did you mean {{index}}?")):
-        [(_, _, _, _, advice)] = _told_of_b(for_each=[1], arguments={"x": text})
+        [(_, _, _, _, advice)] = _problems_of_b(for_each=[1], arguments={"x": text})
         assert (advice or "").startswith(hint)
-    [(_, _, _, message, _)] = _told_of_b(arguments={"x": "{{zz.reslt}}"})
+    [(_, _, _, message, _)] = _problems_of_b(arguments={"x": "{{zz.reslt}}"})
     assert message == "Invalid reference: {{zz.reslt}}: there is no node 'zz'"
 
 

@@ -18,7 +18,7 @@ from dagwright.planner.verbs import intent_verbs
 from dagwright.plans.preparation import check_plan
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import environment_of, load_toolset
-from tests.support.plugged import TOY_APP, entry_points_below, plugged, toy_app
+from tests.support.plugged import TOY_APP, entry_points_in, plugged, toy_app
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def write_plugin(folder: Path, name: str, source: str) -> EntryPoint:
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-dist\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}_plugin:PLUGIN\n")
     (folder / f"{name}_plugin.py").write_text(source)
-    return next(point for point in entry_points_below(folder) if point.name == name)
+    return next(point for point in entry_points_in(folder) if point.name == name)
 
 
 PLUGIN = "from dagwright.core.plugins import Plugin\nPLUGIN = Plugin({})\n"
@@ -84,7 +84,7 @@ def test_tool_of_a_plugin_has_a_name_of_its_own(tmp_path: Path, tools: str, mess
         "    return [spec_of(each(lambda: None)) for each in made]\n"
     )
     with toy_app():
-        points = [*entry_points_below(TOY_APP), write_plugin(tmp_path, "shop", source)]
+        points = [*entry_points_in(TOY_APP), write_plugin(tmp_path, "shop", source)]
         with plugged(points, tmp_path), pytest.raises(PluginError, match=message):
             load_toolset(Settings(state_dir=tmp_path))
     sys.modules.pop("shop_plugin", None)

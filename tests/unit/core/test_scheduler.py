@@ -13,7 +13,6 @@ from dagwright.core.scheduler.ready_queue import max_calls_of_tool
 from dagwright.features.explain.why import why
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import (
-    begun,
     broken,
     compiled,
     error_of,
@@ -23,6 +22,7 @@ from tests.support.plan_building import (
     scheduler_of,
     started,
     started_run,
+    started_scheduler,
     states,
 )
 
@@ -361,7 +361,7 @@ def test_record_keeps_attempts_times_and_version(count: int, began: float) -> No
         ({"output": "only text"}, (), "completed", "only text"),
     ],
 )
-def test_run_says_what_became_of_what_was_wanted(
+def test_run_reports_the_outcome_of_a_request(
     fields: dict[str, Any], failing: tuple[str, ...], run: str, output: Any
 ) -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"), node("d", "a"), **fields)
@@ -369,15 +369,15 @@ def test_run_says_what_became_of_what_was_wanted(
     assert (scheduler.status(), scheduler.output()) == (run, (output, None))
 
 
-def test_default_of_an_input_stands_in_for_what_is_missing() -> None:
+def test_default_of_an_input_replaces_a_missing_value() -> None:
     declared = {"n": {"type": "integer", "default": 4}, "m": {"type": "integer", "default": 5}}
     only = node("a", arguments={"n": "{{PLACEHOLDER_n}}", "m": "{{PLACEHOLDER_m}}"})
-    scheduler = begun(compiled(plan_of(only, inputs=declared)), {"m": 6})
+    scheduler = started_scheduler(compiled(plan_of(only, inputs=declared)), {"m": 6})
     assert [task.arguments for task in started(scheduler)] == [{"n": 4, "m": 6}]
 
 
 def test_worker_that_reports_a_failure_fails_its_node() -> None:
-    scheduler = begun(compiled(plan_of(*map(node, ("ok", "part", "bad", "plain"))), workers=range(4)))
+    scheduler = started_scheduler(compiled(plan_of(*map(node, ("ok", "part", "bad", "plain"))), workers=range(4)))
     finish(
         scheduler,
         ok={"status": "success", "outputs": {"x": 1}},

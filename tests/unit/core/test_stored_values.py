@@ -36,10 +36,10 @@ from dagwright.core.expressions.stored_values import (
 )
 from dagwright.core.expressions.value_refs import (
     bindings_of,
-    shown_in_arguments,
+    ref_for_display,
     value_from_json,
     value_to_json,
-    with_shown,
+    with_refs_formatted,
 )
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.items import StoredList
@@ -52,32 +52,36 @@ _IDS = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE, "list": [{"n": 1}, {"n": 2, "text": _LARGE}], "whole": [_LARGER]}
 
 
-def _told(*wanted: Projection) -> StoredValue:
-    return describe(_VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), wanted=wanted, name="a.result")
+def _stored(*expected: Projection) -> StoredValue:
+    return describe(
+        _VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), projections=expected, name="a.result"
+    )
 
 
-def test_large_value_reports_its_shape_and_what_is_wanted_of_it() -> None:
-    stored = _told((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+def test_large_value_reports_its_shape_and_its_projections() -> None:
+    stored = _stored((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
     large = Shape("text", len(_LARGE) + 2, len(_LARGE), _LARGE[:PREVIEW_CHARACTERS])
     whole = Shape("list", len(_LARGER) + 4, 1, f'["{_LARGER}'[:PREVIEW_CHARACTERS])
     assert stored.parts == {
         ("whole",): Part("whole", [_LARGER], whole),
         ("id",): Part("small", 7),
         ("text",): Part("large", shape=large),
-        ("no",): Part("missing", words="'no' not found in a.result; it has id, list, text, whole"),
+        ("no",): Part("missing", reason="'no' not found in a.result; it has id, list, text, whole"),
     }
     assert stored.shape is not None
     assert (stored.shape.type, stored.shape.length, stored.shape.preview[:9]) == ("object", 4, '{"id": 7,')
 
 
-def test_what_is_reported_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     value = [f"{number}{'x' * 8_000}" for number in range(10)]
-    stored = describe(value, "r", size_bytes=1, wanted=[((number,), "value") for number in range(10)], name="a.result")
+    stored = describe(
+        value, "r", size_bytes=1, projections=[((number,), "value") for number in range(10)], name="a.result"
+    )
     assert list(stored.parts) == [(0,), (1,), (2,), (3,)]
     assert isinstance(stored.at((7,))[0], StoredValue)
     monkeypatch.setattr(projection, "worker_budget", lambda: ComputeBudget(100))
     objects = [{"a": number} for number in range(1_000)]
-    stored = describe(objects, "r", size_bytes=1, wanted=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
+    stored = describe(objects, "r", size_bytes=1, projections=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
     assert stored.parts == {(0, "a"): Part("small", 0)}
 
 
@@ -109,16 +113,16 @@ def test_path_finds_what_is_reported_or_leads_further_into_the_store(path: Path,
     assert answer == (StoredValue("r", name="a.result", parts=parts) if path == () else found, rest)
 
 
-def test_what_is_reported_of_each_item_of_a_list_is_reported_of_the_items() -> None:
+def test_facts_of_each_item_of_a_list_are_reported_of_the_items() -> None:
     rows = [{"id": f"r{number}", "some": {"n": number}, "text": "x" * 900} for number in range(400)]
-    wanted: list[Projection] = [
+    expected: list[Projection] = [
         (("rows",), "whole"),
         ('$["rows"][*]["id"]', "whole"),
         ('$["rows"][*]["some"]["n"]', "whole"),
         ('$["rows"][*]["text"]', "whole"),
         ('$["rows"][*]["not there"]', "whole"),
     ]
-    stored = describe({"rows": rows}, "r", size_bytes=400_000, wanted=wanted, name="a.result")
+    stored = describe({"rows": rows}, "r", size_bytes=400_000, projections=expected, name="a.result")
     found, _ = stored.at(("rows",))
     assert isinstance(found, StoredValue)
     items = StoredList(found, 0, 400)
@@ -127,7 +131,7 @@ def test_what_is_reported_of_each_item_of_a_list_is_reported_of_the_items() -> N
     assert items[2:9].bare()[5] == StoredValue("r", name="a.result", paths=(("rows", 7),))
 
 
-def test_path_behind_a_query_is_another_path() -> None:
+def test_path_after_a_query_is_another_path() -> None:
     asked, _ = StoredValue("r", paths=(("list",),)).at("$[*]")
     assert isinstance(asked, StoredValue)
     first, _ = asked.at((0,))
@@ -168,8 +172,8 @@ def test_preview_encodes_no_more_than_it_shows() -> None:
         (CompiledNode("a", kind="plan"), None, TOGETHER_BYTES),
         (CompiledNode("a", kind="region"), None, TOGETHER_BYTES),
         (CompiledNode("a"), ToolDeclaration("t", Effects.READ), VALUE_BYTES),
-        (CompiledNode("a", wanted=((("id",), "value"),)), None, VALUE_BYTES + PARTS_BYTES),
-        (CompiledNode("a", wanted=((("id",), "whole"),)), None, VALUE_BYTES + PARTS_BYTES + WHOLE_BYTES),
+        (CompiledNode("a", projections=((("id",), "value"),)), None, VALUE_BYTES + PARTS_BYTES),
+        (CompiledNode("a", projections=((("id",), "whole"),)), None, VALUE_BYTES + PARTS_BYTES + WHOLE_BYTES),
     ],
     ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],
 )
@@ -198,7 +202,7 @@ def test_object_that_is_no_stored_value_is_refused(encoded: Any) -> None:
 
 
 def test_stored_values_travel_as_a_whole_or_in_two_halves() -> None:
-    stored = _told((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    stored = _stored((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
     sent = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored)))
     assert stored_from_json(sent) == stored
     assert stored_from_json(sent, name="b.result").name == "b.result"
@@ -216,11 +220,11 @@ _BOTH = WorkerText(["<", [_STORED]])
 _ARGUMENTS = {"plain": {"ref": "r"}, "held": [1, {"x": _STORED}], "token": _TOKEN, "both": _BOTH}
 
 
-def test_places_of_what_is_not_here_are_in_document_order_and_shown_to_people() -> None:
+def test_places_of_remote_values_are_in_document_order_and_shown_to_people() -> None:
     assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
     assert (is_whole(_ARGUMENTS), is_whole({"ref": "r"}), is_whole(None)) == (False, True, True)
     shown = {"ref": "r", "path": [["text"]], "bytes": 9}
-    assert with_shown(_ARGUMENTS, shown_in_arguments) == {
+    assert with_refs_formatted(_ARGUMENTS, ref_for_display) == {
         "plain": {"ref": "r"},
         "held": [1, {"x": shown}],
         "token": "Bearer {{secret.KEY}}",
@@ -228,7 +232,7 @@ def test_places_of_what_is_not_here_are_in_document_order_and_shown_to_people() 
     }
 
 
-def test_bindings_say_what_belongs_where_and_a_secret_is_a_text() -> None:
+def test_bindings_have_paths_and_a_secret_is_a_text() -> None:
     stored = {"stored": "r", "name": "a.result", "paths": [["text"]]}
     assert bindings_of(_ARGUMENTS) == [
         (("held", 1, "x"), [stored]),
@@ -276,17 +280,17 @@ def _nothing(ref: str, paths: Any, name: str) -> Any:
     raise AssertionError(f"{ref} {paths} {name} is not to be taken")
 
 
-def _wanted(plan: CompiledPlan) -> dict[str, list[Projection]]:
+def _projections(plan: CompiledPlan) -> dict[str, list[Projection]]:
     """Return node id -> parts of its result that the plan uses; nodes of sub-plans are under `id/inner id`."""
-    found = {node.id: list(node.wanted) for node in plan.nodes if node.wanted}
+    found = {node.id: list(node.projections) for node in plan.nodes if node.projections}
     for outer in plan.nodes:
         if outer.sub_plan is not None:
-            found |= {f"{outer.id}/{inner}": wants for inner, wants in _wanted(outer.sub_plan).items()}
+            found |= {f"{outer.id}/{inner}": wants for inner, wants in _projections(outer.sub_plan).items()}
     return found
 
 
 @pytest.mark.parametrize(
-    ("fields", "wanted"),
+    ("fields", "expected"),
     [
         ({"arguments": {"x": "{{a.result.id}}", "y": ["{{a.result.id}}"]}}, [(("id",), "value")]),
         (
@@ -308,39 +312,39 @@ def _wanted(plan: CompiledPlan) -> dict[str, list[Projection]]:
     ],
     ids=str,
 )
-def test_parts_that_one_node_names_of_another(fields: dict[str, Any], wanted: list[Projection]) -> None:
+def test_parts_that_one_node_names_of_another(fields: dict[str, Any], expected: list[Projection]) -> None:
     plan = compiled(plan_of(node("a"), node("b", **fields)))
-    assert _wanted(plan) == ({"a": wanted} if wanted else {})
+    assert _projections(plan) == ({"a": expected} if expected else {})
 
 
 def test_parts_that_outputs_and_sub_plans_name() -> None:
     plan = compiled(plan_of(node("a"), node("b"), output={"x": "{{a.result.id}}", "y": "{{b.result}}"}))
-    assert _wanted(plan) == {"a": [(("id",), "value")]}
+    assert _projections(plan) == {"a": [(("id",), "value")]}
     below = plan_of(node("x"), node("y"), output={"first": "{{x.result.doc}}", "all": "{{y.result}}"})
     reads = {"p": "{{s.result.first.id}}", "q": "{{s.result.all.name}}"}
     plan = compiled(plan_of({"id": "s", "plan": below}, node("b", arguments=reads)))
-    assert _wanted(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
+    assert _projections(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
     # An output that was not written holds the results of the sinks.
     unwritten = {"id": "s", "plan": plan_of(node("x"))}
     plan = compiled(plan_of(unwritten, node("b", arguments={"p": "{{s.result.x.id}}"})))
-    assert _wanted(plan) == {"s/x": [(("id",), "value")]}
+    assert _projections(plan) == {"s/x": [(("id",), "value")]}
     below = plan_of(
         node("x", arguments={"v": "{{PLACEHOLDER_doc}}"}, when="inputs.doc.size > 3"),
         inputs={"doc": {"type": "object"}},
     )
     plan = compiled(plan_of(node("a"), {"id": "s", "plan": below, "arguments": {"doc": "{{a.result.inner}}"}}))
-    assert _wanted(plan) == {"a": [(("inner",), "value"), (("inner", "size"), "whole")]}
+    assert _projections(plan) == {"a": [(("inner",), "value"), (("inner", "size"), "whole")]}
     plan = compiled(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), workers=[0])
     own = [(name,) for name in ("status", "outputs", "error", "message")]
-    assert _wanted(plan) == {
+    assert _projections(plan) == {
         "a": [(("id",), "value"), (("outputs", "id"), "value"), *((path, "value") for path in own)]
     }
 
 
 @pytest.mark.parametrize(
-    ("reference", "wanted"),
+    ("reference", "expected"),
     [("{{a.result[0].id}}", [(("id",), "value")]), ("{{a.result[*].id}}", [(("id",), "value")]), ("{{a.result}}", [])],
 )
-def test_path_into_a_list_of_items_names_a_part_of_each(reference: str, wanted: list[Projection]) -> None:
+def test_path_into_a_list_of_items_names_a_part_of_each(reference: str, expected: list[Projection]) -> None:
     plan = compiled(plan_of(node("a", for_each=[1, 2]), node("b", arguments={"x": reference})))
-    assert _wanted(plan) == ({"a": wanted} if wanted else {})
+    assert _projections(plan) == ({"a": expected} if expected else {})

@@ -13,33 +13,33 @@ from dagwright.core.validation.validation import MAX_DEPTH, check_document
 from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
 
 
-def told(*nodes: Any, **fields: Any) -> list[tuple[str, str, str | None, str, str | None]]:
+def problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str, str | None, str, str | None]]:
     found = problems_of(plan_of(*nodes, **fields))
     return [(problem.code, problem.pointer, problem.node, problem.message, problem.hint) for problem in found]
 
 
 def test_duplicate_ids_and_dependencies_on_the_node_itself_are_reported() -> None:
-    assert told(node("a"), node("b"), node("a")) == [
+    assert problems_in(node("a"), node("b"), node("a")) == [
         ("duplicate_id", "/nodes/2/id", "a", "duplicate node id 'a' (nodes 0 and 2)", None)
     ]
-    assert [problem[0] for problem in told(node("caf\u00e9"), node("cafe\u0301"))] == ["duplicate_id"]
-    assert told(node("a", "a"), node("b", arguments={"x": "{{b.result}}"})) == [
+    assert [problem[0] for problem in problems_in(node("caf\u00e9"), node("cafe\u0301"))] == ["duplicate_id"]
+    assert problems_in(node("a", "a"), node("b", arguments={"x": "{{b.result}}"})) == [
         ("self_dependency", "/nodes/0", "a", "'a' depends on itself", None),
         ("self_dependency", "/nodes/1", "b", "'b' depends on itself", None),
     ]
-    ((code, _, _, message, hint),) = told(node("fetch_mail", "fetch_mails"), node("a"))
+    ((code, _, _, message, hint),) = problems_in(node("fetch_mail", "fetch_mails"), node("a"))
     assert (code, hint) == ("unknown_dependency", None)
     assert message == "'fetch_mail' depends on unknown node 'fetch_mails'"
-    ((_, _, _, _, hint),) = told(node("fetch_mail", "fetch_mails"), node("fetch_mail_s"))
+    ((_, _, _, _, hint),) = problems_in(node("fetch_mail", "fetch_mails"), node("fetch_mail_s"))
     assert hint == "did you mean 'fetch_mail_s'?"
 
 
 def test_bad_references_have_a_hint_and_their_place() -> None:
     message = "Invalid reference: {{fetch_mial.result.data}}: there is no node 'fetch_mial'"
-    assert told(node("fetch_mail"), node("b", arguments={"x": [{"y/z": "see {{fetch_mial.result.data}}"}]})) == [
+    assert problems_in(node("fetch_mail"), node("b", arguments={"x": [{"y/z": "see {{fetch_mial.result.data}}"}]})) == [
         ("invalid_reference", "/nodes/1/arguments/x/0/y~1z", "b", message, "did you mean 'fetch_mail'?")
     ]
-    problems = told(node("a", arguments={"x": "{{b.result}} {{c.result}}"}), output="{{d.status}} {{e.error}}")
+    problems = problems_in(node("a", arguments={"x": "{{b.result}} {{c.result}}"}), output="{{d.status}} {{e.error}}")
     assert [(at, message.partition(";")[0]) for _, at, _, message, _ in problems] == [
         ("/nodes/0/arguments/x", "Invalid reference: {{b.result}}: there is no node 'b'"),
         ("/nodes/0/arguments/x", "Invalid reference: {{c.result}}: there is no node 'c'"),
@@ -67,10 +67,12 @@ def test_braces_that_are_no_reference_are_refused(text: str, message: str) -> No
 
 def test_cycle_is_reported_once_with_all_its_nodes() -> None:
     nodes = (node("c", "b"), node("a", "c"), node("b", arguments={"x": "{{a.result}}"}), node("d", "a"))
-    assert told(*nodes) == [
+    assert problems_in(*nodes) == [
         ("cycle", "/nodes/0", "c", "CircularDependencyError: c → b → a → c", "remove one of these dependencies")
     ]
-    ((code, _, first, message, _),) = told(*(node(f"n{number}", f"n{(number + 1) % 260}") for number in range(260)))
+    ((code, _, first, message, _),) = problems_in(
+        *(node(f"n{number}", f"n{(number + 1) % 260}") for number in range(260))
+    )
     assert (code, first) == ("cycle", "n0")
     assert message == "CircularDependencyError: " + " → ".join([*(f"n{number}" for number in range(260)), "n0"])
 
@@ -114,7 +116,7 @@ def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
 )
 def test_field_that_makes_no_sense_is_reported_with_its_place(fields: dict[str, Any], at: str, message: str) -> None:
     raw = node("b", "a") | fields
-    problems = [problem for problem in told(node("a"), raw) if problem[0] == "invalid_field"]
+    problems = [problem for problem in problems_in(node("a"), raw) if problem[0] == "invalid_field"]
     assert [(problem[1], problem[2]) for problem in problems] == [(f"/nodes/1{at}", "b")]
     assert problems[0][3].startswith(message)
 
@@ -128,7 +130,7 @@ def test_inputs_are_reported_each_with_its_place_and_hide_nothing() -> None:
         "q": {"type": "strng"},
         "n": {"type": "integer", "default": "many"},
     }
-    problems = told(node("a", "b"), inputs=inputs)
+    problems = problems_in(node("a", "b"), inputs=inputs)
     assert [(at, message) for _, at, _, message, _ in problems] == [
         ("/inputs/odd name", "inputs.odd name: the name of an input has letters, digits and _ only"),
         ("/inputs/u", "inputs.u: expected an object, such as {type: string, prompt: …}, not 5"),
@@ -144,7 +146,7 @@ def test_inputs_are_reported_each_with_its_place_and_hide_nothing() -> None:
 def test_wrong_id_hides_nothing_else(wrong: Any) -> None:
     """Neither what else is wrong with its node, nor with another node or an input; references to it are right."""
     nodes = [{"id": wrong, "tool": "nobody"}, node("b", *([wrong] if isinstance(wrong, str) else []))]
-    problems = told(*nodes, inputs={"q": {"type": "strng"}})
+    problems = problems_in(*nodes, inputs={"q": {"type": "strng"}})
     assert [(code, at) for code, at, *_ in problems] == [
         ("invalid_field", "/nodes/0/id"),
         ("unknown_tool", "/nodes/0/tool"),
@@ -186,11 +188,11 @@ def test_cache_is_refused_where_a_result_cannot_be_used_again(fields: dict[str, 
 
 def test_unknown_key_is_reported_with_the_nearest_known_one() -> None:
     for name in ("needs", "after"):
-        ((_, _, _, message, hint),) = told(node("a", **{name: ["b"]}))
+        ((_, _, _, message, hint),) = problems_in(node("a", **{name: ["b"]}))
         assert hint == "did you mean 'depends_on'?"
         assert message.startswith(f"unknown field {name!r}; allowed are depends_on, ")
         assert message.endswith(" and 15 more")
-    assert [each[:3] + each[4:] for each in told(node("a", dependson=["b"]), tittle="x")] == [
+    assert [each[:3] + each[4:] for each in problems_in(node("a", dependson=["b"]), tittle="x")] == [
         ("invalid_field", "/tittle", None, "did you mean 'title'?"),
         ("invalid_field", "/nodes/0/dependson", "a", "did you mean 'depends_on'?"),
     ]
@@ -200,7 +202,7 @@ def test_unknown_key_is_reported_with_the_nearest_known_one() -> None:
     "node_id", ["item", "index", "inputs", "secret", "~budget", "", " ", "x" * 201, "é" * 101, "\ud800", 5]
 )
 def test_id_that_cannot_be_used_is_refused(node_id: Any) -> None:
-    ((code, pointer, *_),) = told({"id": node_id, "tool": "any"})
+    ((code, pointer, *_),) = problems_in({"id": node_id, "tool": "any"})
     assert (code, pointer) == ("invalid_field", "/nodes/0/id")
 
 
@@ -211,11 +213,11 @@ def test_any_other_text_is_an_id_and_can_be_referred_to(node_id: str) -> None:
 
 
 def test_wrong_nodes_are_reported_and_their_ids_can_still_be_referred_to() -> None:
-    assert [(code, pointer, message) for code, pointer, _, message, _ in told("x", {"tool": "any"})] == [
+    assert [(code, pointer, message) for code, pointer, _, message, _ in problems_in("x", {"tool": "any"})] == [
         ("invalid_field", "/nodes/0", "node 0 must be an object"),
         ("invalid_field", "/nodes/1", "'id' is missing"),
     ]
-    problems = told(node("a", priority=9, depends_on=["gone"]), node("b", arguments={"x": "{{a.result}}"}))
+    problems = problems_in(node("a", priority=9, depends_on=["gone"]), node("b", arguments={"x": "{{a.result}}"}))
     assert [(problem[0], problem[1]) for problem in problems] == [
         ("invalid_field", "/nodes/0/priority"),
         ("unknown_dependency", "/nodes/0/depends_on/0"),
@@ -248,7 +250,7 @@ def test_tool_whose_undo_is_no_known_tool_is_refused_and_a_known_one_travels_wit
     ],
 )
 def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str, hint: str) -> None:
-    assert [problem[:2] + problem[4:] for problem in told(node("a", tool=tool))] == [
+    assert [problem[:2] + problem[4:] for problem in problems_in(node("a", tool=tool))] == [
         ("unknown_tool", "/nodes/0/tool", hint)
     ]
     assert check(plan_of(node("a", tool=tool)), any_tool=True).edges == 0
@@ -278,12 +280,12 @@ def test_wrong_argument_is_reported_with_its_place_as_written(
     arguments: dict[str, Any], at: str, message: str | None, hint: str | None
 ) -> None:
     problem = ("invalid_arguments", f"/nodes/1/arguments{at}", "a", f"typed: {message}", hint)
-    found = told(node("f"), node("a", tool="typed", arguments=arguments))
+    found = problems_in(node("f"), node("a", tool="typed", arguments=arguments))
     assert found == ([] if message is None else [problem])
 
 
 @pytest.mark.parametrize("schema", [{"type": "objekt"}, {"$ref": "http://127.0.0.1:9/schema.json"}])
-def test_schema_of_a_tool_that_is_none_is_reported_without_the_network(schema: dict[str, Any]) -> None:
+def test_invalid_schema_of_a_tool_is_reported_without_the_network(schema: dict[str, Any]) -> None:
     tools = {"t": ToolDeclaration("t", input_schema=schema)}
     (problem,) = problems_of(plan_of(node("a", tool="t"), node("b", tool="t")), tools=tools)
     assert (problem.code, problem.pointer) == ("unknown_tool", "/nodes/0/tool")
@@ -318,12 +320,12 @@ def test_inputs_are_declared_ones_then_placeholders_as_they_are_found() -> None:
 
 def test_sub_plans_are_checked_in_place_not_read_and_not_nested_too_deep() -> None:
     inner = plan_of(node("x", "y"), node("y", arguments={"n": "{{PLACEHOLDER_n}}"}), node("z", "gone"))
-    assert told(node("a"), node("s", plan=inner, arguments={"m": "{{a.result}}"})) == [
+    assert problems_in(node("a"), node("s", plan=inner, arguments={"m": "{{a.result}}"})) == [
         ("unknown_dependency", "/nodes/1/plan/nodes/2/depends_on/0", "z", "'z' depends on unknown node 'gone'", None),
         ("missing_input", "/nodes/1/arguments", "s", "the sub-plan needs the input 'n'", None),
         ("invalid_arguments", "/nodes/1/arguments/m", "s", "the sub-plan has no input 'm'", None),
     ]
-    [problem] = told(node("s", plan="other.yaml"))
+    [problem] = problems_in(node("s", plan="other.yaml"))
     assert problem[:2] == ("unreadable", "/nodes/0/plan")
     assert "write the sub-plan itself into the node (plan: {nodes: […]})" in str(problem)
     raw = plan_of(node("n"))
@@ -334,7 +336,7 @@ def test_sub_plans_are_checked_in_place_not_read_and_not_nested_too_deep() -> No
 
 
 def test_every_problem_is_reported_at_once() -> None:
-    problems = told(
+    problems = problems_in(
         node("a", "b"),
         node("b", "a"),
         node("a"),

@@ -35,7 +35,16 @@ from dagwright.core.validation.workers import (
 )
 from dagwright.dialects import to_document
 from dagwright.features.run_scheduler import RunScheduler
-from tests.support.plan_building import begun, compiled, node, plan_of, problems_of, resumed, started, states
+from tests.support.plan_building import (
+    compiled,
+    node,
+    plan_of,
+    problems_of,
+    resumed,
+    started,
+    started_scheduler,
+    states,
+)
 
 
 def card(*outputs: str, requires: tuple[str, ...] = (), goal_type: Any = "support", **fields: Any) -> WorkerCard:
@@ -57,7 +66,7 @@ FOUND = node("a", tool="find", title="Look for it")
 
 
 def scheduler_of(*nodes: Any) -> RunScheduler:
-    return begun(compiled(plan_of(*nodes), tools=WORKERS))
+    return started_scheduler(compiled(plan_of(*nodes), tools=WORKERS))
 
 
 # Cards.
@@ -69,7 +78,7 @@ def test_a_card_travels_as_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"description": " "}, "the text is empty"),
         ({"outputs": ()}, "at least one slot"),
@@ -84,8 +93,8 @@ def test_a_card_travels_as_json() -> None:
         ({"more": 1}, "more"),
     ],
 )
-def test_a_card_that_says_nothing_useful_is_none(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_card_without_useful_fields_is_ignored(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         worker_card_from_json({"description": "Does it.", "outputs": ("a",), "goal_type": "support", **fields})
 
 
@@ -104,7 +113,7 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, Worker]:
 
 
 @pytest.mark.parametrize(
-    ("workers", "said"),
+    ("workers", "message"),
     [
         (
             {"x": card("a", goal_type="deliverable"), "y": card("b", "a")},
@@ -121,13 +130,13 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, Worker]:
         ),
     ],
 )
-def test_a_set_that_no_planner_could_work_with_is_refused(workers: dict[str, WorkerCard], said: str) -> None:
+def test_a_set_that_no_planner_could_work_with_is_refused(workers: dict[str, WorkerCard], message: str) -> None:
     with pytest.raises(WorkersRefused) as refused:
         check_workers(_set_of(workers))
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)
 
 
-def test_all_that_is_wrong_with_a_set_is_reported_at_once() -> None:
+def test_all_problems_of_a_set_are_reported_at_once() -> None:
     with pytest.raises(WorkersRefused) as refused:
         check_workers(_set_of({"x": card("a"), "y": card("a", requires=("q",))}))
     assert len(str(refused.value).split("; ")) == 4
@@ -136,7 +145,7 @@ def test_all_that_is_wrong_with_a_set_is_reported_at_once() -> None:
 # Plans that call them.
 
 
-def told(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
+def problems_in(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
     return [
         (problem.code, problem.pointer, problem.message, problem.hint)
         for problem in problems_of(plan_of(*nodes), tools=WORKERS)
@@ -146,14 +155,14 @@ def told(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
 @pytest.mark.parametrize("arguments", [{}, {"found": None}])
 def test_a_required_slot_that_is_not_given_is_reported_with_who_puts_it_out(arguments: dict[str, Any]) -> None:
     message = "'show' requires the slot 'found', which it is not given"
-    assert told(FOUND, node("b", tool="show", arguments=arguments)) == [
+    assert problems_in(FOUND, node("b", tool="show", arguments=arguments)) == [
         ("precondition_missing", "/nodes/1/arguments/found" if arguments else "/nodes/1", message, "'a' puts it out")
     ]
 
 
 def test_a_sub_goal_is_held_against_its_worker_and_its_slots() -> None:
     message = "Invalid reference: a.result.fond: 'find' does not put out 'fond'; it puts out found, count"
-    assert told(FOUND, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
+    assert problems_in(FOUND, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
         ("invalid_reference", "/nodes/1/arguments/found", message, "did you mean 'found'?")
     ]
     raw: Any = {
@@ -174,14 +183,14 @@ def test_a_sub_goal_is_held_against_its_worker_and_its_slots() -> None:
 @pytest.mark.parametrize(
     ("written", "at"), [("{{a.result.count}}", ""), (["{{a.result.found}}", "{{a.result.count}}"], "/1")]
 )
-def test_a_slot_that_stands_where_another_one_is_required_is_refused(written: Any, at: str) -> None:
+def test_a_misplaced_slot_is_refused(written: Any, at: str) -> None:
     message = "'show' requires 'found', and 'count' is another slot"
-    assert told(FOUND, node("b", tool="show", arguments={"found": written})) == [
+    assert problems_in(FOUND, node("b", tool="show", arguments={"found": written})) == [
         ("invalid_reference", f"/nodes/1/arguments/found{at}", message, "'a' puts it out")
     ]
     # An argument that is not required may be anything, and so may a part of a slot: its content is unknown.
     free = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
-    assert told(FOUND, node("b", tool="show", arguments=free)) == []
+    assert problems_in(FOUND, node("b", tool="show", arguments=free)) == []
 
 
 def test_a_node_whose_tool_is_a_worker_is_one_in_every_dialect() -> None:
@@ -227,7 +236,7 @@ def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_resul
     assert result["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
 
 
-def test_a_worker_that_lacks_a_slot_is_not_called_whatever_the_plan_says() -> None:
+def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
     scheduler = scheduler_of(FOUND, SHOWN, node("c", tool="find", arguments={"text": "{{b.result.table}}"}))
     started(scheduler)
     scheduler.complete("a", {"status": "partial", "outputs": {"count": 0}, "message": "three names fit"}, at=1.0)
@@ -258,17 +267,17 @@ FIND = card("found", "count")
 
 
 @pytest.mark.parametrize(
-    ("outputs", "said"),
+    ("outputs", "message"),
     [
         ({"found": 1}, "missing: 'count'"),
         ({"found": 1, "count": 1, "more": 1}, "not declared: 'more'"),
         ({"fuond": 1, "count": 1}, "missing: 'found'; not declared: 'fuond'"),
     ],
 )
-def test_slots_that_are_not_exactly_those_of_the_card_are_a_failure(outputs: dict[str, Any], said: str) -> None:
+def test_slots_that_are_not_exactly_those_of_the_card_are_a_failure(outputs: dict[str, Any], message: str) -> None:
     for answer in ({"status": "success", "outputs": outputs}, outputs):
         error = unwrap_worker_result(answer, FIND).error
-        assert error == NodeError("invalid_result", f"its slots are not those it declares: {said}")
+        assert error == NodeError("invalid_result", f"its slots are not those it declares: {message}")
 
 
 def test_a_partial_answer_may_leave_slots_out_and_one_that_is_no_object_fails() -> None:
@@ -282,11 +291,11 @@ def test_a_partial_answer_may_leave_slots_out_and_one_that_is_no_object_fails() 
 
 
 def test_words_of_a_failed_or_stored_answer_are_kept_and_cut() -> None:
-    said = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND)
-    assert said.message == '{"of":[1]}'
+    message = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND)
+    assert message.message == '{"of":[1]}'
     found = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND)
     assert (found.error, found.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
-    told_of_large = stored_from_json(
+    message_of_large = stored_from_json(
         {
             "ref": "r",
             "name": "a.result",
@@ -300,7 +309,7 @@ def test_words_of_a_failed_or_stored_answer_are_kept_and_cut() -> None:
             ],
         }
     )
-    found = unwrap_worker_result(told_of_large, FIND)
+    found = unwrap_worker_result(message_of_large, FIND)
     assert (found.error, found.message) == (None, "many")
 
 
@@ -311,7 +320,7 @@ def test_the_id_of_a_sub_goal_follows_from_its_node(node_id: str, number: int | 
     assert sub_goal_id_of(node_id) == number
 
 
-def test_what_came_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> None:
+def test_outcome_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> None:
     done = Record(NodeStatus.COMPLETED, result={"found": 1}, partial=True, message="the rest is missing")
     failed = Record(NodeStatus.FAILED, error=NodeError("tool_failed", "no luck"))
     results = [worker_result_of("sg2", done), worker_result_of("sg3#2", failed), worker_result_of("sg4", Record())]
@@ -327,7 +336,7 @@ def test_what_came_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> No
         WorkerResult(message={"of": 1})  # type: ignore[arg-type] # as an untyped caller would
 
 
-def test_sub_goal_whose_place_another_took_ended_as_it_had_and_what_never_began_has_no_result() -> None:
+def test_replaced_sub_goal_keeps_its_end_and_an_unstarted_one_has_no_result() -> None:
     replaced = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
     waited = NodeError("dependency_failed", "Waiting for dependency: sg1 failed")
     results = [

@@ -111,7 +111,7 @@ def test_text_that_only_holds_an_at_sign_is_a_value(text: str) -> None:
     assert check(intents(ENSURE, {"verb": "v", "params": {"a": text}})).nodes[1].arguments == {"a": text}
 
 
-def test_key_given_twice_is_refused_where_it_stands_again() -> None:
+def test_key_given_twice_is_refused_at_its_second_place() -> None:
     entry = {"verb": "v", "params": {"a": 1}, "refs": {"a": "@result_1", "b": "@result_1"}, "lookups": {"b": JOHN}}
     assert codes_of(intents(ENSURE, entry)) == [
         ("invalid_field", "/intents/1/refs/a"),
@@ -141,7 +141,7 @@ def test_name_that_the_session_lacks_is_missing_context() -> None:
     assert to_document(raw, tools=tools, context={"cbu": "fund_1"}).problems == []
 
 
-def test_name_of_the_session_may_stand_for_a_party_with_its_name() -> None:
+def test_name_of_the_session_may_replace_a_party_with_its_name() -> None:
     fund: dict[str, Any] = {"id": "fund_1", "name": "Apex " * 50, "kind": "fund"}
     document = to_document(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": fund})
     assert document.plan["nodes"][0]["arguments"] == {"a": "fund_1"}
@@ -186,7 +186,7 @@ def test_value_of_the_session_is_never_taken_for_a_reference(value: Any) -> None
     assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}
 
 
-def test_reference_to_a_later_intent_is_noted_and_stands_for_its_id() -> None:
+def test_reference_to_a_later_intent_is_noted_and_means_its_id() -> None:
     (note,) = check(intents({"verb": "v", "refs": {"a": "@result_2"}}, ENSURE)).notes
     assert (note.code, note.node) == ("forward_reference", "@result_1")
     assert note.message == "intent 1 uses @result_2, which stands after it; intent 2 runs first"

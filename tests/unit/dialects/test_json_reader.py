@@ -29,7 +29,7 @@ def refusals(text: str) -> list[tuple[str, str, str]]:
 
 @settings(deadline=None)
 @given(json_values, st.booleans())
-def test_what_python_writes_is_read_back(value: Any, is_ascii: bool) -> None:
+def test_json_of_python_is_read(value: Any, is_ascii: bool) -> None:
     assert read_json(json.dumps(value, ensure_ascii=is_ascii), name="x") == value
 
 

@@ -67,7 +67,7 @@ def test_arguments_of_llmcompiler_keep_their_types_and_texts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (
             '1. f("$3")\n2. join()',
@@ -90,9 +90,9 @@ def test_arguments_of_llmcompiler_keep_their_types_and_texts() -> None:
         ("1. join()", ("empty_plan", "there is no task before join(): there is nothing to run")),
     ],
 )
-def test_errors_in_a_text_of_llmcompiler_are_reported_with_task_and_line(text: str, told: tuple[str, str]) -> None:
+def test_errors_in_a_text_of_llmcompiler_are_reported_with_task_and_line(text: str, reported: tuple[str, str]) -> None:
 
-    assert messages_of(text) == [told]
+    assert messages_of(text) == [reported]
 
 
 def test_more_arguments_than_the_tool_has_are_refused_and_a_missing_join_is_noted() -> None:
@@ -117,7 +117,7 @@ def test_steps_of_rewoo_become_nodes_titled_by_their_plans() -> None:
     ]
 
 
-def test_what_is_wrong_in_a_text_of_rewoo_is_reported_with_step_and_line() -> None:
+def test_problems_of_a_rewoo_text_are_reported_with_step_and_line() -> None:
     assert messages_of("#E1 = T[a\n#E2 = T[#E1 #E7]\n") == [
         ("invalid_syntax", "#E1 (line 1): T: its ']' is missing"),
         ("invalid_reference", "#E2 (line 2): Invalid reference: there is no step #E7"),
@@ -237,7 +237,7 @@ def test_backslash_right_before_a_reference_is_refused(raw: Any) -> None:
 
 @pytest.mark.parametrize("name", ["plan.txt", "-", "plan"])
 @pytest.mark.parametrize("text", ['\nThought: x\n1. f("a")\n2. join()\n', "Plan: y\n#E1 = T[a]\n", "#E1 = T[a]"])
-def test_file_of_another_name_that_begins_like_a_text_plan_is_one(name: str, text: str) -> None:
+def test_file_of_another_name_that_starts_like_a_text_plan_is_one(name: str, text: str) -> None:
     assert read_text(text, name=name) == text
     assert detect_dialect(text) in ("llmcompiler", "rewoo")
 
@@ -316,7 +316,7 @@ def test_braces_in_keys_that_are_no_reference_stay() -> None:
 
 
 @pytest.mark.parametrize("key", ["$1", "{{1}}", "<node-0>", "#E1", "@result_1"])
-def test_reference_in_a_key_of_a_plan_that_a_model_wrote_goes_back(key: str) -> None:
+def test_reference_in_a_key_of_a_plan_of_a_model_is_returned(key: str) -> None:
     plan = {"nodes": [{"id": "s1", "tool": "echo"}, {"id": "s2", "tool": "echo", "arguments": {"x": {key: 1}}}]}
     with pytest.raises(PlanInvalid) as caught:
         check_written_plan(json.dumps({"plan": 1, **plan}), {}, any_tool=True)

@@ -51,7 +51,7 @@ def test_format_comes_from_the_name_or_from_the_look(text: str | bytes, name: st
         ("---\n", "-", "empty_plan", "standard input holds no plan, only comments or null"),
     ],
 )
-def test_what_cannot_be_read_is_reported_in_one_sentence(text: str | bytes, name: str, code: str, message: str) -> None:
+def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: str, code: str, message: str) -> None:
     ((found_code, place, found),) = refusals(read_text, text, name=name)
     assert (found_code, place) == (code, "")
     assert found.startswith(message)

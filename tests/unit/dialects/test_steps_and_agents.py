@@ -12,7 +12,7 @@ AGENT = {"id": "a", "agent": "w", "objective": ""}
 
 
 @pytest.mark.parametrize(("raw", "at"), [([STEP], ""), ({"steps": [STEP]}, "/steps"), ({"plan": [STEP]}, "/plan")])
-def test_list_of_steps_may_stand_alone_or_under_a_key(raw: Any, at: str) -> None:
+def test_list_of_steps_may_be_alone_or_under_a_key(raw: Any, at: str) -> None:
     document = to_document(raw)
     assert document.dialect == "steps"
     assert document.plan["nodes"] == [{"id": "a", "title": "Find it", "tool": "t", "arguments": {"input": {}}}]
@@ -35,7 +35,7 @@ def test_edges_of_a_step_are_references_and_depends_on() -> None:
     ],
     ids=["steps", "agents", "tasks"],
 )
-def test_problems_behind_what_is_no_text_are_reported_at_their_own_place(entry: Any, key: str, at: str) -> None:
+def test_problems_after_a_non_text_are_reported_at_their_own_place(entry: Any, key: str, at: str) -> None:
     entries = [{**entry, "id": "b", key: []}, {**entry, key: ["b", 7, "nobody", None, "neither"]}]
     raw = {at[1:]: entries} if at else entries
     assert codes_of(raw) == [

@@ -120,7 +120,7 @@ def test_step_that_cannot_be_read_ends_the_stream_with_the_reason() -> None:
         '{"nodes": [{"id": "a", "x": {"y": 1}',
     ],
 )
-def test_what_is_no_complete_step_of_a_plan_is_not_reported(text: str) -> None:
+def test_incomplete_step_of_a_plan_is_not_reported(text: str) -> None:
     assert steps_of(JsonSteps(), list(text)) == []
 
 

@@ -23,7 +23,7 @@ def test_query_is_the_one_argument() -> None:
     }
 
 
-def test_reference_beside_the_dependencies_adds_the_edge_and_a_note() -> None:
+def test_reference_next_to_the_dependencies_adds_the_edge_and_a_note() -> None:
     queries = "{{b.result}} {{b.result.x}} {{c.result}}"
     checked = check({"dag": [task("a", queries, ["c"]), task("b"), task("c")]})
     assert checked.levels == [["b", "c"], ["a"]]

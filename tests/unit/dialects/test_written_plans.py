@@ -115,7 +115,7 @@ def test_repair_reports_its_place() -> None:
         ('{"a": ' + "[" * 200 + "]" * 200 + "}", "invalid_syntax", "nested more than 100 deep"),
     ],
 )
-def test_what_could_mean_two_things_is_refused_with_the_reason(text: str, code: str, words: str) -> None:
+def test_ambiguous_reference_is_refused_with_the_reason(text: str, code: str, words: str) -> None:
     ((result, message),) = refusal_of(text)
     assert (result, words in message) == (code, True), message
 

@@ -34,7 +34,7 @@ def test_json_is_read_as_json(value: Any) -> None:
 
 @settings(deadline=None)
 @given(json_values)
-def test_what_a_yaml_writer_writes_is_read_back(value: Any) -> None:
+def test_yaml_of_a_writer_is_read(value: Any) -> None:
     # The writer speaks YAML 1.1, where 0E0 and 0o7 are text, so it leaves them without quotes.
     assume(not re.search(r'"([-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+)"', json.dumps(value)))
     written = yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True)
@@ -92,18 +92,18 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(written: str, value: A
         ("a: [1", "", "p.yaml is no valid YAML: a ',' or the ']' of a list is missing at line 2, column 1"),
     ],
 )
-def test_what_json_cannot_say_is_reported_with_its_line_and_column(text: str, place: str, message: str) -> None:
+def test_values_outside_json_are_reported_with_their_line_and_column(text: str, place: str, message: str) -> None:
     assert refusals(text) == [("invalid_syntax", place, message)]
 
 
-def test_keys_that_stand_twice_are_reported_with_their_pointers() -> None:
+def test_duplicate_keys_are_reported_with_their_pointers() -> None:
     assert refusals("a: 1\nb:\n - c: 1\n   c: 2\na: 3\n") == [
         ("invalid_field", "/b/0/c", "the key 'c' stands twice in one object"),
         ("invalid_field", "/a", "the key 'a' stands twice in one object"),
     ]
 
 
-def test_aliases_stand_for_their_values_within_bounds() -> None:
+def test_aliases_are_replaced_by_their_values_within_bounds() -> None:
     assert read_yaml("a: &x {b: [1]}\nc: [*x, *x]", name="x") == {"a": {"b": [1]}, "c": [{"b": [1]}, {"b": [1]}]}
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]

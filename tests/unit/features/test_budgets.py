@@ -25,7 +25,6 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.outcomes import next_call
 from tests.support.plan_building import (
     TOOLS,
-    begun,
     budget_of,
     compiled,
     ids_of,
@@ -34,6 +33,7 @@ from tests.support.plan_building import (
     record_of,
     resumed,
     started,
+    started_scheduler,
     states,
 )
 
@@ -49,7 +49,7 @@ def call(node_id: str, *needs: str, max_tokens: int = 100, purpose: str = "agent
 
 def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
     plan = compiled(plan_of(*nodes, **fields), tools={**TOOLS, MODEL.name: MODEL, READER.name: READER})
-    return begun(plan, setup={"budget": budget})
+    return started_scheduler(plan, setup={"budget": budget})
 
 
 def spent(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
@@ -122,7 +122,7 @@ def test_finish_leaves_out_what_has_not_started_and_makes_an_answer_of_what_ther
     assert (scheduler.status().value, scheduler.output()) == ("completed", ("so far", None))
 
 
-def test_run_that_asks_nobody_finishes_by_itself_and_reads_the_plan_that_it_has_paid_for() -> None:
+def test_non_interactive_run_finishes_by_itself_and_reads_the_plan_that_it_has_paid_for() -> None:
     budget: dict[Kind, Limit] = {"calls": 1}
     scheduler = spent(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget(budget, "finish"))
     assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
@@ -148,7 +148,7 @@ def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_never_zero()
     assert ids_of(started(scheduler)) == ["b"]
 
 
-def test_nodes_that_runs_below_have_added_leave_less_for_the_run() -> None:
+def test_nodes_added_by_child_runs_leave_less_for_the_run() -> None:
     budget = Budget({"nodes": 2})
     scheduler = run_of(call("a"), call("b"), budget=budget)
     budget.grown_by_child["sub"] = 3
@@ -210,7 +210,7 @@ def test_time_that_is_used_up_stops_starts_until_there_is_more_or_finishes_the_r
     assert states(scheduler) == {"a": "completed", "b": "skipped", "end": "running"}
 
 
-def test_time_counts_while_something_runs_beside_what_people_are_asked() -> None:
+def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
     human = {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}
     scheduler = run_of(human, node("a"), node("b", "ask"), budget=Budget({"time": Decimal(100)}, "finish"))
     assert ids_of(started(scheduler)) == ["a"]
@@ -284,7 +284,7 @@ def test_answer_that_gives_nothing_is_refused_with_its_reason(data: Any, problem
     "encoded",
     [None, [], {}, {"tokens": True}, {"tokens": 1.5}, {"money": "NaN"}, {"money": -1}, {"time": 5}, {"time": ""}],
 )
-def test_limits_that_are_none_are_refused(encoded: Any) -> None:
+def test_invalid_limits_are_refused(encoded: Any) -> None:
     with pytest.raises(ValueError, match=r"expected|must be"):
         limits_from_json(encoded)
 
@@ -310,7 +310,7 @@ def test_thousands_of_calls_that_wait_are_looked_at_together(monkeypatch: pytest
 
         return counted
 
-    for name in ("free", "reasons", "words"):
+    for name in ("free", "reasons", "describe"):
         monkeypatch.setattr(Budget, name, counting(name))
     scheduler = spent(*(call(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
     assert started(scheduler) == []
@@ -340,7 +340,7 @@ def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it
     assert ids_of(started(scheduler)) == ["c"]
 
 
-def test_what_a_run_below_a_run_below_has_used_counts_if_it_ends_without_a_word() -> None:
+def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
     budget = Budget({"calls": 3})
     deep, own = {"4:deep/turn1": Usage(calls=1), "4:deep/turn2": Usage(calls=1)}, {"turn1": Usage(calls=1)}
     budget.apply_report("sub", BudgetReport({}, {**deep, **own}), grown=0)
@@ -357,7 +357,7 @@ def test_more_than_can_be_a_limit_is_as_much_as_can_be() -> None:
     assert budget.limits == {"tokens": 10**15, "money": 10**15, "time": 315_360_000}
 
 
-def test_run_that_has_the_budget_itself_takes_none_from_above() -> None:
+def test_run_with_its_own_budget_takes_none_from_its_parent() -> None:
     scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
     started(scheduler)
     scheduler.features.budget.take_grant(["b"], finishing=None, at=1.0)
@@ -366,8 +366,8 @@ def test_run_that_has_the_budget_itself_takes_none_from_above() -> None:
 
 
 def test_call_that_continues_with_a_conversation_is_estimated_with_it() -> None:
-    said = {"config": {"max_tokens": 100}, "messages": [], "before": "sha256:0"}
-    nodes = (call("turn1"), node("turn1.1", "turn1"), node("turn2", "turn1.1", tool="call_model", arguments=said))
+    message = {"config": {"max_tokens": 100}, "messages": [], "before": "sha256:0"}
+    nodes = (call("turn1"), node("turn1.1", "turn1"), node("turn2", "turn1.1", tool="call_model", arguments=message))
     budget = Budget({"tokens": 5_000})
     scheduler = run_of(*nodes, budget=budget)
     started(scheduler)
@@ -380,7 +380,7 @@ def test_call_that_continues_with_a_conversation_is_estimated_with_it() -> None:
     assert 1_100 <= budget.held["", "turn2"].tokens < 1_200
 
 
-def test_run_below_asks_for_so_many_calls_at_a_time_and_continues_in_order() -> None:
+def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in_order() -> None:
     budget = Budget(is_child=True)
     names = [f"c{number}" for number in range(600)]
     for name in names:
@@ -398,11 +398,11 @@ def test_run_below_asks_for_so_many_calls_at_a_time_and_continues_in_order() -> 
 
 
 def test_tool_that_asks_models_is_held_back_as_one_question_and_settled_by_what_it_used() -> None:
-    asking = ToolDeclaration("asking", Effects.READ, asks_models=True)
+    asking = ToolDeclaration("asking", Effects.READ, uses_models=True)
     nodes = [node(name, tool="asking", arguments={"text": "x" * 300}) for name in ("a", "b")]
     budget = Budget({"tokens": 2_000})
     plan = compiled(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
-    scheduler = begun(plan, setup={"budget": budget})
+    scheduler = started_scheduler(plan, setup={"budget": budget})
     assert ids_of(started(scheduler)) == ["a", "c"]
     assert budget.held["", "a"].tokens == 1_103
     scheduler.complete("a", 1, at=1.0, attempt=used(1_500))
@@ -410,7 +410,7 @@ def test_tool_that_asks_models_is_held_back_as_one_question_and_settled_by_what_
     assert reason(scheduler, "b") == "budget (tokens: 1,500 of 2,000 used)"
 
 
-def test_time_stands_still_while_all_that_runs_are_sub_plans_that_wait_for_people() -> None:
+def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> None:
     below = {"plan": 1, "nodes": [{"id": "q", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}]}
     subs = [{"id": name, "plan": below} for name in ("s", "t")]
     budget = Budget({"time": Decimal(100)})
@@ -430,7 +430,7 @@ def test_time_stands_still_while_all_that_runs_are_sub_plans_that_wait_for_peopl
     assert budget_of(following).busy.seconds == 30.0
 
 
-def test_run_below_reports_when_it_rests_and_a_call_that_may_start_ends_that() -> None:
+def test_child_run_reports_when_it_rests_and_a_call_that_may_start_ends_that() -> None:
     budget = Budget(is_child=True, is_timed=True)
     scheduler = run_of(call("a"), budget=budget)
     assert started(scheduler) == []

@@ -32,7 +32,6 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.outcomes import apply_loading_failure, next_call
 from dagwright_onboarding.entity_types import RESOLVER
 from tests.support.plan_building import (
-    begun,
     broken,
     compiled,
     configured,
@@ -42,6 +41,7 @@ from tests.support.plan_building import (
     resumed,
     scheduler_of,
     started,
+    started_scheduler,
 )
 
 TOOLS: Mapping[str, ToolDeclaration] = {
@@ -58,7 +58,7 @@ ANN = Actor("ann")
 
 
 def _saga(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
-    return begun(compiled(plan_of(*nodes, **fields), tools=TOOLS), setup=_ALL_OR_NOTHING)
+    return started_scheduler(compiled(plan_of(*nodes, **fields), tools=TOOLS), setup=_ALL_OR_NOTHING)
 
 
 def _key_of(scope: str | None, path: Sequence[Sequence[str]]) -> str:
@@ -100,7 +100,7 @@ def _standing(scheduler: RunScheduler) -> dict[str, str]:
     return {note["node_id"]: note["message"] for note in standing_notes(scheduler) if note["code"] == "not_compensated"}
 
 
-def test_what_was_done_is_compensated_last_first_with_key_arguments_and_result() -> None:
+def test_completed_calls_are_compensated_last_first_with_key_arguments_and_result() -> None:
     scheduler = _saga(
         _make("a", arguments={"name": "x"}),
         _make("b", arguments={"of": "{{a.result.id}}"}),
@@ -159,7 +159,7 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_ends_and_edges() -
         (NodeError("invalid_arguments", "no"), Attempt(1), False),
     ],
 )
-def test_call_that_failed_is_compensated_unless_it_cannot_have_begun(
+def test_failed_call_is_compensated_unless_it_cannot_have_started(
     error: NodeError, attempt: Attempt, is_undone: bool
 ) -> None:
     scheduler = _saga(_make("a"))
@@ -312,7 +312,7 @@ def test_people_change_nothing_of_the_plan_while_it_is_compensated_but_what_take
     assert list(_standing(scheduler)) == ["a"]
 
 
-def test_result_that_was_given_manually_stands_and_its_call_is_compensated_as_of_unknown_end() -> None:
+def test_manually_set_result_stays_and_its_call_is_compensated_as_of_unknown_end() -> None:
     scheduler = _saga(_make("a"), _make("b"), node("c", "a", "b", tool="look"))
     started(scheduler)
     scheduler.fail("a", broken("boom"), at=1.0)
@@ -355,7 +355,7 @@ def test_superseded_try_is_compensated_too() -> None:
     ]
 
 
-def test_what_cannot_be_compensated_is_reported_before_the_run() -> None:
+def test_calls_without_compensation_are_reported_before_the_run() -> None:
     below = plan_of(node("x", tool="send"), _make("y"))
     plan = compiled(
         plan_of(_make("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=below)), tools=TOOLS
@@ -372,7 +372,7 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, un
     plan = with_lookups(
         compiled(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
     )
-    scheduler = begun(plan, setup=_ALL_OR_NOTHING)
+    scheduler = started_scheduler(plan, setup=_ALL_OR_NOTHING)
     done: list[str] = []
     at = 0.0
     while tasks := started(scheduler, at=at):

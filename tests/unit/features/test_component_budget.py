@@ -13,7 +13,7 @@ from dagwright.features.budgets.budget import Budget
 from tests.support.components import alone, started_ids, state_of, statuses
 from tests.support.plan_building import node
 
-_TOOLS = {"ask": ToolDeclaration("ask", Effects.READ, asks_models=True)}
+_TOOLS = {"ask": ToolDeclaration("ask", Effects.READ, uses_models=True)}
 
 
 class FakeRequests:
@@ -40,7 +40,7 @@ def _run(budget: Budget | None, requests: FakeRequests | None = None) -> tuple[S
         lambda scheduler: BudgetAdmission(scheduler, requests),
     )
     admission.use(budget)
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     return scheduler, admission
 
 
@@ -62,7 +62,7 @@ def test_call_beyond_the_budget_waits_and_starts_when_a_person_gives_more() -> N
     assert (started_ids(scheduler, at=2.0), requests.asked) == (["b"], [])
 
 
-def test_run_that_can_ask_nobody_finishes_at_the_limit() -> None:
+def test_non_interactive_run_finishes_at_the_limit() -> None:
     scheduler, admission = _run(Budget({"calls": 1}))
     started_ids(scheduler)
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, input_tokens=10)))

@@ -17,7 +17,7 @@ _HUMAN = {"prompt": "Go on?", "type": "APPROVAL"}
 
 def _run(*nodes: dict[str, Any], **options: Any) -> tuple[Scheduler[Any], HumanFeedback]:
     scheduler, feedback = alone(state_of(*nodes, **options), HumanFeedback)
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     return scheduler, feedback
 
 
@@ -51,7 +51,7 @@ def test_running_tool_that_asks_is_called_again_with_the_answer() -> None:
     assert (task.call_id, [*task.answers]) == ("a#2", [{"request_id": "a", "answer": {"text": "the first"}}])
 
 
-def test_failure_is_asked_about_where_the_node_says_so() -> None:
+def test_failure_needs_feedback_if_the_node_declares_it() -> None:
     scheduler, feedback = _run(node("a", on_error="ask"))
     started_ids(scheduler)
     scheduler.fail("a", NodeError("broken", "no"), at=1.0)

@@ -48,7 +48,7 @@ class OneMore:
 def test_extender_adds_nodes_when_nothing_moves() -> None:
     scheduler, extension = alone(state_of(node("a")), PlanExtension)
     extension.use(OneMore())
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     assert started_ids(scheduler) == ["a"]
     scheduler.complete("a", 1, at=1.0)
     assert (started_ids(scheduler, at=1.0), scheduler.state.is_generated_id("more")) == (["more"], True)
@@ -66,7 +66,7 @@ def test_run_that_fails_undoes_its_calls_last_first() -> None:
         options=options,
     )
     scheduler, _ = alone(state, Compensation)
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     for number, name in enumerate(("a", "b")):
         assert started_ids(scheduler, at=number) == [name]
         scheduler.complete(name, f"made {name}", at=number)
@@ -85,7 +85,7 @@ def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
     made = {"run_id": "other", "node_id": "a"}
     same = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, made=made)
     reuse.use(ReuseBook({"a": same, "b": ReusableResult("changed", scope="other", has_result=True, result=8)}))
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     task = scheduler.next_task(0.0)
     assert (scheduler.records[0].result, scheduler.records[0].reused) == (7, made)
     assert task is not None
@@ -94,7 +94,7 @@ def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
 
 def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
     scheduler, cancellation = alone(state_of(node("a"), node("b")), NodeCancellation)
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     started_ids(scheduler)
     cancellation.cancel("a", until=5.0)
     cancellation.cancel("b", until=6.0)
@@ -109,7 +109,7 @@ def test_run_past_its_deadline_fails_and_names_what_ran() -> None:
     scheduler: Scheduler[Any] = Scheduler(state_of(node("a"), node("b", "a")))
     deadline = RunDeadline(scheduler)
     deadline.deadline = Deadline(0.0, 10.0)
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     started_ids(scheduler)
     deadline.expire(9.0)
     assert statuses(scheduler) == {"a": "running", "b": "pending"}

@@ -23,7 +23,6 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
     TOOLS,
-    begun,
     broken,
     compiled,
     ids_of,
@@ -34,6 +33,7 @@ from tests.support.plan_building import (
     scheduler_of,
     started,
     started_run,
+    started_scheduler,
     states,
 )
 
@@ -49,7 +49,7 @@ def _unapproved() -> RunScheduler:
 _LABELLED = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 200}, {"id": "no", "label": "no"}]
 
 
-def test_run_begins_after_the_approval_with_what_has_not_ended_yet() -> None:
+def test_run_starts_after_the_approval_with_what_has_not_ended_yet() -> None:
     scheduler = _unapproved()
     extension = Extension(3, (CompiledNode("x", tool="any"),))
     commands: tuple[RunCommand, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AddNodes(extension))
@@ -61,7 +61,7 @@ def test_run_begins_after_the_approval_with_what_has_not_ended_yet() -> None:
     assert apply_command(CancelNode("b"), scheduler, at=3.0) is None
     scheduler = create_scheduler(compiled(plan_of(node("a"), node("b"))), {})
     apply_command(CancelNode("a"), scheduler, at=0.0)
-    scheduler.begin(1.0)
+    scheduler.start(1.0)
     assert (ids_of(started(scheduler)), states(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
 
 
@@ -98,7 +98,7 @@ _POLICY = Policy((Rule("refuse", arguments=_TO_ALL), Rule("ask")))
 
 
 def _under_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> RunScheduler:
-    return begun(compiled(plan_of(*nodes)), policy=policy)
+    return started_scheduler(compiled(plan_of(*nodes)), policy=policy)
 
 
 def test_approval_with_arguments_that_the_policy_refuses_is_refused_and_the_request_stays_open() -> None:
@@ -138,14 +138,14 @@ def _paid(**fields: Any) -> RunScheduler:
 def test_arguments_that_the_tool_refuses_leave_the_request_open() -> None:
     scheduler = _paid(approval="required")
     before = state_to_json(scheduler)
-    for wrong, said in (
+    for wrong, message in (
         (_MANY, _BAD_AMOUNT),
         ({"to": "bob", "amuont": 1}, "arguments/amuont: unknown argument 'amuont'; did you mean 'amount'?"),
         ({}, 'arguments: "to" is a required property'),
     ):
         answer = {"approved": True, "arguments": wrong}
-        assert scheduler.features.feedback.answer(Feedback("p", answer), 2.0) == f"'p[0]': {said}"
-        assert scheduler.features.feedback.answer(Feedback("p[1]", answer), 2.0) == f"'p[1]': {said}"
+        assert scheduler.features.feedback.answer(Feedback("p", answer), 2.0) == f"'p[0]': {message}"
+        assert scheduler.features.feedback.answer(Feedback("p[1]", answer), 2.0) == f"'p[1]': {message}"
     assert state_to_json(scheduler) == before
     assert (
         scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "bob"}}), 3.0) is None
@@ -288,7 +288,7 @@ def test_acts_that_make_records_again_are_refused_for_good_in_a_plan_too_large_f
 ) -> None:
     assert MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
     monkeypatch.setattr(run_state, "MAX_WORK", 1_000 * run_state.WORK_OF_REBUILD)
-    scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_001)]))
+    scheduler = started_scheduler(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_001)]))
     started(scheduler)
     scheduler.fail("n0", broken(), at=1.0)
     extension = Extension(1_001, (CompiledNode("x", tool="any"),))
@@ -429,7 +429,7 @@ def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
         "given": {"type": "string", "default": "x"},
     }
     scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {"given": "y"})
-    scheduler.features.feedback.run.begin(0.0)
+    scheduler.features.feedback.run.start_or_request_inputs(0.0)
     [request] = scheduler.features.feedback.requests.open.values()
     assert (request.prompt, request.schema) == (
         "The plan needs count",
@@ -447,7 +447,7 @@ def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
     assert scheduler.state.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
     declared = {"quarter": {"type": "string", "default": "Q1"}}
     scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
-    scheduler.features.feedback.run.begin(0.0)
+    scheduler.features.feedback.run.start_or_request_inputs(0.0)
     assert (scheduler.features.feedback.requests.open, ids_of(started(scheduler))) == ({}, ["a"])
     assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {}}), 1.0) == "there is no request 'inputs'"
 

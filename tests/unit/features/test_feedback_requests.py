@@ -11,7 +11,7 @@ from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import Chain, sentence
 from dagwright.features.feedback.request_opening import ANSWERS_BYTES, Raised
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.interfaces.cli.wording import closing_words
+from dagwright.interfaces.cli.wording import closing_text
 from dagwright.protocol.command_messages import feedback_from_json, feedback_to_json
 from dagwright.protocol.documents import node_document
 from dagwright.protocol.messages import MessageInvalid
@@ -83,7 +83,7 @@ def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -
     assert moved.features.feedback.answer(Feedback("ask", {"approved": True}, by="mallory"), 11.0) is None
     [answer] = _answers(moved)
     assert (answer["by"], answer["requested_from"], answer["escalations"]) == ("mallory", "ann", request["escalations"])
-    words = closing_words(answer)
+    words = closing_text(answer)
     assert "approved by mallory at " in words
     assert "; requested from ann at " in words
     assert ", escalated to boss at " in words
@@ -121,7 +121,7 @@ def test_wrong_step_of_a_chain_is_a_problem_of_the_plan(on_timeout: Any, message
 _YES = {"approved": True}
 
 
-def test_key_answers_what_is_assigned_to_its_owner_or_to_nobody_as_it_may() -> None:
+def test_key_answers_requests_assigned_to_its_owner_or_unassigned_ones() -> None:
     scheduler = _scheduler()
     mallory = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
     boss = Feedback("ask", _YES, by="boss", may_answer="unassigned")
@@ -173,28 +173,28 @@ _REJECTED = (
 )
 
 
-def _said(through: Through) -> Feedback:
+def _feedback(through: Through) -> Feedback:
     return Feedback("ask", {"text": "Acme Ltd"}, through=through)
 
 
 @pytest.mark.parametrize("through", CLIENT_CHANNELS)
 def test_plan_that_requires_the_inbox_rejects_what_a_model_client_relays(through: Through) -> None:
     scheduler = started_run(_ASKING)
-    assert scheduler.features.feedback.refusal_of(_said(through), 1.0) == _REJECTED
-    assert scheduler.features.feedback.answer(_said(through), 1.0) == _REJECTED
+    assert scheduler.features.feedback.refusal_of(_feedback(through), 1.0) == _REJECTED
+    assert scheduler.features.feedback.answer(_feedback(through), 1.0) == _REJECTED
     # The next execution of the run knows it too.
     moved = resumed(scheduler)
-    assert moved.features.feedback.answer(_said(through), 1.0) == _REJECTED
-    assert moved.features.feedback.answer(_said("update"), 2.0) is None
+    assert moved.features.feedback.answer(_feedback(through), 1.0) == _REJECTED
+    assert moved.features.feedback.answer(_feedback("update"), 2.0) is None
     assert states(moved) == {"ask": "completed"}
     early = scheduler_of(node("first"), {**_ASKING, "depends_on": ["first"]})
-    assert early.features.feedback.answer(_said(through), 0.5) == _REJECTED
+    assert early.features.feedback.answer(_feedback(through), 0.5) == _REJECTED
     assert early.features.feedback.requests.early == {}
 
 
 def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> None:
     scheduler = started_run(node("ask", human={"type": "CLARIFICATION", "prompt": "Which?"}))
-    assert scheduler.features.feedback.answer(_said("tool_result"), 1.0) is None
+    assert scheduler.features.feedback.answer(_feedback("tool_result"), 1.0) is None
     assert scheduler.features.feedback.requests.closed["ask"].to_json()["through"] == "tool_result"
     scheduler = started_run(_ASKING, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
     entries = [

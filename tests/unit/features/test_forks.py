@@ -13,7 +13,17 @@ from dagwright.core.scheduler.map_batches import MapBatchEnd
 from dagwright.features.compensation.compensation import without_compensation
 from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from tests.support.plan_building import begun, broken, compiled, configured, node, plan_of, resumed, started, states
+from tests.support.plan_building import (
+    broken,
+    compiled,
+    configured,
+    node,
+    plan_of,
+    resumed,
+    started,
+    started_scheduler,
+    states,
+)
 
 TOOLS = {
     "look": ToolDeclaration("look", Effects.READ, version="1"),
@@ -38,7 +48,7 @@ def ran(
     made: CompiledPlan, results: Mapping[str, Any], *, setup: Mapping[str, Any] | None = None, **inputs: Any
 ) -> RunScheduler:
     """Return the scheduler of a run in which tasks ended with these results; an error is a failure."""
-    scheduler = begun(made, inputs, setup=setup, at=1.0)
+    scheduler = started_scheduler(made, inputs, setup=setup, at=1.0)
     while waiting := [task for task in started(scheduler, at=1.0) if task.id in results]:
         for task in waiting:
             result = results[task.id]
@@ -98,7 +108,7 @@ def test_result_that_is_the_same_stops_a_change_and_another_one_runs_the_rest_wi
     assert scopes(fork) == {"c": None}
 
 
-def test_what_had_not_ended_keeps_its_key_and_what_is_named_does_not() -> None:
+def test_unended_call_keeps_its_key_and_a_named_one_does_not() -> None:
     made = plan(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
     old = ran(made, {"a": 1, "c": broken(), "d": 4})
     fork, _, seen = forked(old, made)
@@ -151,7 +161,7 @@ def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
     assert (seen.reused, seen.runs) == (["each[x]"], {"each[y]": "had failed"})
 
 
-def test_what_only_waits_looks_again_and_changes_nothing_twice() -> None:
+def test_waiting_calls_poll_again_and_change_nothing_twice() -> None:
     made = plan(look("a", x="{{PLACEHOLDER_x}}"), look("b", "a"), send("c", "a", to="x"))
     fork, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=1)
     scopes(fork)
@@ -176,7 +186,7 @@ def test_change_that_may_have_been_made_is_not_made_again_unasked(result: Any, i
     assert taken.problems == []
 
 
-def test_of_a_run_that_continues_what_had_not_begun_keeps_its_key_as_long_as_nothing_reaches_it() -> None:
+def test_unstarted_nodes_of_a_continuing_run_keep_their_keys_until_they_change() -> None:
     nodes = (look("a"), send("c", tool="put", to="{{a.result}}"), look("b", x="{{PLACEHOLDER_x}}"))
     made = plan(*nodes, send("d", tool="put", to="{{b.result}}"))
     fork, _, _ = forked(ran(made, {}, x=0), made, is_open=True, x=1)
@@ -196,7 +206,7 @@ def ran_in_chunks(
         failed, replaced, running: first item of the chunk that fails, has items with the value of `on_error`, or has
             not ended; `None` if there is no such chunk.
     """
-    scheduler = begun(made, at=1.0)
+    scheduler = started_scheduler(made, at=1.0)
     for task in started(scheduler, at=1.0):
         assert task.map_batch is not None
         if task.map_batch.first == running:
@@ -273,7 +283,7 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     assert not taken.problems
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})
     _, taken, _ = forked(old, without_compensation(old.plan), is_open=True)
-    assert (taken.undone, list(taken.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
+    assert (taken.compensated, list(taken.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None})
     made = without_compensation(old.plan)
     words = "it is unknown whether 'b' was compensated: check it, and add it to `rerun` to run it again"

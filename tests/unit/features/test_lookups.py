@@ -33,8 +33,8 @@ from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.features.explain.reasons import reason_of
-from dagwright.features.explain.why import what_holds
-from dagwright.features.feedback.plan_text import plan_words
+from dagwright.features.explain.why import blocking_chain
+from dagwright.features.feedback.plan_text import plan_summary
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.lookups.places import lookup_errors
@@ -44,7 +44,7 @@ from dagwright.history.run_reader import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools
-from tests.support.plan_building import begun, resumed
+from tests.support.plan_building import resumed, started_scheduler
 
 
 def looking(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
@@ -65,10 +65,10 @@ def hidden(plan: CompiledPlan) -> list[str]:
 
 def started(plan: CompiledPlan, **changes: Any) -> tuple[RunScheduler, list[Task]]:
     resolver = EntityResolver(RESOLVER, changes.pop("bound", None))
-    names = {"asks": "interactive"}
+    names = {"is_interactive": "interactive"}
     options = {names.get(name, name): value for name, value in changes.items()}
     scheduler = create_scheduler(plan, {}, options=RunOptions(resolver=resolver, **options))
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     return scheduler, tasks_of(scheduler)
 
 
@@ -79,7 +79,7 @@ def tasks_of(scheduler: RunScheduler) -> list[Task]:
     return found
 
 
-def test_each_distinct_lookup_is_one_node_behind_those_that_were_written() -> None:
+def test_each_distinct_lookup_is_one_node_after_the_written_ones() -> None:
     plan = plan_of(
         intent(a=looking("Ann"), b=looking("Bob")),
         intent({"x": "@result_1"}, c=looking("Ann"), d=looking("Ann", "entity"), e=looking("Ann", jurisdiction="lu")),
@@ -143,7 +143,7 @@ def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> 
         "lookup:@cbu:fund:fund_1",
         "lookup:fund:fund_1",
     ]
-    assert plan_words(plan).count('{"cbu-id":"fund_1","fund_id":"fund_1","note":"fund_2"}') == 1
+    assert plan_summary(plan).count('{"cbu-id":"fund_1","fund_id":"fund_1","note":"fund_2"}') == 1
     scheduler, [find] = started(plan)
     assert find.arguments == looking("fund_1", "fund")
     scheduler.complete(find.id, {"party": {"id": "fund_1"}, "reason": ""}, at=1.0)
@@ -164,7 +164,7 @@ def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() 
         prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": value}), {})
         for value in (document, "fund_1")
     ]
-    assert [plan_words(plan).rpartition(" with ")[2] for plan in plans] == [
+    assert [plan_summary(plan).rpartition(" with ")[2] for plan in plans] == [
         '{"note":"n","cbu-id":"@cbu (Apex Fund Zwei, fund_1)"}',
         '{"note":"n","cbu-id":"@cbu (fund_1)"}',
     ]
@@ -173,7 +173,7 @@ def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() 
     assert first.arguments == second.arguments
 
 
-def test_id_that_cannot_be_used_is_told_at_its_param() -> None:
+def test_unusable_id_is_reported_at_its_param() -> None:
     raw = {"intents": [{"verb": "pay", "params": {"note": "n"}}, {"verb": "pay", "params": {"cbu-id": "nonsense"}}]}
     scheduler, [bind] = started(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}), {}))
     problem = {"code": "invalid_arguments", "message": "No party has the id 'nonsense'.", "hint": "", "candidates": []}
@@ -211,8 +211,8 @@ def test_approval_of_a_call_names_its_parties() -> None:
         ]
     }
     plan = prepare_plan(check_plan(raw, {"pay": tool, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
-    assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_words(plan)
-    scheduler = begun(plan, policy=Policy((Rule("ask", tool="pay"),)))
+    assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_summary(plan)
+    scheduler = started_scheduler(plan, policy=Policy((Rule("ask", tool="pay"),)))
     [find] = tasks_of(scheduler)
     scheduler.complete(find.id, {"party": {"id": "fund_2"}, "reason": ""}, at=1.0)
     [bind] = tasks_of(scheduler)
@@ -233,7 +233,7 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
         ]
     }
     plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
-    scheduler = begun(plan)
+    scheduler = started_scheduler(plan)
     [find] = tasks_of(scheduler)
     which = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
     assert scheduler.features.feedback.ask(find.id, Raised(which), at=1.0, attempt=Attempt(1)) is None
@@ -261,7 +261,7 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
     assert "lookups" not in reason_of(scheduler, second.id).facts
 
 
-def test_question_says_what_the_party_is_for() -> None:
+def test_question_names_the_purpose_of_the_party() -> None:
     role = {"verb": "pay", "params": {"role": "DIRECTOR", "days": 3}, "refs": {"cbu-id": "@result_1"}}
     plan = plan_of(
         {"verb": "make", "params": {"name": "Apex Fund", "jurisdiction": "LU"}, "refs": {}, "lookups": None},
@@ -289,7 +289,7 @@ def test_question_of_a_node_that_is_no_lookup_stays_as_it_is() -> None:
     assert asked.prompt == "How much?"
 
 
-def test_what_came_of_an_answer_is_known_as_soon_as_the_lookup_asks_again_or_has_ended() -> None:
+def test_outcome_of_an_answer_is_known_once_the_lookup_asks_again_or_ends() -> None:
     scheduler, [find] = started(plan_of(intent(who=looking("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
     assert came_of(view, find.id) == "nothing"
@@ -337,7 +337,7 @@ def test_too_many_lookups_are_refused_with_the_plan() -> None:
 
 
 @pytest.mark.parametrize("tool", [FIND_PARTY, BIND_PARTIES])
-def test_plan_cannot_name_the_tools_behind_lookups(tool: str) -> None:
+def test_plan_cannot_name_the_tools_of_lookups(tool: str) -> None:
     with pytest.raises(PlanInvalid, match=f"there is no tool '{tool}'"):
         check_plan({"nodes": [{"id": "a", "tool": tool}]}, RESOLVER.tools())
 
@@ -367,12 +367,12 @@ def test_all_look_up_at_once_and_nothing_else_starts_before_all_is_bound() -> No
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.RUNNING: 3}
 
 
-def test_run_that_asks_nobody_says_so_to_its_lookups() -> None:
-    _, [task] = started(plan_of(intent(a=looking("Ann"))), asks=False)
-    assert task.arguments == {"search_text": "Ann", "entity_type": "person", "asks": False}
+def test_non_interactive_run_passes_it_to_its_lookups() -> None:
+    _, [task] = started(plan_of(intent(a=looking("Ann"))), is_interactive=False)
+    assert task.arguments == {"search_text": "Ann", "entity_type": "person", "is_interactive": False}
 
 
-def test_what_cannot_be_bound_ends_the_run() -> None:
+def test_failed_binding_ends_the_run() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann")), intent()))
     scheduler.complete(task.id, {"problem": {"code": "lookup_not_found", "message": "No Ann."}}, at=1.0)
     [bind] = tasks_of(scheduler)
@@ -383,7 +383,7 @@ def test_what_cannot_be_bound_ends_the_run() -> None:
     assert {record.status for _, record in scheduler.state.shown()} == {NodeStatus.CANCELLED}
     # The error is in the error of the run only.
     assert {record.reason for _, record in scheduler.state.shown()} == {"not every lookup could be resolved"}
-    assert not what_holds(scheduler, calls={}).reasons
+    assert not blocking_chain(scheduler, calls={}).reasons
 
 
 def test_lookup_that_no_other_attempt_can_help_ends_the_run_with_its_own_words() -> None:
@@ -394,7 +394,7 @@ def test_lookup_that_no_other_attempt_can_help_ends_the_run_with_its_own_words()
     assert scheduler.state.error == error
 
 
-def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
+def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
     inner = {"intents": [intent(a=looking("Ann"))]}
     raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
     plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), any_tool=True), {})
@@ -408,7 +408,7 @@ def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
         assert below is not None
         assert hidden(below) == []
         inside = create_scheduler(below, first.arguments)
-        inside.begin(0.0)
+        inside.start(0.0)
         [first] = tasks_of(inside)
     assert first.arguments == {"a": "p1"}
 
@@ -416,7 +416,7 @@ def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
 ASKED = Raised({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": "name", "text": "Ann"})
 
 
-def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
+def test_request_of_a_lookup_continues_in_a_new_execution() -> None:
     plan = plan_of(intent(a=looking("Ann")))
     before, [task] = started(plan)
     before.features.feedback.ask(task.id, ASKED, at=1.0, attempt=Attempt())
@@ -443,7 +443,7 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     assert scheduler.features.feedback.requests.early_of == {2: ["lookup:person:Ann"]}
 
 
-def test_what_a_lookup_asks_next_takes_no_answer_before_it_is_asked() -> None:
+def test_next_request_of_a_lookup_takes_no_answer_before_it_is_opened() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
     message = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == message.format(
@@ -474,7 +474,7 @@ def _plan(raw: object) -> CompiledPlan:
 
 def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
     """Return the errors of a run in which `bind_parties` came to this."""
-    scheduler = begun(plan)
+    scheduler = started_scheduler(plan)
     while (task := scheduler.next_task(0.0)) is not None:
         scheduler.complete(task.id, bound if task.id.startswith("lookups:") else {}, at=0.0)
     return lookup_errors(plan, scheduler.records)
@@ -490,7 +490,7 @@ def test_problems_of_lookups_name_the_first_place_of_each() -> None:
     assert _errors(plan, [{"party": {"id": "a"}}, {"party": {"id": "b"}}]) == []
 
 
-def test_place_in_a_sub_plan_is_told_by_the_nodes_that_lead_there() -> None:
+def test_place_in_a_sub_plan_is_reported_by_its_parent_nodes() -> None:
     inner = {"plan": 1, "nodes": [{"id": "second", "plan": {"intents": [_intent(to=_ANN)]}}]}
     plan = _plan({"plan": 1, "nodes": [{"id": "first", "plan": inner}]})
     assert _errors(plan, [_PROBLEM]) == [

@@ -122,7 +122,7 @@ def test_item_is_cancelled_alone_and_a_node_with_all_its_items() -> None:
         (SetResult("on", 1), "'on' is running; cancel it first"),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_changes_nothing(command: RunCommand, refusal: str) -> None:
+def test_impossible_command_is_refused_and_changes_nothing(command: RunCommand, refusal: str) -> None:
     scheduler = _going_on()
     before = state_to_json(scheduler)
     assert apply_command(command, scheduler, at=2.0) == refusal
@@ -234,7 +234,7 @@ def test_manual_result_ends_a_node_and_is_marked() -> None:
     assert (scheduler.records[0].status, scheduler.records[0].result) == (NodeStatus.COMPLETED, ["X", "Y"])
 
 
-def test_what_people_send_is_bounded_in_sum_so_that_the_run_can_always_be_continued() -> None:
+def test_data_from_people_is_bounded_in_total_so_that_the_run_can_always_continue() -> None:
     scheduler = started_run(*(node(f"n{number}") for number in range(90)), node("on"))
     for number in range(90):
         scheduler.fail(f"n{number}", broken(), at=1.0)

@@ -18,7 +18,7 @@ _TOOLS = {
 }
 
 
-def test_nodes_outside_that_have_completed_and_are_not_read_are_not_told() -> None:
+def test_completed_unread_nodes_outside_are_not_reported() -> None:
     reads = [node(f"r{number}", tool="look") for number in range(_READS)]
     join = node("join", *(f"r{number}" for number in range(_READS)), tool="work", arguments={"n": "{{r7.result}}"})
     inside = [node(f"n{number}", "join", tool="work") for number in range(400)]
@@ -27,7 +27,7 @@ def test_nodes_outside_that_have_completed_and_are_not_read_are_not_told() -> No
     nodes = list(plan.nodes)
     nodes[region] = replace(nodes[region], inner="sha256-0")
     scheduler = create_scheduler(replace(plan, nodes=tuple(nodes)), {})
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     while (task := scheduler.next_task(1.0)) is not None and task.ref.node != region:
         scheduler.complete(task.id, task.ref.node, at=2.0)
     assert task is not None

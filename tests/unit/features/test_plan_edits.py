@@ -88,14 +88,14 @@ def test_parts_of_large_results_are_reported_by_calls_to_come_and_refused_of_tho
         node("arguments", arguments={"x": "{{made.result.any[3]}}"}),
     ]
     extension = extension_of(new, scheduler.state, tools={})
-    wanted = {name: [*parts] for name, parts in extension_from_json(extension.to_json()).wanted.items()}
-    assert wanted == {
+    expected = {name: [*parts] for name, parts in extension_from_json(extension.to_json()).projections.items()}
+    assert expected == {
         "made": [(("known",), "whole"), (("any", 3), "value")],
         "later": [(("n",), "whole")],
         "each": [((0, "rows"), "whole")],
     }
     plan = extended(scheduler.plan, extension)
-    assert [plan.nodes[number].wanted for number in (1, 2)] == [((("n",), "whole"),), ((("rows",), "whole"),)]
+    assert [plan.nodes[number].projections for number in (1, 2)] == [((("n",), "whole"),), ((("rows",), "whole"),)]
 
     late = [node("x", when="made.result.n > 5"), node("y", "x", for_each="{{made.result.rows}}")]
     with pytest.raises(PlanInvalid) as refused:

@@ -121,7 +121,7 @@ TOO_MANY = "Not called: one turn may call at most 64 tools."
 def agent_of(spec: AgentSpec) -> RunScheduler:
     plan = agent_plan(spec, prompt="", results={})
     scheduler = pursuing(create_scheduler(plan, {"objective": "Look."}), AgentLoop(spec))
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     assert ids_of(started(scheduler)) == ["turn1"]
     return scheduler
 
@@ -136,7 +136,7 @@ def calling(*tools: str) -> dict[str, Any]:
     }
 
 
-def told(scheduler: RunScheduler) -> list[str]:
+def messages_of(scheduler: RunScheduler) -> list[str]:
     """Return the call results that the next turn receives."""
     [turn] = started(scheduler)
     return [message["content"] for message in turn.arguments["messages"] if message["role"] == "tool"]
@@ -150,13 +150,13 @@ def test_so_many_calls_of_a_turn_are_made_and_the_others_answered_in_one_sentenc
     for name in made:
         assert ids_of(started(scheduler)) == []
         scheduler.complete(name, "seen", at=2.0)
-    assert told(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY] * 100
+    assert messages_of(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY] * 100
 
 
 def test_tools_are_named_once_to_a_model_that_calls_many_that_are_not_there() -> None:
     scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
     scheduler.complete("turn1", calling("loot", "x" * 1_000, "fin"), at=1.0)
-    assert told(scheduler) == [
+    assert messages_of(scheduler) == [
         "Unknown tool 'loot'; did you mean 'look'? Available tools: look, find.",
         f"Unknown tool '{'x' * 80}'.",
         "Unknown tool 'fin'.",
@@ -170,5 +170,5 @@ def test_the_tokens_of_all_turns_count() -> None:
         if turn == "turn1":
             assert ids_of(started(scheduler)) == ["turn1.1"]
             scheduler.complete("turn1.1", "seen", at=2.0)
-            assert told(scheduler) == ["seen"]
-    assert told(scheduler) == ["Not called: the agent has used its limit of 20 tokens."]
+            assert messages_of(scheduler) == ["seen"]
+    assert messages_of(scheduler) == ["Not called: the agent has used its limit of 20 tokens."]

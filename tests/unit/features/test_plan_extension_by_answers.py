@@ -21,7 +21,6 @@ from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.plan_building import (
     FreePursuit,
-    begun,
     broken,
     compiled,
     ids_of,
@@ -35,6 +34,7 @@ from tests.support.plan_building import (
     scheduler_of,
     started,
     started_run,
+    started_scheduler,
     states,
 )
 
@@ -140,7 +140,7 @@ def test_nodes_that_do_not_fit_are_refused_and_the_request_stays_open(answer: An
 
 def test_nodes_count_among_all_that_people_send_to_a_run() -> None:
     scheduler = _asking()
-    scheduler.features.feedback.requests.kept_bytes = RUN_ANSWERS_BYTES
+    scheduler.features.feedback.requests.stored_bytes = RUN_ANSWERS_BYTES
     result = scheduler.features.feedback.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
     assert result is not None
     assert "bytes is too much" in result
@@ -294,7 +294,7 @@ def test_early_choice_of_other_arguments_counts_when_the_node_fails() -> None:
 
 def _run_of(*nodes: dict[str, Any]) -> RunScheduler:
     plan = prepare_plan(check_plan(plan_of(*nodes), builtin_tools(ToolEnvironment(Path())).declarations()), {})
-    return begun(plan_from_json(json.loads(json.dumps(plan_to_json(plan)))))
+    return started_scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(plan)))))
 
 
 _SUM = {"id": "sum", "tool": "calculator", "arguments": {"query": "1 + 1"}}

@@ -7,7 +7,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.lookups import KnownEntities, bound_from_json, known_result, resolved_lookups, with_lookups
 from dagwright.core.model.resolvers import Resolver
 from dagwright.features.lookups.entity_resolver import EntityResolver
-from tests.support.plan_building import begun
+from tests.support.plan_building import started_scheduler
 
 RESOLVER = Resolver(
     "seek", "settle", types={"client": "client", "account": "account"}, filters={"city": "", "land": ""}
@@ -32,7 +32,7 @@ def test_filters_of_other_names_are_other_lookups() -> None:
 
 def test_text_that_the_bind_tool_adds_is_no_filter_of_the_next_run() -> None:
     plan = plan_with(ann(city="LU"))
-    scheduler = begun(plan, setup={"resolver": EntityResolver(RESOLVER)})
+    scheduler = started_scheduler(plan, setup={"resolver": EntityResolver(RESOLVER)})
     entry: dict[str, Any] = {"party": {"id": "c1", "name": "Ann"}, "reason": "found"}
     results: tuple[Any, ...] = (entry, [{**entry, "note": "by alias"}])
     for result in results:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.node_view import shown_arguments
+from dagwright.client.node_view import arguments_for_display
 from dagwright.core.boundary import wire
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.errors import NodeError
@@ -29,7 +29,6 @@ from dagwright.protocol.commands import CommandResult
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.notes import Notes
 from tests.support.plan_building import (
-    begun,
     compiled,
     ids_of,
     node,
@@ -38,6 +37,7 @@ from tests.support.plan_building import (
     resumed,
     scheduler_of,
     started,
+    started_scheduler,
 )
 
 ANN = Actor("ann", "too early")
@@ -68,7 +68,7 @@ def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
 
 
 def _limited(count: int) -> RunScheduler:
-    return begun(compiled(plan_of(*map(node, "abcd"))), setup=_DEADLINE, at=10.0, max_in_flight=count)
+    return started_scheduler(compiled(plan_of(*map(node, "abcd"))), setup=_DEADLINE, at=10.0, max_in_flight=count)
 
 
 def test_limit_that_is_raised_lets_more_start_and_one_that_is_lowered_fewer() -> None:
@@ -85,7 +85,7 @@ def test_limit_that_is_raised_lets_more_start_and_one_that_is_lowered_fewer() ->
     assert ids_of(started(scheduler)) == ["d"]
 
 
-def test_deadline_that_was_changed_counts_from_the_start_and_says_who_set_it() -> None:
+def test_changed_deadline_counts_from_the_start_and_names_its_actor() -> None:
     scheduler = _limited(1)
     past = "a deadline counts from the start of the run, which was 10 s ago: give more than that"
     assert apply_command(SetLimits(deadline_s=10.0), scheduler, at=20.0) == past
@@ -116,21 +116,25 @@ def test_run_that_is_stopped_or_has_ended_is_not_cancelled() -> None:
     assert apply_command(Cancel(), scheduler, at=12.0) == "the run is being stopped already"
 
 
-def test_arguments_of_what_has_begun_are_reported_as_they_are_shown() -> None:
+def test_arguments_of_started_nodes_are_reported_as_displayed() -> None:
     scheduler = scheduler_of(
         node("a", arguments={"x": "{{PLACEHOLDER_n}}", "key": "{{secret.KEY}}"}),
         node("b", arguments={"x": "{{a.result}}"}),
         node("each", for_each=[1, 2], arguments={"x": "{{item}}"}),
         inputs={"n": 1},
     )
-    before = shown_arguments(scheduler.state, "b")
+    before = arguments_for_display(scheduler.state, "b")
     tasks = {task.id for task in started(scheduler)}
     scheduler.complete("a", {"y": 2}, at=1.0)
     assert tasks == {"a", "each[0]", "each[1]"}
     assert before is None
-    assert shown_arguments(scheduler.state, "a") == {"x": 1, "key": "{{secret.KEY}}"}
-    assert shown_arguments(scheduler.state, "b") == {"x": {"y": 2}}
-    assert [shown_arguments(scheduler.state, name) for name in ("each", "each[1]", "none")] == [None, {"x": 2}, None]
+    assert arguments_for_display(scheduler.state, "a") == {"x": 1, "key": "{{secret.KEY}}"}
+    assert arguments_for_display(scheduler.state, "b") == {"x": {"y": 2}}
+    assert [arguments_for_display(scheduler.state, name) for name in ("each", "each[1]", "none")] == [
+        None,
+        {"x": 2},
+        None,
+    ]
 
 
 class _Run:
@@ -147,13 +151,13 @@ class _Run:
     def read(self, name: str, read: Callable[[], Any], *, through: Through = "signal") -> CommandResult:
         return self.commands.handle(name, read, through=through, scheduler=self.scheduler, at=2.0)
 
-    def begin(self, *nodes: dict[str, Any]) -> RunScheduler:
+    def start(self, *nodes: dict[str, Any]) -> RunScheduler:
         self.scheduler = scheduler_of(*(nodes or (node("a"), node("b"))))
         self.commands.apply_stored(self.scheduler, at=1.0)
         return self.scheduler
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def reported(self) -> list[tuple[str, str]]:
         return [(note["code"], note["message"]) for note in self.notes.to_json()]
 
 
@@ -165,16 +169,16 @@ def _defect(*_: Any, **__: Any) -> Any:
     raise KeyError("x")
 
 
-def test_what_comes_early_is_done_in_its_order_when_the_run_has_its_plan() -> None:
+def test_early_commands_are_applied_in_order_when_the_run_has_its_plan() -> None:
     run = _Run()
     first = run.send(wire.PAUSE, {"by": "ann"}, through="update")
     run.send(wire.SET_LIMITS, {"max_parallel": 1, "by": "ann"})
     run.send(wire.PAUSE, {"by": "bob"}, through="update")
     run.send(wire.RESUME)
-    assert (first, run.told) == (CommandResult(confirmation="stored until the run has loaded its plan"), [])
-    scheduler = run.begin()
+    assert (first, run.reported) == (CommandResult(confirmation="stored until the run has loaded its plan"), [])
+    scheduler = run.start()
     assert ids_of(started(scheduler)) == ["a"]
-    assert run.told == [
+    assert run.reported == [
         ("pause", "paused by ann"),
         ("set_limits", "max_parallel 1 set by ann"),
         ("refused", "pause: the run is paused already, paused by ann"),
@@ -187,28 +191,30 @@ def test_what_comes_early_is_done_in_its_order_when_the_run_has_its_plan() -> No
 def test_message_that_comes_as_update_and_as_signal_leaves_one_note(name: str, note: str, is_early: bool) -> None:
     run = _Run()
     if not is_early:
-        run.begin()
+        run.start()
     for through in ("update", "signal"):
         run.send(name, {"by": "ann"}, through=through)
     if is_early:
-        run.begin()
-    assert run.told == [(name, note)]
+        run.start()
+    assert run.reported == [(name, note)]
 
 
 def test_messages_that_are_refused_leave_one_note_each() -> None:
     run = _Run()
-    run.begin()
+    run.start()
     run.send(wire.CANCEL, {"by": "ann"}, through="update")
     run.send(wire.CANCEL, {"by": "bob"})
     run.send(wire.CANCEL, {"by": "bob"})
     refused = ("refused", "cancel: the run is being stopped already")
-    assert run.told == [("cancel", "cancelled by ann"), refused, refused]
+    assert run.reported == [("cancel", "cancelled by ann"), refused, refused]
     run = _Run()
     for number in range(EARLY_ANSWERS + 1):
         run.send(wire.SIGNAL_FEEDBACK, {"request_id": f"r{number}", "answer": {}})
-    assert run.told[-1][1].startswith("feedback: the run has not loaded its plan, and stores at most 1,000 messages")
+    assert run.reported[-1][1].startswith(
+        "feedback: the run has not loaded its plan, and stores at most 1,000 messages"
+    )
     assert run.send(wire.CANCEL).refusal is None
-    assert run.begin().status() is RunStatus.CANCELLED
+    assert run.start().status() is RunStatus.CANCELLED
 
 
 @pytest.mark.parametrize(
@@ -222,14 +228,14 @@ def test_messages_that_are_refused_leave_one_note_each() -> None:
 )
 def test_run_that_is_telling_its_end_takes_nothing(name: str, message: Any) -> None:
     run = _Run()
-    scheduler = run.begin()
+    scheduler = run.start()
     for task in started(scheduler):
         scheduler.fail(task.id, NodeError("odd", "x"), at=2.0)
     run.commands.end()
     refusal = run.commands.refusal_of(name, lambda: message, scheduler=scheduler, at=2.0)
     entries = [run.send(name, message, through="update"), run.send(name, message)]
     assert (refusal, entries) == ("the run has ended", [CommandResult("the run has ended")] * 2)
-    assert (scheduler.is_finished, run.told) == (True, [("refused", f"{name}: the run has ended")])
+    assert (scheduler.is_finished, run.reported) == (True, [("refused", f"{name}: the run has ended")])
 
 
 def test_first_early_answer_that_fits_counts_and_the_others_are_reported_why_not() -> None:
@@ -240,9 +246,9 @@ def test_first_early_answer_that_fits_counts_and_the_others_are_reported_why_not
         assert run.send(wire.SIGNAL_FEEDBACK, message) == CommandResult(
             confirmation="stored until the run has loaded its plan"
         )
-    scheduler = run.begin(node("check", human={"type": "APPROVAL", "prompt": "May it?"}))
+    scheduler = run.start(node("check", human={"type": "APPROVAL", "prompt": "May it?"}))
     assert record_of(scheduler, "check").result == {"approved": True, "reason": None}
-    assert run.told == [
+    assert run.reported == [
         ("refused", 'feedback: \'check\': expected an object such as {"approved": true, "reason": "…"}, not 17'),
         ("refused", f"feedback: {scheduler.features.feedback.requests.closed['check'].reason('check')}"),
     ]
@@ -252,19 +258,19 @@ def test_first_early_answer_that_fits_counts_and_the_others_are_reported_why_not
 @pytest.mark.parametrize("name", [wire.PAUSE, wire.CANCEL])
 def test_message_that_cannot_be_read_is_refused_unless_it_pauses_or_cancels(name: str) -> None:
     run = _Run()
-    run.begin()
+    run.start()
     assert run.read(name, _no_json).refusal is None
     run = _Run()
-    run.begin()
+    run.start()
     reason = "the payload is not JSON: x"
     assert run.read(wire.SET_LIMITS, _no_json).refusal == run.read(wire.SET_LIMITS, _no_json, through="update").refusal
     assert run.commands.refusal_of(wire.SET_LIMITS, _no_json, scheduler=run.scheduler, at=2.0) == reason
-    assert run.told == [("refused", f"set_limits: {reason}")]
+    assert run.reported == [("refused", f"set_limits: {reason}")]
 
 
 def test_defect_refuses_one_message_and_a_cancel_still_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run()
-    scheduler = run.begin()
+    scheduler = run.start()
     monkeypatch.setattr(command_handler, "decode_command", _defect)
     taken = run.send(wire.RETRY_NODE, {"node_id": "a"})
     assert (taken.refusal, type(taken.error)) == ("Bug: KeyError: 'x'", KeyError)
@@ -273,7 +279,7 @@ def test_defect_refuses_one_message_and_a_cancel_still_cancels(monkeypatch: pyte
         confirmation="the run is being stopped", note=("cancel", "cancelled")
     )
     bug = "Bug: KeyError: 'x'"
-    assert run.told == [("refused", f"retry_node: {bug}"), ("refused", f"cancel: {bug}"), ("cancel", "cancelled")]
+    assert run.reported == [("refused", f"retry_node: {bug}"), ("refused", f"cancel: {bug}"), ("cancel", "cancelled")]
     assert scheduler.status() is RunStatus.CANCELLED
 
 
@@ -282,13 +288,13 @@ def test_defect_of_an_early_act_leaves_the_others(monkeypatch: pytest.MonkeyPatc
     run.send(wire.SET_LIMITS, {"max_parallel": 1})
     run.send(wire.PAUSE, {"by": "ann"})
     monkeypatch.setattr(Rebuild, "set_max_in_flight", _defect)
-    assert ids_of(started(run.begin())) == []
-    assert run.told == [("refused", "set_limits: Bug: KeyError: 'x'"), ("pause", "paused by ann")]
+    assert ids_of(started(run.start())) == []
+    assert run.reported == [("refused", "set_limits: Bug: KeyError: 'x'"), ("pause", "paused by ann")]
 
 
 def test_signals_that_are_no_acts_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run()
-    scheduler = run.begin()
+    scheduler = run.start()
     end = read_sub_plan_report(lambda: {"task": "a", "status": "completed"}, run.notes)
     assert end is not None
     assert not is_expected_report(end, scheduler, run.notes)
@@ -296,7 +302,7 @@ def test_signals_that_are_no_acts_are_noted(monkeypatch: pytest.MonkeyPatch) -> 
     note_unknown_signal("ring", run.notes)
     monkeypatch.setattr(command_handler, "sub_plan_end_from_json", _defect)
     assert read_sub_plan_report(lambda: None, run.notes) is None
-    assert run.told == [
+    assert run.reported == [
         ("refused", "sub_plan_ended: 'a' is not a sub-plan of this run"),
         ("refused", "sub_plan_ended: a report of a sub-plan must be an object with the id of its task"),
         ("refused", "'ring' is not a signal of a run"),

@@ -11,10 +11,9 @@ from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.features.commands.node_commands import SetResult
 from dagwright.features.commands.steering import Pause, apply_command
 from dagwright.features.deadline import Deadline
-from dagwright.features.explain.why import Chain, sentence, what_holds, why
+from dagwright.features.explain.why import Chain, blocking_chain, sentence, why
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import (
-    begun,
     broken,
     check,
     configured,
@@ -24,6 +23,7 @@ from tests.support.plan_building import (
     scheduler_of,
     started,
     started_run,
+    started_scheduler,
 )
 
 HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "1h"}
@@ -41,14 +41,14 @@ class Backing:
 
 def asking(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
     """Return a run, started at time 0, with some nodes that ask people."""
-    return begun(compiled_form(check(plan_of(*nodes))), inputs)
+    return started_scheduler(compiled_form(check(plan_of(*nodes))), inputs)
 
 
-def told(chain: Chain) -> dict[str, tuple[str, str, list[str]]]:
+def reasons_in(chain: Chain) -> dict[str, tuple[str, str, list[str]]]:
     return {each.node: (each.kind, f"{each.message}|{each.detail}", [*each.because]) for each in chain.reasons}
 
 
-def words(chain: Chain) -> str:
+def sentence_of(chain: Chain) -> str:
     return sentence(chain, chain.reasons[0], clock=lambda at: f"{at:g} s")
 
 
@@ -58,18 +58,18 @@ def test_pending_node_is_reported_down_to_the_person_it_waits_for() -> None:
 
     chain = why(scheduler, "publish", calls={})
 
-    assert told(chain) == {
+    assert reasons_in(chain) == {
         "publish": ("dependency", "waits for check|", ["check"]),
         "check": ("person", "waits for ann|Publish?", []),
     }
-    assert words(chain) == "publish waits for check, which waits for ann since 0 s until 3600 s (Publish?)"
-    assert told(what_holds(scheduler, calls={})) == {
+    assert sentence_of(chain) == "publish waits for check, which waits for ann since 0 s until 3600 s (Publish?)"
+    assert reasons_in(blocking_chain(scheduler, calls={})) == {
         "check": ("person", "waits for ann|Publish?", []),
         "other": ("running", "runs|", []),
     }
 
 
-def test_joins_say_how_many_they_wait_for() -> None:
+def test_joins_have_the_number_they_wait_for() -> None:
     scheduler = started_run(
         node("a"),
         node("b"),
@@ -79,35 +79,39 @@ def test_joins_say_how_many_they_wait_for() -> None:
     )
     scheduler.fail("a", broken(), at=1.0)
 
-    assert told(why(scheduler, "any", calls={}))["any"][1] == "waits for b|"
-    assert told(why(scheduler, "two", calls={}))["two"][1] == ("waits for 2 of 3 nodes to be done, still for b and c|")
+    assert reasons_in(why(scheduler, "any", calls={}))["any"][1] == "waits for b|"
+    assert reasons_in(why(scheduler, "two", calls={}))["two"][1] == (
+        "waits for 2 of 3 nodes to be done, still for b and c|"
+    )
 
 
 def test_running_call_is_reported_with_its_next_attempt() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"))
     started(scheduler, at=2.0)
 
-    assert words(why(scheduler, "b", calls={"a": Backing()})) == (
+    assert sentence_of(why(scheduler, "b", calls={"a": Backing()})) == (
         "b waits for a, which waits for attempt 3 until 90 s (attempt 2 failed: no answer)"
     )
-    assert words(why(scheduler, "a", calls={})) == "a runs since 2 s"
+    assert sentence_of(why(scheduler, "a", calls={})) == "a runs since 2 s"
     # Its worker died, and no other has taken it: since when it waits is not known.
     lost = Backing(2, "scheduled", "it went away", None)
-    assert words(why(scheduler, "a", calls={"a": lost})) == (
+    assert sentence_of(why(scheduler, "a", calls={"a": lost})) == (
         "a waits for a worker to take attempt 2 (attempt 1 failed: it went away)"
     )
 
 
 def test_ready_node_is_reported_with_the_limit_or_the_pause_that_keeps_it() -> None:
     scheduler = started_run(node("a", tool="single"), node("b", tool="single"), node("late"))
-    assert told(why(scheduler, "b", calls={}))["b"] == (
+    assert reasons_in(why(scheduler, "b", calls={}))["b"] == (
         "limit",
         "waits for a free slot|1 calls of single run, and its `max_parallel` is 1",
         [],
     )
     apply_command(Pause(Actor("ann", "too early")), scheduler, at=7.0)
     scheduler.complete("a", 1, at=8.0)
-    assert words(why(scheduler, "b", calls={})) == "b is ready, and the run is paused by ann since 7 s (too early)"
+    assert (
+        sentence_of(why(scheduler, "b", calls={})) == "b is ready, and the run is paused by ann since 7 s (too early)"
+    )
 
 
 def test_map_is_reported_by_the_items_that_are_open() -> None:
@@ -117,10 +121,10 @@ def test_map_is_reported_by_the_items_that_are_open() -> None:
     started(scheduler, at=1.0)
     scheduler.complete("each[x]", 1, at=2.0)
 
-    assert words(why(scheduler, "sum", calls={})) == (
+    assert sentence_of(why(scheduler, "sum", calls={})) == (
         "sum waits for each, which waits for 2 of its items since 1 s, each[y] runs since 1 s"
     )
-    assert [*told(what_holds(scheduler, calls={}))] == ["each[y]", "each[z]"]
+    assert [*reasons_in(blocking_chain(scheduler, calls={}))] == ["each[y]", "each[z]"]
 
 
 def test_ends_are_reported_with_the_node_and_the_reason_they_came_from() -> None:
@@ -136,18 +140,22 @@ def test_ends_are_reported_with_the_node_and_the_reason_they_came_from() -> None
     scheduler.fail("bad", broken("no such file"), at=3.0)
     scheduler.fail("sorry", broken("no"), at=4.0)
 
-    assert words(why(scheduler, "last", calls={})) == (
+    assert sentence_of(why(scheduler, "last", calls={})) == (
         "last is blocked by bad at 3 s, which failed at 3 s (tool_failed: no such file)"
     )
-    assert words(why(scheduler, "gone", calls={})) == (
+    assert sentence_of(why(scheduler, "gone", calls={})) == (
         "gone was skipped because of off at 0 s, which was skipped at 0 s (its condition is false: 1 > 2)"
     )
-    assert told(why(scheduler, "passed", calls={}))["passed"] == ("skipped", "was skipped because of sorry|", ["sorry"])
-    ended = what_holds(scheduler, calls={})
+    assert reasons_in(why(scheduler, "passed", calls={}))["passed"] == (
+        "skipped",
+        "was skipped because of sorry|",
+        ["sorry"],
+    )
+    ended = blocking_chain(scheduler, calls={})
     assert [(each.node, each.facts.get("blocks")) for each in ended.reasons] == [("bad", 2), ("sorry", None)]
 
 
-def test_result_is_reported_with_what_is_behind_it() -> None:
+def test_result_is_reported_with_its_sources() -> None:
     scheduler = asking(
         node("ask", human={"type": "CLARIFICATION", "prompt": "Which?", "assignee": "ann"}),
         node("use", arguments={"text": "{{ask.result.text}} of {{PLACEHOLDER_year}}"}),
@@ -185,7 +193,7 @@ def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
     scheduler = asking(node("a"), node("b", "a"))
     started(scheduler, at=1.0)
     assert apply_command(SetResult("b", 7, Actor("ann")), scheduler, at=2.0) is None
-    assert words(why(scheduler, "b", calls={})) == "b was given its result manually at 2 s"
+    assert sentence_of(why(scheduler, "b", calls={})) == "b was given its result manually at 2 s"
     scheduler = started_run(node("a"))
     scheduler.fail("a", NodeError("outcome_unknown", "outcome unknown: its worker died"), at=1.0)
     assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"
@@ -205,7 +213,7 @@ def _at_its_deadline(scheduler: RunScheduler) -> NodeError | None:
     return scheduler.state.error
 
 
-def test_run_at_its_deadline_says_what_ran_and_what_waited() -> None:
+def test_run_at_its_deadline_reports_running_and_waiting_nodes() -> None:
     human = {"type": "CLARIFICATION", "prompt": "Which\ntown?", "assignee": "ann"}
     scheduler = started_run(
         node("slow"), node("ask", human=human), node("m", for_each=[1, 2, 3]), node("after", "slow")
@@ -220,7 +228,7 @@ def test_run_at_its_deadline_says_what_ran_and_what_waited() -> None:
     assert (after.status, after.reason) == (NodeStatus.CANCELLED, "the run took over its deadline")
 
 
-def test_run_at_its_deadline_says_that_it_was_paused_or_no_more() -> None:
+def test_run_at_its_deadline_reports_whether_it_is_paused() -> None:
     scheduler = scheduler_of(node("a"))
     assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run took over its deadline")
     scheduler = scheduler_of(node("a"))

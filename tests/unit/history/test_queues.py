@@ -74,11 +74,11 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     words = f"{PAUSED_FOR_TOOL} by ann at noon"
     parked = [replace(_call(task), held=words) for task in ("a", "b")]
     missing = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no tool 'mark'"
-    by_hand = replace(_call("c"), held="paused by eve")
-    assert [reason_of(call) for call in (*parked, by_hand)] == [words, words, "paused by eve"]
+    manual = replace(_call("c"), held="paused by eve")
+    assert [reason_of(call) for call in (*parked, manual)] == [words, words, "paused by eve"]
     resumed = "mark: tool paused by ann at noon; 2 calls wait; `dagwright tool resume mark` resumes them"
     paused = "mark: paused by eve; its call waits; `temporal activity unpause` resumes it"
-    assert paused_call_notes([*parked, by_hand]) == [
+    assert paused_call_notes([*parked, manual]) == [
         {"code": "tool_paused", "node_id": None, "message": resumed},
         {"code": "call_paused", "node_id": "c", "message": paused},
     ]
@@ -97,7 +97,7 @@ def test_marks_show_what_waits_and_leave_no_trace() -> None:
     nodes: list[dict[str, Any]] = [{"id": name, "tool": "mark", "for_each": [1, 2]} for name in ("each", "half")]
     nodes.insert(0, {"id": "a", "tool": "mark"})
     scheduler = create_scheduler(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {}, any_tool=True), {}), {})
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     while scheduler.next_task(0.0) is not None:
         pass
 

@@ -112,17 +112,17 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "said"),
+    ("failure", "message"),
     [
         (Failure(message="broke", cause=Failure(message="deeper")), "broke"),
         (Failure(message="Failure exceeds size limit.", cause=Failure(message="brok")), "brok"),
         (Failure(message="Failure exceeds size limit."), "Failure exceeds size limit."),
     ],
 )
-def test_shortened_failure_is_read_from_its_cause(failure: Failure, said: str) -> None:
+def test_shortened_failure_is_read_from_its_cause(failure: Failure, message: str) -> None:
     raw = _pending(PendingActivityInfo(activity_id="a", attempt=2, last_failure=failure))
     projection = cast(HistoryReplay, SimpleNamespace(task_of=str))
-    assert pending_calls(raw, projection) == {"a": PendingCall(2, "scheduled", said)}
+    assert pending_calls(raw, projection) == {"a": PendingCall(2, "scheduled", message)}
 
 
 def _pending(*calls: PendingActivityInfo) -> DescribeWorkflowExecutionResponse:
@@ -176,7 +176,7 @@ def test_read_message() -> None:
         read_message(_payload(b"1e999"))
 
 
-def _begun(compiled: dict[str, Any]) -> list[HistoryEvent]:
+def _started_events(compiled: dict[str, Any]) -> list[HistoryEvent]:
     child = _event(5, "start_child_workflow_execution_initiated", workflow_id="run-1/sub")
     return [_started(json.dumps({"compiled": compiled}).encode()), *_task(3), child]
 
@@ -192,7 +192,7 @@ async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
     timer.user_metadata.summary.CopyFrom(_payload(json.dumps(wire.TIMER_GRACE).encode()))
     cancelled = _event(6, "workflow_execution_signaled", signal_name=wire.CANCEL)
     fired = _event(10, "timer_fired", timer_id="grace")
-    view = await _view(*_begun(_WITH_SUB_PLAN), cancelled, *_task(7), timer, fired, *_task(11))
+    view = await _view(*_started_events(_WITH_SUB_PLAN), cancelled, *_task(7), timer, fired, *_task(11))
     node = view.document()["nodes"]["sub"]
     assert (node["status"], node["reason"]) == ("cancelled", STILL_OUTSIDE)
 
@@ -200,21 +200,21 @@ async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
 async def test_result_of_a_sub_plan_that_is_no_object_fails_its_node() -> None:
     child, result = WorkflowExecution(workflow_id="run-1/sub"), Payloads(payloads=[_payload(b"7")])
     done = _event(6, "child_workflow_execution_completed", workflow_execution=child, result=result)
-    view = await _view(*_begun(_WITH_SUB_PLAN), done, *_task(7))
+    view = await _view(*_started_events(_WITH_SUB_PLAN), done, *_task(7))
     message = "the sub-plan failed: the result of a sub-plan must be an object"
     error = {"code": "sub_plan_failed", "message": message, "retryable": False}
     assert view.document()["nodes"]["sub"]["error"] == error
 
 
 @pytest.mark.parametrize(
-    ("pages", "told"),
+    ("pages", "reported"),
     [
         ([["no", "head"], {"same": {}, "each": {"id": []}}], "the first page of the plan is not an object"),
         ([{"format": 1}, {"same": {}, "each": {"id": ["a"], "tool": ["t"], "dependencies": [[7]]}}], None),
         ([{"format": 1}, 5], None),
     ],
 )
-async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], told: str | None) -> None:
+async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], reported: str | None) -> None:
     events = [_started(b'{"compiled": {"pages": ["one", "two"]}}')]
     for number, page in enumerate(pages):
         first = 10 + 4 * number
@@ -225,7 +225,7 @@ async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], told: 
         events += [scheduled, answered, *_task(first + 2)]
     view = await _view(*events)
     assert (view.scheduler, view.status) == (None, "running")
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=reported):
         plan_of_pages(pages[0], nodes_from_columns(pages[1]))
 
 

@@ -60,7 +60,7 @@ def states_are_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-async def told(
+async def updates_of(
     *views: RunView,
     after: Cursor | SubscriptionCursor | None = None,
     seen: States | None = None,
@@ -71,7 +71,7 @@ async def told(
 
 
 async def test_states_are_those_of_their_update() -> None:
-    updates = await told(view(5, a=RUNS), view(9, a=DONE, b=RUNS), view(12, is_closed=True, a=DONE, b=DONE))
+    updates = await updates_of(view(5, a=RUNS), view(9, a=DONE, b=RUNS), view(12, is_closed=True, a=DONE, b=DONE))
     assert [(str(each.position), {name: state.status for name, state in each.states.items()}) for each in updates] == [
         ("1-5", {"a": RUNS}),
         ("1-9", {"a": DONE, "b": RUNS}),
@@ -92,14 +92,14 @@ async def test_slow_subscriber_gets_the_end_that_came_meanwhile() -> None:
 
 async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
     views = view(3, a=RUNS), view(6, a=DONE, b=RUNS), view(9, a=DONE, b=DONE), view(11, is_closed=True, a=DONE, b=DONE)
-    updates = await told(*views, after=Cursor(1, 9), seen={"a": DONE, "b": DONE}, reached=Cursor(1, 9))
+    updates = await updates_of(*views, after=Cursor(1, 9), seen={"a": DONE, "b": DONE}, reached=Cursor(1, 9))
     assert [each.changed for each in updates] == [(), ()]
     assert [str(each.position) for each in updates] == ["1-9", "1-11"]
 
 
 async def test_unreached_offset_is_not_waited_for() -> None:
     views = view(3, a=RUNS), view(6, is_closed=True, a=DONE)
-    updates = await told(*views, after=Cursor(1, 999), seen={"a": RUNS}, reached=Cursor(1, 3))
+    updates = await updates_of(*views, after=Cursor(1, 999), seen={"a": RUNS}, reached=Cursor(1, 3))
     assert [each.changed for each in updates] == [(), ("a",)]
 
 
@@ -109,9 +109,9 @@ async def test_calls_that_waited_for_a_worker_are_sent_again_because_no_event_re
     seen = {"a": RUNS, "b": DONE}
     for has_marks, changed in ((True, ("a",)), (False, ())):
         after = SubscriptionCursor(Cursor(1, 5), has_marks=has_marks)
-        updates = await told(*views, after=after, seen=seen, reached=Cursor(1, 5))
+        updates = await updates_of(*views, after=after, seen=seen, reached=Cursor(1, 5))
         assert [each.changed for each in updates] == [changed]
-    updates = await told(view(5, has_marks=True, a=WAITS), view(5, is_closed=True, a=DONE))
+    updates = await updates_of(view(5, has_marks=True, a=WAITS), view(5, is_closed=True, a=DONE))
     assert [str(each.position) for each in updates] == ["1-5w", "1-5"]
 
 

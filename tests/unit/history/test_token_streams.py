@@ -50,7 +50,7 @@ def _call(activity_id: str, *details: Any, kind: str = "call_model", at_s: int =
     return call
 
 
-def _telling(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) -> PendingActivityInfo:
+def _pending_activity(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) -> PendingActivityInfo:
     return _call(activity_id, None, None, None, end_of(text, attempt=attempt).to_json(), at_s=at_s)
 
 
@@ -86,8 +86,8 @@ class _Server:
         if self._is_lost:
             raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
-    def tell(self, text: str) -> None:
-        self.described = DescribeWorkflowExecutionResponse(pending_activities=[_telling("answer", text)])
+    def stream(self, text: str) -> None:
+        self.described = DescribeWorkflowExecutionResponse(pending_activities=[_pending_activity("answer", text)])
 
     def texts(self) -> TokenStreams:
         return TokenStreams(cast("Client", self), cast("RunSubscriptions", self))
@@ -103,9 +103,9 @@ async def test_readers_of_one_answer_share_one_look() -> None:
     texts = server.texts()
     entries: list[list[TextPart]] = [[] for _ in range(50)]
     reading = [asyncio.create_task(_read(texts, pieces)) for pieces in entries]
-    server.tell("Oslo")
+    server.stream("Oslo")
     await eventually(lambda: all(entries))
-    server.tell("Oslo has")
+    server.stream("Oslo has")
     await eventually(lambda: all(len(pieces) == 2 for pieces in entries))
     looks = server.looks
     server.ended.set()
@@ -135,7 +135,7 @@ FORM = {"answer": "Oslo has.", "missing": []}
 async def test_rest_of_an_ended_call_is_read_from_its_result(answer: Any, first: str, pieces: list[str]) -> None:
     server = _Server()
     server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
-    server.tell(first)
+    server.stream(first)
     entries: list[TextPart] = []
     reading = asyncio.create_task(_read(server.texts(), entries))
     await eventually(lambda: server.looks > 1 and len(entries) == bool(first))
@@ -150,7 +150,7 @@ async def test_rest_of_an_ended_call_is_read_from_its_result(answer: Any, first:
 async def test_look_goes_with_the_last_reader() -> None:
     server = _Server()
     texts = server.texts()
-    server.tell("Oslo")
+    server.stream("Oslo")
     before = asyncio.all_tasks()
     async with aclosing(texts.parts("run", DeliveredText())) as coming:
         assert (await anext(coming)).text == "Oslo"
@@ -168,7 +168,7 @@ async def test_reader_of_an_unknown_run_gets_an_error() -> None:
 async def test_new_reader_after_a_lost_server_looks_again() -> None:
     server = _Server()
     texts = server.texts()
-    server.tell("Oslo")
+    server.stream("Oslo")
     async with aclosing(texts.parts("run", DeliveredText())) as slow:
         await anext(slow)
         server.lose()
@@ -210,8 +210,8 @@ def test_call_with_a_text_is_found_among_others() -> None:
     others = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, kind="echo")]
     assert text_call(others) is None
     newest = ("answer#2", TextSoFar(1, 0, ""))
-    assert text_call([*others, _telling("answer", "Os"), _telling("answer#2", "", at_s=2)]) == newest
-    call = _telling("answer", "Os")
+    assert text_call([*others, _pending_activity("answer", "Os"), _pending_activity("answer#2", "", at_s=2)]) == newest
+    call = _pending_activity("answer", "Os")
     call.heartbeat_details.payloads[3].data = b"{"
     assert text_call([call]) is None
 
@@ -234,7 +234,7 @@ def test_answering_node_is_the_one_whose_result_is_the_output(bindings: Any, ans
     assert answering_node(CompiledPlan(nodes=(), tools={}, output_bindings=bindings)) == answering
 
 
-def _told(text: str) -> TextMark:
+def _mark_of(text: str) -> TextMark:
     return TextMark("it/turn1", len(text), text_checksum(text))
 
 
@@ -252,18 +252,18 @@ def _ended(*results: Any) -> RunView:
 
 def test_turn_with_another_result_than_its_text_is_abandoned() -> None:
     view = _ended(_answer("Let me see."), _answer("Four."))
-    assert not is_superseded(view, "turn1", _told("Let me"))
-    assert is_superseded(view, "turn1", _told("I will"))
+    assert not is_superseded(view, "turn1", _mark_of("Let me"))
+    assert is_superseded(view, "turn1", _mark_of("I will"))
     # Nothing is known of it yet.
-    assert not is_superseded(view_of(node("turn1")), "turn1", _told("I will"))
+    assert not is_superseded(view_of(node("turn1")), "turn1", _mark_of("I will"))
     # A later call of it is the one that counts.
-    assert is_superseded(view, "turn1#2", _told("Let me"))
-    assert is_superseded(view, "turn2", _told("Fi"))
+    assert is_superseded(view, "turn1#2", _mark_of("Let me"))
+    assert is_superseded(view, "turn2", _mark_of("Fi"))
     # A result in the payload store is compared only if it is the answer.
     stored = StoredValue("v1/ref")
-    assert is_superseded(_ended(stored), "turn1", _told("I will"))
-    assert not is_superseded(_ended(stored, stored), "turn1", _told("I will"))
-    assert is_superseded(_ended(stored, stored), "turn2", _told("I will"))
+    assert is_superseded(_ended(stored), "turn1", _mark_of("I will"))
+    assert not is_superseded(_ended(stored, stored), "turn1", _mark_of("I will"))
+    assert is_superseded(_ended(stored, stored), "turn2", _mark_of("I will"))
 
 
 @pytest.mark.parametrize(
@@ -278,18 +278,18 @@ async def test_abandoned_text_is_found_in_its_run(monkeypatch: pytest.MonkeyPatc
 
         async def read(self) -> RunView:
             read.append(self._run)
-            said = _answer("Four.")
-            return _ended(said)
+            message = _answer("Four.")
+            return _ended(message)
 
     monkeypatch.setattr(token_streams, "RunReader", Feed)
-    mark = replace(_told("Fi"), node=path)
+    mark = replace(_mark_of("Fi"), node=path)
     assert await _Server().texts().was_superseded("run-1", mark) is is_other
     assert not await _Server().texts().was_superseded("run-1", replace(mark, length=0))
     assert read == (["run-1"] if "turn" in path else [])
 
 
-def _pieces(told: DeliveredText, *seen: PartialText) -> list[TextPart]:
-    return [piece for written in seen if (piece := told.part_of(written)) is not None]
+def _pieces(reported: DeliveredText, *seen: PartialText) -> list[TextPart]:
+    return [piece for written in seen if (piece := reported.part_of(written)) is not None]
 
 
 def _written(attempt: int, *texts: str) -> list[PartialText]:
@@ -337,10 +337,10 @@ def _looks(answer: str, first: list[int], second: list[int]) -> list[PartialText
     return [*seen, *_written(2, *(answer[:end] for end in sorted(second)))]
 
 
-def _read_on(text: str, told: DeliveredText, looks: list[PartialText], answer: str) -> str:
+def _read_on(text: str, reported: DeliveredText, looks: list[PartialText], answer: str) -> str:
     """Return the text of a reader that gets all pieces and the rest."""
-    found = _pieces(told, *looks)
-    rest = told.rest_of(answer)
+    found = _pieces(reported, *looks)
+    rest = reported.rest_of(answer)
     for piece in [*found, *([rest] if rest is not None else [])]:
         text = "" if piece.restarts else text
         assert (piece.offset, piece.text != "") == (len(text), True)
@@ -369,7 +369,7 @@ def test_reader_that_resumes_elsewhere_gets_the_same_text(
     assert (text, other.mark.length, other.mark.check) == (answer, len(answer), text_checksum(answer))
 
 
-def test_what_was_told_elsewhere_is_waited_for_and_known_again() -> None:
+def test_text_streamed_elsewhere_is_awaited_and_recognized() -> None:
     result = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
     # Another attempt of the same call may come to the same; another call does not.
     assert result.part_of(PartialText("answer#3", 1, "Oslo")) is None

@@ -73,7 +73,7 @@ async def test_answer_has_its_model_and_usage() -> None:
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_is_not_known_of_a_usage_is_never_none(answer: Completion, usage: Usage, streamed: bool) -> None:
+async def test_unknown_usage_is_never_none(answer: Completion, usage: Usage, streamed: bool) -> None:
     async with ModelServer(answer) as server, client_of(server) as client:
         found = await read(client, saying(), streamed=streamed)
     assert (found.text, found.usage) == ("Hi", usage)
@@ -115,8 +115,8 @@ async def test_tools_have_their_own_names_again_and_are_called_together(streamed
     sent = server.calls[0].tools
     assert (sent[0][:12], len(sent[0]), sent[1]) == ("weather_now_", 20, "weather_now")
     assert server.calls[0].body["tool_choice"] == {"type": "function", "function": {"name": sent[0]}}
-    wanted = tool_calls((sent[0], {"at": "Oslo"}), ("weather_now", {}), ("never", {}))
-    async with ModelServer(wanted) as server, client_of(server) as client:
+    expected = tool_calls((sent[0], {"at": "Oslo"}), ("weather_now", {}), ("never", {}))
+    async with ModelServer(expected) as server, client_of(server) as client:
         answer = await read(client, call, streamed=streamed)
     assert [(each.name, each.arguments) for each in answer.message.tool_calls] == [
         ("weather.now", '{"at": "Oslo"}'),
@@ -129,8 +129,8 @@ async def test_tools_have_their_own_names_again_and_are_called_together(streamed
 async def test_conversation_continues_with_the_results_of_tools() -> None:
     call = ToolCall(id="c1", name="weather.now", arguments='{"at": "Oslo"}')
     async with ModelServer("Cold.") as server:
-        said = Message(role="assistant", tool_calls=(call,))
-        messages = (*saying().messages, said, tool_result(call, "-4"))
+        message = Message(role="assistant", tool_calls=(call,))
+        messages = (*saying().messages, message, tool_result(call, "-4"))
         answer = await ask(server, ModelCall(messages, tools=(WEATHER,)))
     assert answer.text == "Cold."
     function = {"name": "weather_now", "arguments": '{"at": "Oslo"}'}
@@ -173,8 +173,8 @@ async def test_invalid_address_is_not_retried(address: str) -> None:
 
 
 async def test_whole_answer_is_accepted_for_a_stream() -> None:
-    said = {"role": "assistant", "content": "Hello"}
-    body = {"model": "m-1", "choices": [{"message": said}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+    message = {"role": "assistant", "content": "Hello"}
+    body = {"model": "m-1", "choices": [{"message": message}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
     async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
         answer = await read(client, saying(), streamed=True)
     assert (answer.text, answer.model, answer.usage.prompt_tokens) == ("Hello", "m-1", 3)

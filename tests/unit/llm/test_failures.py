@@ -184,7 +184,7 @@ CUT = text("one two three", tokens=Tokens(5, 3))
 @pytest.mark.parametrize(
     ("cut", "error"), [(Cut.RESET, E.UNAVAILABLE), (Cut.CLOSE, E.UNAVAILABLE), (Cut.END, E.ANSWER_BROKEN)]
 )
-async def test_a_stream_that_breaks_off_says_so_and_keeps_what_came(cut: Cut, error: ModelError) -> None:
+async def test_a_stream_that_breaks_off_reports_it_and_keeps_the_received_text(cut: Cut, error: ModelError) -> None:
     entries = []
     async with ModelServer(slow(CUT, cut_after=1, cut=cut)) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:  # noqa: PT012 - the stream raises while it is read

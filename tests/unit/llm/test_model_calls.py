@@ -82,8 +82,8 @@ def test_config_is_frozen_and_overrides_another() -> None:
 
 
 def test_fields_of_a_message_depend_on_its_role() -> None:
-    said = {"role": "user", "content": "x"}
-    for fields in ({**said, "tool_calls": (LOOK,)}, {**said, "role": "tool"}, {**said, "tool_call_id": "c1"}):
+    message = {"role": "user", "content": "x"}
+    for fields in ({**message, "tool_calls": (LOOK,)}, {**message, "role": "tool"}, {**message, "tool_call_id": "c1"}):
         with pytest.raises(ValidationError):
             Message(**fields)
     with pytest.raises(ValidationError):

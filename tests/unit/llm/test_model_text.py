@@ -52,7 +52,7 @@ def test_text_is_found_before_it_is_whole(field: str, pieces: list[str], found: 
 
 
 @pytest.mark.parametrize("marker", ["[[FEEDBACK SELECTION: Which? | a]]", "[[ FEEDBACK\n approval: Send it?]]"])
-def test_question_to_a_person_is_not_told_as_text(marker: str) -> None:
+def test_question_to_a_person_is_not_streamed_as_text(marker: str) -> None:
     assert _found("", *_cut(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
     assert all("I found two. ".startswith(each) for each in _found("", *f"I found two. {marker}"))
 
@@ -68,7 +68,7 @@ def test_text_only_grows_and_ends_as_the_answer(words: str, sizes: list[int], fi
 
 @given(st.lists(st.characters(), max_size=20), st.lists(st.integers(1, 3)))
 @example(["\ud800"], [])
-def test_halves_of_characters_are_mended_as_in_the_whole_answer(characters: list[str], sizes: list[int]) -> None:
+def test_halves_of_characters_are_repaired_as_in_the_whole_answer(characters: list[str], sizes: list[int]) -> None:
     # A half at the end is held back, because the other half may follow.
     words = "".join(characters).replace("[", "(") + "."
     sent = words.encode("utf-16-le", "surrogatepass")
@@ -76,7 +76,7 @@ def test_halves_of_characters_are_mended_as_in_the_whole_answer(characters: list
     assert _found("", *_cut(halves, sizes))[-1] == without_lone_surrogates(halves)
 
 
-def test_what_no_person_reads_as_it_comes_is_left_to_the_end() -> None:
+def test_text_without_a_reader_is_sent_at_the_end() -> None:
     found = _found("", "x" * MOST_CHARACTERS, "y")
     assert found[-1] == "x" * MOST_CHARACTERS
 

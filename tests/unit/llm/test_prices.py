@@ -25,7 +25,7 @@ def test_the_table_that_ships_is_one() -> None:
 @pytest.mark.parametrize(
     "content", ["models: {m: {prompt: 0.1, completion: 2}}", '{"models": {"m": {"prompt": 0.1, "completion": 2}}}']
 )
-def test_money_is_exact_and_cached_tokens_cost_as_others_unless_told(content: str, tmp_path: Path) -> None:
+def test_money_is_exact_and_cached_tokens_cost_as_others_by_default(content: str, tmp_path: Path) -> None:
     used = read_prices(saved(tmp_path, content)).priced(USED, "m")
     assert (used.money, used.cost) == (Decimal("0.3"), Decimal("0.3"))
 

@@ -121,7 +121,7 @@ async def test_first_refusal_is_reported_if_no_mode_works() -> None:
         (Refused(400, "too long", code="context_length_exceeded"), ModelError.CONTEXT_EXCEEDED),
     ],
 )
-async def test_what_has_nothing_to_do_with_json_is_not_asked_again(refusal: Refused, error: ModelError) -> None:
+async def test_failures_unrelated_to_json_are_not_retried(refusal: Refused, error: ModelError) -> None:
     assert (await failure_of(refusal, call=saying(output=PERSON_OUTPUT))).error is error
 
 
@@ -150,7 +150,7 @@ async def test_refused_optional_fields_are_left_out_or_renamed() -> None:
     ("refusals", "answer"),
     [([], {"value": [1, 2]}), ([NO_SCHEMA], {"value": [1, 2]}), ([NO_SCHEMA], [1, 2]), ([NO_SCHEMA, NO_JSON], None)],
 )
-async def test_an_answer_that_is_no_object_stands_in_one(refusals: list[Refused], answer: Any) -> None:
+async def test_an_answer_that_is_no_object_is_wrapped_in_one(refusals: list[Refused], answer: Any) -> None:
     given = json_text(answer) if answer is not None else tool_call("numbers", value=[1, 2])
     async with ModelServer(*refusals, given) as server:
         found = await ask(server, saying(output=NUMBERS))
@@ -158,7 +158,7 @@ async def test_an_answer_that_is_no_object_stands_in_one(refusals: list[Refused]
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("message", "words"),
     [
         ("I would rather not.", "gave no JSON, but the call requires it"),
         ("", "gave no JSON, but the call requires it"),
@@ -169,9 +169,9 @@ async def test_an_answer_that_is_no_object_stands_in_one(refusals: list[Refused]
         ('{"name": "Ann", "name": "Bob"}', "a key twice with different values"),
     ],
 )
-async def test_what_is_no_answer_is_to_be_fixed_and_says_why(said: str, words: str) -> None:
-    failure = await failure_of(said, call=saying(output=PERSON_OUTPUT))
-    assert (failure.error, failure.action, failure.partial) == (ModelError.OUTPUT_INVALID, "fix", said)
+async def test_unusable_answer_is_to_be_fixed_and_has_a_reason(message: str, words: str) -> None:
+    failure = await failure_of(message, call=saying(output=PERSON_OUTPUT))
+    assert (failure.error, failure.action, failure.partial) == (ModelError.OUTPUT_INVALID, "fix", message)
     assert words in str(failure)
 
 
@@ -191,14 +191,14 @@ async def test_a_model_with_tools_may_look_before_it_answers() -> None:
     assert (server.calls[2].tools, server.calls[2].body["tool_choice"]) == (["look_up", "person"], "required")
 
 
-async def test_a_schema_that_is_none_costs_no_call() -> None:
+async def test_an_invalid_schema_costs_no_call() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="not a valid JSON Schema"):
             await ask(server, saying(output=OutputSchema("odd", {"type": 7})))
 
 
 @pytest.mark.parametrize("depth", [91, 200, 900])
-async def test_an_answer_that_is_nested_too_deep_is_left_to_whoever_reads_its_text(depth: int) -> None:
+async def test_the_text_of_an_answer_that_is_nested_too_deep_is_not_parsed(depth: int) -> None:
     anything = OutputSchema("plan", {"type": "object"}, is_binding=False)
     deep = json.dumps({"a": json.loads("[" * (depth - 1) + "]" * (depth - 1))})
     async with ModelServer(deep) as server:

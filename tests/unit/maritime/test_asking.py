@@ -43,7 +43,7 @@ async def asked(server: ModelServer, before: Any = None, **more: Any) -> tuple[i
             return await request_answer("Name an even number.", "data", schema=SCHEMA, read=even, **more), call
 
 
-async def test_a_model_is_told_what_is_wrong_with_its_answer() -> None:
+async def test_a_model_gets_the_problems_of_its_answer() -> None:
     wrong = "Invalid answer. 3 is odd\nWrite the whole answer again."
     async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=wrong)) as server:
         found, call = await asked(server)
@@ -59,7 +59,7 @@ async def test_an_answer_that_does_not_fit_the_schema_is_repaired_too() -> None:
         assert (await asked(server))[0] == 4
 
 
-async def test_what_an_attempt_before_was_answered_is_used_again_if_it_still_can_be() -> None:
+async def test_answer_of_an_earlier_attempt_is_reused_if_possible() -> None:
     async with ModelServer() as server:
         assert (await asked(server, {"answer": {"n": 6}}))[0] == 6
     for before in ({"other": 1}, "text"):
@@ -70,7 +70,7 @@ async def test_what_an_attempt_before_was_answered_is_used_again_if_it_still_can
     assert server.calls[0].messages[-2] == {"role": "assistant", "content": '{"n": 7}'}
 
 
-async def test_what_somebody_else_judges_is_not_paid_for_again_when_that_one_was_away() -> None:
+async def test_answer_that_another_call_checks_is_not_paid_twice() -> None:
     async def away(_: int) -> None:
         raise RetryLater("nobody is there")
 
@@ -123,12 +123,12 @@ async def test_a_model_that_does_not_answer_is_not_waited_for_as_a_server_is() -
     ]
 
 
-async def test_attempts_for_which_the_server_was_away_are_none_of_the_model() -> None:
-    said = iter([4, None, 6, None, 8])
+async def test_attempts_during_an_outage_do_not_count_for_the_model() -> None:
+    message = iter([4, None, 6, None, 8])
     outage = iter(range(12))
 
     async def ask() -> Any:
-        number = next(said)
+        number = next(message)
         if number is None:
             raise ModelFailure(ModelError.BUSY, "busy", delay=timedelta(seconds=7))
         return {"n": number}
@@ -145,12 +145,12 @@ async def test_attempts_for_which_the_server_was_away_are_none_of_the_model() ->
 
 
 async def test_no_more_answers_are_paid_for_after_an_outage_than_without_one() -> None:
-    said: list[int] = []
+    message: list[int] = []
     verified: set[int] = set()
 
     async def ask() -> Any:
-        said.append(2 * len(said))
-        return {"n": said[-1]}
+        message.append(2 * len(message))
+        return {"n": message[-1]}
 
     async def away_at_first(found: int) -> None:
         if found not in verified:
@@ -163,7 +163,7 @@ async def test_no_more_answers_are_paid_for_after_an_outage_than_without_one() -
         *["nobody is there"] * 4,
         "The model gave no valid answer in 4 attempts; last problem: 6 is no good",
     ]
-    assert said == [0, 2, 4, 6]
+    assert message == [0, 2, 4, 6]
 
 
 async def test_answers_that_did_not_fit_count_for_all_attempts_too() -> None:
@@ -206,7 +206,7 @@ def test_no_data_ends_its_line() -> None:
     assert [json.loads(line) for line in lines[1:]] == [{"text": text}, text]
 
 
-def test_a_question_says_something_and_not_too_much() -> None:
+def test_a_question_has_a_text_of_limited_length() -> None:
     assert validate_question(" What? ") == "What?"
     for wrong in (" ", "x" * (QUESTION_CHARACTERS + 1)):
         with pytest.raises(ValueError, match="question"):

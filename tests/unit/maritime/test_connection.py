@@ -114,7 +114,7 @@ async def failures_of(*failures: RetryLater) -> list[Exception]:
         (ServerUnresponsive, "it answers no request: check it"),
     ],
 )
-async def test_last_attempt_says_what_would_help(kind: type[QueryTimeout], advice: str) -> None:
+async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], advice: str) -> None:
     *_, last = await failures_of(*[kind("It is slow")] * 3)
     assert isinstance(last, GiveUp)
     assert str(last).startswith(f"It is slow; 3 attempts got no answer; {advice}")

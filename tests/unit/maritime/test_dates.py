@@ -64,12 +64,12 @@ def test_words_that_mean_no_days_are_refused_with_the_forms_there_are(words: str
     assert FORMS in str(refused.value)
 
 
-def test_a_period_that_ends_before_it_begins_is_refused() -> None:
+def test_a_period_that_ends_before_it_starts_is_refused() -> None:
     with pytest.raises(UnknownPeriod, match="ends before it starts"):
         parse_period("2026 to 2025", TODAY)
 
 
-def test_each_form_that_is_told_can_be_read() -> None:
+def test_each_reported_form_can_be_read() -> None:
     for form in FORMS.split(", "):
         assert parse_period(form, TODAY)
 

@@ -28,9 +28,9 @@ class Server:
 
     mapping: dict[str, Any] = Indices("maritime").bodies()[INDEX]["mappings"]
 
-    def __init__(self, **told: Any) -> None:
+    def __init__(self, **written: Any) -> None:
         self.asked: list[dict[str, Any]] = []
-        self._told = {"hits": {"hits": [], "total": {"value": 0}}, **told}
+        self._response = {"hits": {"hits": [], "total": {"value": 0}}, **written}
 
     @property
     def indices(self) -> "Server":
@@ -42,7 +42,7 @@ class Server:
 
     async def search(self, *, index: str, body: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         self.asked.append({"index": index, **params, **body})
-        return self._told
+        return self._response
 
     def reached(self, limits: QueryLimits | None = None) -> Search:
         return Search(cast("AsyncOpenSearch", self), Indices("maritime"), limits or QueryLimits())
@@ -97,7 +97,7 @@ async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None
         {"fields": {"teu": {"description": ["volume"], "synonyms": {"a": 1}}}},
     ],
 )
-async def test_what_the_mapping_says_in_another_form_says_nothing(meta: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_forms_of_the_mapping_are_ignored(meta: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mapping = {"properties": {"teu": {"type": "long"}, "@at": {"type": "date"}}, "_meta": meta}
     monkeypatch.setattr(Server, "mapping", mapping)
     fields = await read_fields(Server().reached(), INDEX)
@@ -105,7 +105,7 @@ async def test_what_the_mapping_says_in_another_form_says_nothing(meta: Any, mon
     assert fields.today <= datetime.now(UTC).date()
 
 
-async def test_what_the_mapping_says_in_a_short_form_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_short_forms_of_the_mapping_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     meta = {"fields": {"teu": {"synonyms": "volume"}, "status": "how far it is"}}
     properties = {"status": {"type": "keyword"}, "teu": {"type": "long"}}
     monkeypatch.setattr(Server, "mapping", {"properties": properties, "_meta": meta})
@@ -116,21 +116,21 @@ async def test_what_the_mapping_says_in_a_short_form_is_taken(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("written", "words"),
     [
         ({"timed_out": True}, "timed out"),
         ({"_shards": {"failed": 1, "total": 2}}, "1 of 2 parts of the index could not be searched"),
     ],
 )
-async def test_a_part_is_not_taken_for_all(told: dict[str, Any], words: str) -> None:
-    search = Server(**told, aggregations={"status": {"buckets": []}}).reached()
+async def test_a_part_is_not_taken_for_all(written: dict[str, Any], words: str) -> None:
+    search = Server(**written, aggregations={"status": {"buckets": []}}).reached()
     with pytest.raises(QueryTimeout, match=words):
         await find_name(search, "Kite Harbour")
     with pytest.raises(QueryTimeout, match=f"searched '{INDEX}' only in part"):
         await read_values(search, INDEX, ["status"])
 
 
-async def test_what_a_worker_asks_for_itself_is_checked_too() -> None:
+async def test_queries_of_a_worker_tool_are_checked_too() -> None:
     server = Server()
     for index, body in (("other-index", {}), (INDEX, {"query": {"query_string": {"query": "a"}}})):
         with pytest.raises(QueryRefused):
@@ -140,7 +140,7 @@ async def test_what_a_worker_asks_for_itself_is_checked_too() -> None:
     assert (server.asked[0]["timeout"], server.asked[0]["track_total_hits"]) == ("20000ms", True)
 
 
-async def test_one_look_at_the_mapping_tells_fields_their_types_and_the_day_of_the_data() -> None:
+async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
     server = Server()
     loaded = {"loaded": {"today": "2026-02-10"}}
     server.mapping = {**server.mapping, "_meta": {**server.mapping["_meta"], **loaded}}

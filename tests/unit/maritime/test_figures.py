@@ -10,14 +10,14 @@ from dagwright_maritime.slots import EsResults
 from dagwright_maritime.unsupported_numbers import unsupported_numbers
 
 
-def told(tables: list[Table], title: str) -> list[dict[str, Any]]:
+def model_rows(tables: list[Table], title: str) -> list[dict[str, Any]]:
     (found,) = (each for each in tables if each.title == title)
     return [{name: text for name, text in row.items() if name != "table"} for row in found.for_model()]
 
 
 def rows_of(tables: list[Table], title: str) -> list[str]:
     """Return the names of the columns, and the cells of each row or its note."""
-    rows = told(tables, title)
+    rows = model_rows(tables, title)
     names = list(dict.fromkeys(name for row in rows for name in row if name != "note"))
     cells = [[row.get(name, "") for name in names] for row in rows]
     return [" | ".join(names), *(row.get("note", " | ".join(each)) for row, each in zip(rows, cells, strict=True))]
@@ -94,7 +94,7 @@ def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for
 
 def test_shares_are_of_all_documents_where_some_are_in_no_group() -> None:
     result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
-    a, b, together = told(tables_of([result], [""]), "by_shipper")
+    a, b, together = model_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["documents"], row["share of documents"]) for row in (a, b)] == [("20", "50 %"), ("10", "25 %")]
     # The other ten are unknown, so 400 is not a total of anything in the question.
     assert together == {"by_shipper": "all together", "documents": "30", "share of documents": "75 %"}
@@ -147,7 +147,7 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
 )
 def test_overlapping_groups_have_no_total(kind: dict[str, Any], found: dict[str, Any], shares: list[str]) -> None:
     result = EsResults(total=1_000, aggregations={"of": found}, query={"aggs": {"of": {**kind, **VOLUME}}})
-    rows = told(tables_of([result], [""]), "of")
+    rows = model_rows(tables_of([result], [""]), "of")
     assert [row["share of documents"] for row in rows] == shares
     assert [name for row in rows for name in row if name == "share of volume"] == []
 
@@ -156,7 +156,7 @@ def test_histogram_of_all_documents_has_totals_though_its_empty_groups_are_left_
     months = {"date_histogram": {"field": "eta_date", "calendar_interval": "month", "min_doc_count": 1}, **VOLUME}
     buckets = [group(750, 30.0, key_as_string="2025-11"), group(250, 10.0, key_as_string="2026-01")]
     result = EsResults(total=1_000, aggregations={"months": {"buckets": buckets}}, query={"aggs": {"months": months}})
-    *_, together = told(tables_of([result], [""]), "months")
+    *_, together = model_rows(tables_of([result], [""]), "months")
     assert together == {
         "months": "all together",
         "documents": "1,000",
@@ -172,14 +172,14 @@ def test_groups_of_a_group_have_shares_of_its_documents() -> None:
     carriers = {"buckets": [group(150, 30.0, key="MAERSK"), group(50, 10.0, key="ZIM")]}
     late = {"doc_count": 200, "of": carriers}
     tables = tables_of([EsResults(total=1_000, aggregations={"of": late}, query={"aggs": aggs})], [""])
-    assert told(tables, "of") == [{"of": "of", "documents": "200", "share of documents": "20 %"}]
-    maersk, zim, together = told(tables, "of / of")
+    assert model_rows(tables, "of") == [{"of": "of", "documents": "200", "share of documents": "20 %"}]
+    maersk, zim, together = model_rows(tables, "of / of")
     assert (maersk["share of documents"], maersk["share of volume"]) == ("75 %", "75 %")
     assert (zim["share of documents"], zim["share of volume"]) == ("25 %", "25 %")
     assert (together["documents"], together["volume"]) == ("200", "40")
 
 
-def test_share_of_a_group_may_be_said_and_no_other() -> None:
+def test_share_of_a_group_may_be_used_and_no_other() -> None:
     query = {"aggs": {"late": {"filter": LATE}}}
     tables = tables_of([EsResults(total=1_000, aggregations={"late": {"doc_count": 200}}, query=query)], [""])
     numbers = [number for each in tables for number in each.numbers()]
@@ -187,16 +187,16 @@ def test_share_of_a_group_may_be_said_and_no_other() -> None:
     assert unsupported_numbers("100 % are late.", numbers, []) == ["100"]
 
 
-def test_documents_that_nobody_counted_have_no_shares() -> None:
+def test_uncounted_documents_have_no_shares() -> None:
     result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0)).model_copy(update={"total": None})
-    rows = told(tables_of([result], [""]), "by_shipper")
+    rows = model_rows(tables_of([result], [""]), "by_shipper")
     assert [row["by_shipper"] for row in rows] == ["A", "B"]
     assert [name for name in rows[0] if "share" in name] == []
 
 
-def test_sum_of_many_groups_is_told_though_not_all_of_them_are() -> None:
+def test_sum_of_many_groups_is_reported_although_some_are_omitted() -> None:
     result = grouped(*((f"S{number}", 1, 2.0, 1.0) for number in range(MOST_ROWS + 5)))
-    rows = told(tables_of([result], [""]), "by_shipper")
+    rows = model_rows(tables_of([result], [""]), "by_shipper")
     assert [row["by_shipper"] for row in rows[-2:]] == [f"S{MOST_ROWS - 1}", "all together"]
     assert rows[-1]["volume"] == "110"
 
@@ -224,28 +224,28 @@ def test_figures_of_dates_are_dates_and_nothing_is_reckoned_with_them() -> None:
         },
     )
     found = tables_of([result], [""])
-    assert told(found, "All matching documents: dates") == [
+    assert model_rows(found, "All matching documents: dates") == [
         {"figure": "latest", "value": "2026-11-22"},
         {"figure": "middle 50 %", "value": "2026-03-11"},
     ]
-    assert told(found, "All matching documents") == [{"figure": "documents", "value": "3"}]
-    assert [(row["by"], row["latest"]) for row in told(found, "by")[:3]] == [
+    assert model_rows(found, "All matching documents") == [{"figure": "documents", "value": "3"}]
+    assert [(row["by"], row["latest"]) for row in model_rows(found, "by")[:3]] == [
         ("A", "2026-11-22"),
         ("B", "2026-10-01"),
         ("C", "no value"),
     ]
-    assert [name for name in told(found, "by")[0] if "latest" in name] == ["latest"]
+    assert [name for name in model_rows(found, "by")[0] if "latest" in name] == ["latest"]
     assert "| latest | 2026-11-22 |" in found[0].markdown()
 
 
-def test_dates_of_several_results_stand_side_by_side_and_may_be_said() -> None:
+def test_dates_of_several_results_are_side_by_side_and_may_be_used() -> None:
     query = {"aggs": {"latest": {"max": {"field": "arrival_date"}}}}
     results = [
         EsResults(total=2, query=query, aggregations={"latest": day("2026-11-05")}),
         EsResults(total=0, query=query, aggregations={"latest": {"value": None}}),
     ]
     tables = tables_of(results, ["MAERSK", "ZIM"])
-    assert told(tables, "All matching documents: dates") == [
+    assert model_rows(tables, "All matching documents: dates") == [
         {"figure": "latest", "MAERSK": "2026-11-05", "ZIM": "no value"},
         {"note": "latest has no value for ZIM."},
     ]
@@ -255,15 +255,15 @@ def test_dates_of_several_results_stand_side_by_side_and_may_be_said() -> None:
 
 
 @pytest.mark.parametrize("aggs", [[], "sum", {"volume": "sum"}, {"volume": {"sum": {}, "aggs": 3}}])
-def test_query_that_is_none_tells_no_kinds(aggs: Any) -> None:
+def test_invalid_query_has_no_kinds(aggs: Any) -> None:
     result = EsResults(total=1, aggregations={"volume": {"value": 2}}, query={"aggs": aggs, "query": [3]})
-    assert told(tables_of([result], [""]), "All matching documents")[1] == {"figure": "volume", "value": "2"}
+    assert model_rows(tables_of([result], [""]), "All matching documents")[1] == {"figure": "volume", "value": "2"}
     assert labels_of([result, result]) == ["result 1", "result 2"]
 
 
 def test_figures_of_unknown_kind_are_not_added_up() -> None:
     result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=50).model_copy(update={"query": {}})
-    rows = told(tables_of([result], [""]), "by_shipper")
+    rows = model_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["by_shipper"], row["share of documents"]) for row in rows] == [("A", "40 %"), ("B", "20 %")]
     assert [name for name in rows[0] if name.startswith("share")] == ["share of documents"]
 
@@ -291,7 +291,7 @@ def test_pages_are_no_first_documents_and_what_matches_is_not_added_up() -> None
     assert titles == ["one: documents, a page of 2 of 8", "two: documents, a page of 2 of 8"]
 
 
-def test_results_that_do_not_differ_by_their_queries_are_told_by_their_places() -> None:
+def test_results_with_equal_queries_are_distinguished_by_their_places() -> None:
     same = volume(1, 1.0, "MAERSK")
     assert labels_of([same, same]) == ["result 1", "result 2"]
     assert labels_of([same]) == [""]
@@ -320,7 +320,7 @@ def test_figures_that_were_reckoned_may_be_written_in_any_way(text: str) -> None
     assert unsupported_numbers(text, NUMBERS, ["volumes in 2025", "SH-00000042"]) == []
 
 
-def test_values_of_documents_are_repeated_as_they_stand_and_lend_their_digits_to_nothing() -> None:
+def test_values_of_documents_are_repeated_unchanged_and_lend_their_digits_to_nothing() -> None:
     shown = ["SHP-0001", "SHP-234", "SHP-0042", "2026-01-31", "SHP-0001-7"]
     assert unsupported_numbers("SHP-0001, SHP-0001-7 (SHP-234) of 2026-01-31.", [], [], shown) == []
     text = "The total is 1,234 TEU, 42 % more, in 31 of SHP-00012"
@@ -345,5 +345,5 @@ def test_numbers_of_names_are_repeated_as_a_whole() -> None:
         ("8" * 60, ["8" * 60]),
     ],
 )
-def test_figures_that_nobody_reckoned_are_found(text: str, stray: list[str]) -> None:
+def test_invented_figures_are_found(text: str, stray: list[str]) -> None:
     assert unsupported_numbers(text, NUMBERS, ["volumes in 2025"]) == stray

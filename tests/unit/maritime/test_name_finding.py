@@ -42,15 +42,15 @@ def test_a_name_that_three_companies_share_means_all_of_them(text: str) -> None:
     assert problem.startswith(f"{text!r} may be one of 3 shippers: ")
 
 
-def test_who_is_written_most_alike_comes_first() -> None:
+def test_most_similar_name_comes_first() -> None:
     assert rank_candidates("Acme Corp", DOCUMENTS).meant[0].name in ("Acme Corp LLC", "Acme Corporation")
 
 
-def test_a_kind_counts_only_where_somebody_of_it_is_meant() -> None:
+def test_a_kind_counts_only_with_a_name_of_that_kind() -> None:
     assert [name.kind for name in rank_candidates("Maersk", DOCUMENTS, kind="port").meant] == ["carrier"]
 
 
-def test_a_name_that_nobody_has_is_told_with_what_is_near() -> None:
+def test_an_unknown_name_is_reported_with_suggestions() -> None:
     match = rank_candidates("Zanzibar", DOCUMENTS[:7])
     assert (match.meant, len(match.near), match.is_clear) == ([], 5, False)
     assert match.problem() == (

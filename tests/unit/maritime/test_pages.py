@@ -77,7 +77,7 @@ async def test_pages_end_with_one_row_for_an_answer(reach: Any) -> None:
     assert await pages() == [[0], [1], [2]]
 
 
-async def test_last_documents_that_can_be_counted_off_are_a_page_and_pages_go_on_behind_them(reach: Any) -> None:
+async def test_last_countable_documents_are_a_page_and_later_pages_continue(reach: Any) -> None:
     reach(Server(10_003), QueryLimits())
     assert await pages(9_980) == [[*range(9_980, 10_000)], [10_000, 10_001, 10_002]]
     assert await pages(9_990) == [[*range(9_990, 10_000)], [10_000, 10_001, 10_002]]
@@ -121,7 +121,7 @@ async def test_index_without_the_identifier_has_no_pages(reach: Any) -> None:
         await pages()
 
 
-async def test_field_that_is_not_there_is_told_with_the_nearest_and_nothing_is_asked(reach: Any) -> None:
+async def test_unknown_field_is_reported_with_the_nearest_and_nothing_is_asked(reach: Any) -> None:
     server = reach(Server(3), QueryLimits())
     total = EsQuery(index=INDEX, body={"size": 0, "aggs": {"volume": {"sum": {"field": "tue"}}}})
     with pytest.raises(QueryRefused, match=r"/aggs/volume/sum/field: there is no field 'tue'; .*'teu'"):
@@ -133,7 +133,7 @@ async def test_field_that_is_not_there_is_told_with_the_nearest_and_nothing_is_a
     assert server.asked == []
 
 
-async def test_page_says_how_many_match_and_whether_more_follow(reach: Any) -> None:
+async def test_page_has_the_number_of_matches_and_whether_more_follow(reach: Any) -> None:
     reach(Server(7), QueryLimits())
     page = await page_query(EsQuery(index=INDEX, body={}), page_size=5)
     document = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}

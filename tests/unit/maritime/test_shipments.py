@@ -83,7 +83,7 @@ def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[
         assert abs(each["transit_days"] - days) <= 0.5
 
 
-def test_of_the_five_that_ship_most_to_los_angeles_three_tell_transit_times(shipments: list[Shipment]) -> None:
+def test_three_of_the_five_top_shippers_to_los_angeles_have_transit_times(shipments: list[Shipment]) -> None:
     bound = to_los_angeles(shipments)
     number = Counter(each["shipper_name"] for each in bound)
     teu: Counter[str] = Counter()
@@ -94,7 +94,7 @@ def test_of_the_five_that_ship_most_to_los_angeles_three_tell_transit_times(ship
     assert [each.reports for name in top for each in SHIPPERS if each.name == name] == [True, False, True, False, True]
 
 
-def test_what_arrived_yesterday_differs_from_what_was_expected_yesterday(shipments: list[Shipment]) -> None:
+def test_arrivals_of_yesterday_differ_from_expected_arrivals_of_yesterday(shipments: list[Shipment]) -> None:
     yesterday = (TODAY - timedelta(days=1)).isoformat()
     came = {each["shipment_id"] for each in shipments if each.get("arrival_date") == yesterday}
     expected = {each["shipment_id"] for each in shipments if each["eta_date"] == yesterday}

@@ -51,7 +51,7 @@ def test_nothing_that_matches_is_no_empty_table() -> None:
     assert show_results(nothing) == {"formatted_results": "Nothing matches."}
 
 
-def test_figures_that_are_not_there_are_said_under_the_table() -> None:
+def test_missing_figures_are_reported_under_the_table() -> None:
     gap = MissingValues(group="by_shipper", metric="days", groups=5, with_value=3, without=["A", "B"])
     none = MissingValues(group="", metric="late", groups=1, with_value=0)
     results = EsResults(total=9, aggregations={"volume": {"value": 4.0}}, missing_values=[gap, none])
@@ -60,7 +60,7 @@ def test_figures_that_are_not_there_are_said_under_the_table() -> None:
     )
 
 
-def test_page_says_of_what_it_is_a_page() -> None:
+def test_page_names_its_query() -> None:
     page = EsResults(hits=[{"teu": number} for number in range(5)], total=1_793, has_more=True)
     few = show_results(page, rows=3)["formatted_results"]
     assert few.endswith(

@@ -31,7 +31,7 @@ def test_programs_and_addresses_are_read_in_order(tmp_path: Path) -> None:
     assert files.identity != remote.identity
 
 
-def test_rules_of_a_tool_stand_over_those_of_its_server(tmp_path: Path) -> None:
+def test_rules_of_a_tool_override_those_of_its_server(tmp_path: Path) -> None:
     rules = {"timeout": "5s", "max_parallel": 2, "tools": {"get": {"effects": "read", "max_parallel": 9}}}
     [server] = _read(tmp_path, a={"command": "x", "dagwright": rules})
     assert server.rules == ServerRules(
@@ -63,7 +63,7 @@ def _program(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ([], ": expected an object with command or url"),
         ({}, ONE_OF),
@@ -97,18 +97,18 @@ def _program(**more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_problem_is_reported_with_its_place(entry: Any, said: str, tmp_path: Path) -> None:
+def test_problem_is_reported_with_its_place(entry: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ToolLoadError) as refused:
         _read(tmp_path, a=entry)
-    assert str(refused.value) == f"servers.json: /mcpServers/a{said}"
+    assert str(refused.value) == f"servers.json: /mcpServers/a{message}"
     with pytest.raises(ToolLoadError) as refused:
         _read(tmp_path, a=entry, b={"command": "x"}, c=[])
     other = "/mcpServers/c: expected an object with command or url"
-    assert str(refused.value) == f"servers.json: /mcpServers/a{said}; {other}"
+    assert str(refused.value) == f"servers.json: /mcpServers/a{message}; {other}"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", " is no JSON: Expecting property name enclosed in double quotes (line 1, column 2)"),
         ("[]", " is no file of MCP servers: it is no JSON object"),
@@ -118,11 +118,11 @@ def test_problem_is_reported_with_its_place(entry: Any, said: str, tmp_path: Pat
         ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', ": the key 'a' stands twice in one object"),
     ],
 )
-def test_file_without_servers_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_file_without_servers_is_refused(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
     with pytest.raises(ToolLoadError, match=r"There is no file .*servers\.json of MCP servers"):
         read_servers(file, variables())
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ToolLoadError) as refused:
         read_servers(file, variables())
-    assert str(refused.value) == f"servers.json{said}"
+    assert str(refused.value) == f"servers.json{message}"

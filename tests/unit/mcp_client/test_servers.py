@@ -16,7 +16,7 @@ import pytest
 
 from dagwright.core.model.tools import Effects
 from dagwright.mcp_client import ServersOfTools, load_servers, session
-from dagwright.mcp_client.last_words import LastWords
+from dagwright.mcp_client.stderr_tail import StderrTail
 from dagwright.tools.errors import (
     GiveUp,
     InvalidArguments,
@@ -69,7 +69,7 @@ def _refused(folder: Path, **entries: Any) -> str:
     return str(refused.value)
 
 
-def _says(servers: ServersOfTools, tool: str, text: str, *call: RecordedCall) -> Callable[[], Awaitable[bool]]:
+def _returns(servers: ServersOfTools, tool: str, text: str, *call: RecordedCall) -> Callable[[], Awaitable[bool]]:
     """A condition: the server answers, which it may not do while its end is not known yet."""
 
     async def is_answered() -> bool:
@@ -145,9 +145,9 @@ async def test_a_cancelled_call_is_cancelled_on_the_server(servers: ServersOfToo
 async def test_thirty_calls_at_once_are_all_answered_by_one_process(servers: ServersOfTools, folder: Path) -> None:
     texts = [f"call {number}" for number in range(30)]
     assert await asyncio.gather(*(call_tool(servers, "srv.say", text=text) for text in texts)) == texts
-    said = [call for call in calls_of(folder / "did") if call.get("say") in texts]
-    assert len(said) == 30
-    assert len({call["pid"] for call in said}) == 1
+    message = [call for call in calls_of(folder / "did") if call.get("say") in texts]
+    assert len(message) == 30
+    assert len({call["pid"] for call in message}) == 1
 
 
 async def test_nothing_runs_before_the_first_call_and_nothing_after_the_end(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_killed_server_is_restarted(tmp_path: Path) -> None:
         await call_tool(servers, "srv.say", text="first")
         os.kill(calls_of(did)[0]["pid"], signal.SIGKILL)
         recorded = RecordedCall()
-        await eventually(_says(servers, "srv.say", "second", recorded))
+        await eventually(_returns(servers, "srv.say", "second", recorded))
         assert {"waits_for": "The MCP server 'srv' is started again: the server has ended"} in recorded.heartbeats
         assert len({call["pid"] for call in calls_of(did)}) == 2
 
@@ -175,13 +175,13 @@ async def test_killed_server_is_restarted(tmp_path: Path) -> None:
 @pytest.fixture
 def reads_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Standard error of servers is read late, as on a busy machine."""
-    read = LastWords._read
+    read = StderrTail._read
 
-    def read_late(words: LastWords, descriptor: int) -> None:
+    def read_late(words: StderrTail, descriptor: int) -> None:
         time.sleep(0.5)
         read(words, descriptor)
 
-    monkeypatch.setattr(LastWords, "_read", read_late)
+    monkeypatch.setattr(StderrTail, "_read", read_late)
 
 
 @pytest.mark.usefixtures("reads_late")
@@ -279,7 +279,7 @@ async def test_server_is_reached_by_its_address_and_again_after_a_restart(tmp_pa
             with pytest.raises((NotStarted, RemoteFailed)):
                 await call_tool(servers, "web.say", text="away")
             async with _listening(did, port):
-                await eventually(_says(servers, "web.say", "back"))
+                await eventually(_returns(servers, "web.say", "back"))
 
 
 @pytest.mark.parametrize(

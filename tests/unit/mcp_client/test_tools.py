@@ -53,7 +53,7 @@ def test_result(answer: dict[str, Any], result: Any) -> None:
     assert result_of(answer, reads_json=True) == result
 
 
-def test_a_text_stays_one_where_the_file_says_so() -> None:
+def test_a_text_stays_a_text_if_the_file_declares_it() -> None:
     assert result_of(_texts('{"a": 1}'), reads_json=False) == '{"a": 1}'
 
 
@@ -66,7 +66,7 @@ def test_a_text_stays_one_where_the_file_says_so() -> None:
         ({"isError": True, "content": [_IMAGE]}, "the server says that the call failed, and not why"),
     ],
 )
-def test_failure_that_the_tool_tells(answer: dict[str, Any], text: str | None) -> None:
+def test_failure_that_the_tool_reports(answer: dict[str, Any], text: str | None) -> None:
     assert failure_text(answer) == text
 
 

@@ -46,7 +46,7 @@ def test_renamed_party_is_bound_by_its_id(database: EntityDatabase, bob: Party) 
     ]
 
 
-def test_party_that_cannot_be_used_any_more_is_told_and_nothing_made(database: EntityDatabase, bob: Party) -> None:
+def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatabase, bob: Party) -> None:
     gone = {"party": {"id": "person_gone", "name": "Cy", "kind": "person"}}
     change(database, bob, status="inactive")
     first, second, third = bind_parties(database, [_ANN, found(bob), gone], key="k")
@@ -103,7 +103,7 @@ def test_product_or_role_is_bound_to_its_code(database: EntityDatabase) -> None:
     assert entry == {"party": product, "reason": "exact name", "created": False}
 
 
-def test_what_is_wanted_is_created_once_however_often_it_is_called(database: EntityDatabase, bob: Party) -> None:
+def test_party_is_created_once_for_repeated_calls(database: EntityDatabase, bob: Party) -> None:
     first = bind_parties(database, [_ANN, found(bob), _ANN], key="k")
     assert [entry["created"] for entry in first] == [True, False, False]
     assert first[0]["party"] == first[2]["party"]

@@ -69,19 +69,19 @@ def problems_of(document: dict[str, Any], *, tools: Mapping[str, ToolDeclaration
     return ()
 
 
-def told(*intents: dict[str, Any]) -> list[tuple[str, str, str, str | None]]:
+def problems_of_intents(*intents: dict[str, Any]) -> list[tuple[str, str, str, str | None]]:
     problems = problems_of({"intents": list(intents)}, tools=TOOLS)
     return [(problem.code, problem.pointer, problem.message, problem.hint) for problem in problems]
 
 
 @pytest.mark.parametrize("entity_type", ["fund", "CBU", "entity", "party"])
 def test_lookup_of_a_type_that_is_taken_or_open_is_fine(entity_type: str) -> None:
-    assert told(intent("subscribe", lookups={"cbu-id": lookup(entity_type)})) == []
+    assert problems_of_intents(intent("subscribe", lookups={"cbu-id": lookup(entity_type)})) == []
 
 
 @pytest.mark.parametrize(("entity_type", "kind"), [("Limited Company", "company"), ("person", "person")])
 def test_lookup_of_a_type_that_is_not_taken_is_refused(entity_type: str, kind: str) -> None:
-    assert told(intent("subscribe", lookups={"cbu-id": lookup(entity_type)})) == [
+    assert problems_of_intents(intent("subscribe", lookups={"cbu-id": lookup(entity_type)})) == [
         (
             "invalid_arguments",
             "/intents/0/lookups/cbu-id/entity_type",
@@ -93,7 +93,7 @@ def test_lookup_of_a_type_that_is_not_taken_is_refused(entity_type: str, kind: s
 
 @pytest.mark.parametrize(("verb", "key"), [("make-company", "name"), ("subscribe", "product"), ("tell", "text")])
 def test_lookup_for_what_is_no_party_is_refused(verb: str, key: str) -> None:
-    assert told(intent(verb, lookups={key: lookup("fund")})) == [
+    assert problems_of_intents(intent(verb, lookups={key: lookup("fund")})) == [
         (
             "invalid_arguments",
             f"/intents/0/lookups/{key}",
@@ -104,17 +104,17 @@ def test_lookup_for_what_is_no_party_is_refused(verb: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["any", "untold"])
-def test_tool_that_says_nothing_of_parties_takes_any(verb: str) -> None:
+def test_tool_without_declared_parties_takes_any(verb: str) -> None:
     subscribed = intent("subscribe", refs={"cbu-id": "@result_2"})
-    assert told(subscribed, intent("make-fund"), intent(verb, refs={"cbu_id": "@result_1"})) == []
-    assert told(intent(verb, lookups={"cbu_id": lookup("person")})) == []
+    assert problems_of_intents(subscribed, intent("make-fund"), intent(verb, refs={"cbu_id": "@result_1"})) == []
+    assert problems_of_intents(intent(verb, lookups={"cbu_id": lookup("person")})) == []
 
 
 def test_reference_to_what_is_taken_is_fine() -> None:
     above = intent("make-fund", refs={"parent-id": "@result_1"})
-    assert told(intent("make-company"), above, intent("subscribe", refs={"cbu-id": "@result_2"})) == []
-    assert told(intent("find"), intent("subscribe", refs={"cbu-id": "@result_1"})) == []
-    assert told(intent("any"), intent("subscribe", refs={"cbu-id": "@result_1"})) == []
+    assert problems_of_intents(intent("make-company"), above, intent("subscribe", refs={"cbu-id": "@result_2"})) == []
+    assert problems_of_intents(intent("find"), intent("subscribe", refs={"cbu-id": "@result_1"})) == []
+    assert problems_of_intents(intent("any"), intent("subscribe", refs={"cbu-id": "@result_1"})) == []
 
 
 def test_reference_to_what_is_not_taken_is_refused_with_those_that_are() -> None:
@@ -125,7 +125,7 @@ def test_reference_to_what_is_not_taken_is_refused_with_those_that_are() -> None
         intent("subscribe", refs={"cbu-id": "@result_3"}),
         intent("make-fund", refs={"parent-id": "@result_3"}),
     ]
-    assert told(*wrong) == [
+    assert problems_of_intents(*wrong) == [
         (
             "invalid_arguments",
             "/intents/2/refs/cbu-id",
@@ -148,7 +148,7 @@ def test_reference_to_what_is_not_taken_is_refused_with_those_that_are() -> None
 
 
 def test_reference_for_what_is_no_party_is_refused() -> None:
-    assert told(intent("make-company"), intent("make-fund", refs={"name": "@result_1"})) == [
+    assert problems_of_intents(intent("make-company"), intent("make-fund", refs={"name": "@result_1"})) == [
         (
             "invalid_arguments",
             "/intents/1/refs/name",
@@ -168,7 +168,7 @@ def test_reference_for_what_is_no_party_is_refused() -> None:
     ],
 )
 def test_party_that_cannot_be_the_other_one_is_refused(groups: dict[str, Any]) -> None:
-    ((code, _, message, _),) = told(intent("make-fund"), intent("join", **groups))
+    ((code, _, message, _),) = problems_of_intents(intent("make-fund"), intent("join", **groups))
     assert (code, message) == (
         "invalid_arguments",
         "join: 'two-id' is the same entity as 'one-id', and must be a different one",
@@ -186,16 +186,16 @@ def test_party_that_cannot_be_the_other_one_is_refused(groups: dict[str, Any]) -
     ],
 )
 def test_two_parties_are_taken(groups: dict[str, Any]) -> None:
-    assert told(intent("make-fund"), intent("make-fund"), intent("join", **groups)) == []
+    assert problems_of_intents(intent("make-fund"), intent("make-fund"), intent("join", **groups)) == []
 
 
 def test_two_parties_that_were_not_read_are_not_compared() -> None:
     refs = {"one-id": "result 1", "two-id": "result 1"}
-    assert [code for code, _, _, _ in told(intent("join", refs=refs))] == ["invalid_reference"] * 2
+    assert [code for code, _, _, _ in problems_of_intents(intent("join", refs=refs))] == ["invalid_reference"] * 2
 
 
-def test_badly_written_lookup_is_told_once() -> None:
-    assert [pointer for _, pointer, _, _ in told(intent("make-company", lookups={"name": 7}))] == [
+def test_invalid_lookup_is_reported_once() -> None:
+    assert [pointer for _, pointer, _, _ in problems_of_intents(intent("make-company", lookups={"name": 7}))] == [
         "/intents/0/lookups/name"
     ]
 

@@ -37,7 +37,7 @@ def reasons(gateway: EntityGateway, search_text: str, jurisdiction: str | None) 
     return [[(each.jurisdiction, each.reason) for each in some] for some in (found.hits, found.near)]
 
 
-def test_persons_of_one_name_are_told_apart_by_their_latest_roles(
+def test_persons_of_one_name_are_distinguished_by_their_latest_roles(
     database: EntityDatabase, gateway: EntityGateway, verbs: OnboardingVerbs
 ) -> None:
     first, second = add(database, person("GB", "1970-01-01"), person("GB", "1980-01-01"))

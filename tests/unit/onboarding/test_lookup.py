@@ -121,7 +121,7 @@ def test_whole_name_binds(loaded: EntityDatabase, search_text: str, entity_type:
         ("Accounting", "product", "Fund accounting"),
     ],
 )
-def test_part_of_a_name_binds_nobody(loaded: EntityDatabase, search_text: str, entity_type: str, only: str) -> None:
+def test_part_of_a_name_binds_no_party(loaded: EntityDatabase, search_text: str, entity_type: str, only: str) -> None:
     findings = loaded.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
     assert ([found.name for found in findings.hits], findings.bound) == ([only], None)
 
@@ -183,7 +183,7 @@ def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, t
     assert bound.name == "Kite GmbH"
 
 
-def test_another_legal_form_than_the_written_one_binds_nobody(database: EntityDatabase, tmp_path: Path) -> None:
+def test_another_legal_form_than_the_written_one_binds_no_party(database: EntityDatabase, tmp_path: Path) -> None:
     search = loaded_from(
         database,
         tmp_path,
@@ -196,26 +196,26 @@ def test_another_legal_form_than_the_written_one_binds_nobody(database: EntityDa
         "Gone Mill AG,company,,inactive",
     )
 
-    def told(text: str) -> tuple[list[str], str | None, list[str]]:
+    def lookup_of(text: str) -> tuple[list[str], str | None, list[str]]:
         found = search(text, "company")
         names = [[each.name for each in some] for some in (found.hits, found.inactive)]
         return names[0], found.bound.name if found.bound is not None else None, names[1]
 
-    assert told("Kite SARL") == (["Kite GmbH"], None, ["Kite S.à r.l."])
-    assert told("Kite Société à responsabilité limitée") == (["Kite GmbH"], None, ["Kite S.à r.l."])
-    assert told("Kite AG") == (["Kite GmbH"], None, [])
-    assert told("Kite") == (["Kite GmbH"], "Kite GmbH", [])
-    assert told("Kite mbH") == (["Kite GmbH"], "Kite GmbH", [])
+    assert lookup_of("Kite SARL") == (["Kite GmbH"], None, ["Kite S.à r.l."])
+    assert lookup_of("Kite Société à responsabilité limitée") == (["Kite GmbH"], None, ["Kite S.à r.l."])
+    assert lookup_of("Kite AG") == (["Kite GmbH"], None, [])
+    assert lookup_of("Kite") == (["Kite GmbH"], "Kite GmbH", [])
+    assert lookup_of("Kite mbH") == (["Kite GmbH"], "Kite GmbH", [])
     # A party with the exact form is meant, even if others have the same name.
-    assert told("Rook Limited") == (["Rook Ltd"], "Rook Ltd", [])
-    assert told("Limited Rook Old")[1] is None
-    assert told("Old Rook Ltd.") == (["Rook Ltd"], "Rook Ltd", [])
-    assert told("Rook GmbH") == (["Rook GmbH & Co. KG", "Rook Ltd"], None, [])
-    assert told("Plain Harbour SA") == (["Plain Harbour"], "Plain Harbour", [])
-    assert told("Harbour Plain SA") == (["Plain Harbour"], "Plain Harbour", [])
-    assert told("Wren S.à r.l.") == (["Wren Sàrl"], "Wren Sàrl", [])
-    assert told("Gone Mill Aktiengesellschaft") == ([], None, ["Gone Mill AG"])
-    assert told("Gone Mill GmbH") == ([], None, [])
+    assert lookup_of("Rook Limited") == (["Rook Ltd"], "Rook Ltd", [])
+    assert lookup_of("Limited Rook Old")[1] is None
+    assert lookup_of("Old Rook Ltd.") == (["Rook Ltd"], "Rook Ltd", [])
+    assert lookup_of("Rook GmbH") == (["Rook GmbH & Co. KG", "Rook Ltd"], None, [])
+    assert lookup_of("Plain Harbour SA") == (["Plain Harbour"], "Plain Harbour", [])
+    assert lookup_of("Harbour Plain SA") == (["Plain Harbour"], "Plain Harbour", [])
+    assert lookup_of("Wren S.à r.l.") == (["Wren Sàrl"], "Wren Sàrl", [])
+    assert lookup_of("Gone Mill Aktiengesellschaft") == ([], None, ["Gone Mill AG"])
+    assert lookup_of("Gone Mill GmbH") == ([], None, [])
 
 
 def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDatabase, tmp_path: Path) -> None:
@@ -236,33 +236,33 @@ def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDat
         "Fen Marsh GmbH,company,,",
     )
 
-    def told(text: str, kind: str = "company") -> tuple[list[tuple[str, str]], str | None, list[tuple[str, str]]]:
+    def lookup_of(text: str, kind: str = "company") -> tuple[list[tuple[str, str]], str | None, list[tuple[str, str]]]:
         found = search(text, kind)
         hits, gone = ([(each.name, each.reason) for each in some] for some in (found.hits, found.inactive))
         return hits, found.bound.name if found.bound is not None else None, gone
 
     any_order, form_aside = "same words in another order", "same name without the legal form"
     blue = "Blue Harbour S.à r.l."
-    assert told("Harbour Blue SARL") == ([(blue, any_order)], blue, [])
-    assert told("Harbour Blue") == ([(blue, any_order)], blue, [])
-    assert told("Blue Harbour SARL") == ([(blue, form_aside)], blue, [])
-    assert told("Harbour Blue GmbH") == ([(blue, "the name with another legal form")], None, [])
+    assert lookup_of("Harbour Blue SARL") == ([(blue, any_order)], blue, [])
+    assert lookup_of("Harbour Blue") == ([(blue, any_order)], blue, [])
+    assert lookup_of("Blue Harbour SARL") == ([(blue, form_aside)], blue, [])
+    assert lookup_of("Harbour Blue GmbH") == ([(blue, "the name with another legal form")], None, [])
     apex = "Apex Holding Limited"
-    assert told("Holding Apex Ltd") == ([(apex, any_order)], apex, [])
-    assert told("Mill Old Limited") == ([(apex, f"{any_order} (an alias)")], apex, [])
+    assert lookup_of("Holding Apex Ltd") == ([(apex, any_order)], apex, [])
+    assert lookup_of("Mill Old Limited") == ([(apex, f"{any_order} (an alias)")], apex, [])
     # An inactive party with the name is reported, and no other party is bound.
     gmbh = [("Crow Nest GmbH", "the name with another legal form")]
-    assert told("Nest Crow SARL") == (gmbh, None, [("Crow Nest Sàrl", any_order)])
-    assert told("Lake Reed Limited") == ([("Reed Lake", any_order)], None, [("Reed Lake Ltd", any_order)])
-    assert told("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{any_order} (an alias)")])
-    assert told("Reed Lake") == ([("Reed Lake", "exact name")], "Reed Lake", [])
-    assert told("Smith, John", "person") == ([("J. Smith", "other name")], None, [("Smith John", form_aside)])
+    assert lookup_of("Nest Crow SARL") == (gmbh, None, [("Crow Nest Sàrl", any_order)])
+    assert lookup_of("Lake Reed Limited") == ([("Reed Lake", any_order)], None, [("Reed Lake Ltd", any_order)])
+    assert lookup_of("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{any_order} (an alias)")])
+    assert lookup_of("Reed Lake") == ([("Reed Lake", "exact name")], "Reed Lake", [])
+    assert lookup_of("Smith, John", "person") == ([("J. Smith", "other name")], None, [("Smith John", form_aside)])
     # Of several, who has the written form is meant, and of these who has the written order.
-    assert told("Fen, Marsh Limited") == ([("Fen Marsh Ltd", form_aside)], "Fen Marsh Ltd", [])
-    assert told("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", any_order)], "Fen Marsh GmbH", [])
+    assert lookup_of("Fen, Marsh Limited") == ([("Fen Marsh Ltd", form_aside)], "Fen Marsh Ltd", [])
+    assert lookup_of("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", any_order)], "Fen Marsh GmbH", [])
 
 
-def test_active_party_is_bound_beside_an_inactive_namesake(database: EntityDatabase, tmp_path: Path) -> None:
+def test_active_party_is_bound_despite_an_inactive_namesake(database: EntityDatabase, tmp_path: Path) -> None:
     rows = [f"John Smith,person,{where}" for where in ("GB,inactive", "IE,")]
     findings = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction,status")("John Smith", "person")
     assert findings.bound is not None
@@ -356,7 +356,7 @@ def test_name_is_taken_apart(text: str, key: str, words: tuple[str, ...], core: 
 
 
 @pytest.mark.parametrize(
-    ("form", "told"),
+    ("form", "ending"),
     [
         *((form, ("sarl",)) for form in ("S.à r.l.", "SARL", "S.A.R.L.", "Sàrl", "Société à responsabilité limitée")),
         *((form, ("ltd",)) for form in ("Ltd", "Ltd.", "Limited", "LIMITED", "Private Limited Company")),
@@ -368,8 +368,8 @@ def test_name_is_taken_apart(text: str, key: str, words: tuple[str, ...], core: 
         ("", ()),
     ],
 )
-def test_legal_form_is_the_same_in_each_spelling(form: str, told: tuple[str, ...]) -> None:
-    assert legal_form(words_of(name_key(f"Zoë Rock {form}"))) == told
+def test_legal_form_is_the_same_in_each_spelling(form: str, ending: tuple[str, ...]) -> None:
+    assert legal_form(words_of(name_key(f"Zoë Rock {form}"))) == ending
     assert legal_form(words_of(name_key(form))) == ()
 
 
@@ -390,7 +390,7 @@ def test_legal_form_is_aside_in_any_spelling(form: str) -> None:
     assert [is_legal_form(name_key(text)) for text in (form, f"Zoë Rock {form}")] == [True, False]
 
 
-def test_legal_forms_are_aside_and_told_so(database: EntityDatabase, tmp_path: Path) -> None:
+def test_legal_forms_are_removed_and_reported(database: EntityDatabase, tmp_path: Path) -> None:
     rows = ("Zoë Rock S.à r.l.,company", "Rock Zoe Partners,company", "Kim Se,person", "Kim Lee,person")
     loaded_from(database, tmp_path, *rows, header="name,kind")
     for search_text, reason in (

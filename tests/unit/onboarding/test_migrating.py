@@ -182,8 +182,10 @@ def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
                         "count": len(words),
                     },
                 )
-        words_told = {word for _, name, status, _ in OF_0004 if status == "active" for word in words_of(name_key(name))}
-        for word in sorted(words_told):
+        all_messages = {
+            word for _, name, status, _ in OF_0004 if status == "active" for word in words_of(name_key(name))
+        }
+        for word in sorted(all_messages):
             connection.execute(text("INSERT INTO search_word (word) VALUES (:word)"), {"word": word})
     assert revision_of(engine, PARTIES) == "0004"
     engine.dispose()
@@ -194,16 +196,16 @@ def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pyte
     monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 2)
     database = EntityDatabase(database_url)
 
-    def told(search_text: str) -> tuple[str | None, list[str]]:
+    def lookup(search_text: str) -> tuple[str | None, list[str]]:
         found = SqlEntityGateway(database).find(search_text, "company")
         return found.bound.id if found.bound is not None else None, [each.id for each in found.inactive]
 
-    assert told("Kite S.à r.l.") == (None, ["kite-gone"])
-    assert told("Kite") == ("kite", [])
-    assert told("Harbour Blue SARL") == ("blue", [])
-    assert told("Holding Wren Limited") == ("wren", [])
-    assert told("Holding Wren Aktiengesellschaft") == (None, ["wren-gone"])
-    assert told("Castle Rook S.A.") == (None, ["rook-gone"])
+    assert lookup("Kite S.à r.l.") == (None, ["kite-gone"])
+    assert lookup("Kite") == ("kite", [])
+    assert lookup("Harbour Blue SARL") == ("blue", [])
+    assert lookup("Holding Wren Limited") == ("wren", [])
+    assert lookup("Holding Wren Aktiengesellschaft") == (None, ["wren-gone"])
+    assert lookup("Castle Rook S.A.") == (None, ["rook-gone"])
     near = SqlEntityGateway(database).find("Harbor Blue", "company").near
     assert [each.name for each in near] == ["Blue Harbour S.à r.l."]
     assert database.index_missing_names() == 0

@@ -54,7 +54,7 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "wrong", "told"),
+    ("verb", "wrong", "message"),
     [
         ("cbu.ensure", {"jurisdiction": "Luxembourg"}, "jurisdiction 'Luxembourg' is not an ISO 3166 code"),
         ("entity.create-limited-company", {"jurisdiction": "UK"}, "no country UK; the United Kingdom is GB"),
@@ -86,12 +86,12 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
         ("entity.create-person", {"name": "A" * 10_000}, "is not a name: it has 10,000 characters, at most 300 are"),
     ],
 )
-def test_value_that_no_verb_takes_is_refused(verb: str, wrong: dict[str, str], told: str) -> None:
+def test_value_that_no_verb_takes_is_refused(verb: str, wrong: dict[str, str], message: str) -> None:
     right = {"name": "Apex", "jurisdiction": "us-de"}
     assert problems_of({"verb": verb, "params": right}) == ()
     (problem,) = problems_of({"verb": verb, "params": {**right, **wrong}})
     assert (problem.code, problem.pointer) == ("invalid_arguments", f"/intents/0/params/{next(iter(wrong))}")
-    assert told in problem.message
+    assert message in problem.message
 
 
 def test_arguments_are_named_as_the_others_are_written() -> None:
@@ -109,22 +109,22 @@ def test_arguments_are_named_as_the_others_are_written() -> None:
 def test_role_of_persons_is_given_to_persons_only() -> None:
     company = intent("entity.create-limited-company", name="Kite Ltd", jurisdiction="GB")
 
-    def told(role: str, *, ref: str | None = None, looked_up: str | None = None) -> list[tuple[str, str]]:
+    def found(role: str, *, ref: str | None = None, looked_up: str | None = None) -> list[tuple[str, str]]:
         refs = {"cbu-id": "@result_1"} | ({} if ref is None else {"entity-id": ref})
         lookups = None if looked_up is None else {"entity-id": {"search_text": "Kite", "entity_type": looked_up}}
         given = {**intent("cbu.assign-role", refs=refs, role=role), "lookups": lookups}
         return [(problem.pointer, problem.message) for problem in problems_of(FUND, company, given)]
 
     takes = "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and"
-    assert told("COMPLIANCE_OFFICER", looked_up="company") == [
+    assert found("COMPLIANCE_OFFICER", looked_up="company") == [
         ("/intents/2/lookups/entity-id/entity_type", f"{takes} 'Kite' is looked up as a company")
     ]
     made = "@result_2 is the result of entity.create-limited-company, a company"
-    assert told("COMPLIANCE_OFFICER", ref="@result_2") == [("/intents/2/refs/entity-id", f"{takes} {made}")]
+    assert found("COMPLIANCE_OFFICER", ref="@result_2") == [("/intents/2/refs/entity-id", f"{takes} {made}")]
     for entity_type in ("person", "entity"):
-        assert told("COMPLIANCE_OFFICER", looked_up=entity_type) == []
-    assert told("INVESTOR", looked_up="company") == []
-    assert told("INVESTOR", ref="@result_2") == []
+        assert found("COMPLIANCE_OFFICER", looked_up=entity_type) == []
+    assert found("INVESTOR", looked_up="company") == []
+    assert found("INVESTOR", ref="@result_2") == []
 
 
 def test_fund_has_neither_role_nor_link_at_itself() -> None:
@@ -175,7 +175,7 @@ def test_product_and_role_may_be_looked_up_and_no_party_in_their_place() -> None
 
 
 VERBS: dict[str, Any] = yaml.safe_load(catalogue_text())["verbs"]
-PARAMETERS = [(verb, name) for verb, told in VERBS.items() for name in told["parameters"]]
+PARAMETERS = [(verb, name) for verb, found in VERBS.items() for name in found["parameters"]]
 
 
 def is_refused(*intents: dict[str, Any], place: str) -> bool:
@@ -187,7 +187,7 @@ def test_file_is_fresh() -> None:
     assert CATALOGUE_FILE.read_text(encoding="utf-8") == catalogue_text()
 
 
-def test_every_verb_is_told_and_its_undo_is_not() -> None:
+def test_every_verb_is_in_the_prompt_and_its_undo_is_not() -> None:
     hidden = {"onboarding.undo", "find_party", "bind_parties"}
     assert list(VERBS) == [name for name in TOOLS if name not in hidden]
     for name, result in VERBS.items():
@@ -196,7 +196,7 @@ def test_every_verb_is_told_and_its_undo_is_not() -> None:
         assert result.get("sets", "@").removeprefix("@") == (TOOLS[name].sets or "")
 
 
-def test_verb_is_told_with_all_that_a_reader_needs() -> None:
+def test_verb_is_in_the_prompt_with_everything_a_reader_needs() -> None:
     product = VERBS["cbu.add-product"]
     assert product == {
         "description": "Subscribe a fund to a product.",

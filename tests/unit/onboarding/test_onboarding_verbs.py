@@ -124,7 +124,7 @@ WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
 """The expected text, and the call; `FUND`, `CO` and `MAN` are replaced by the ids of such parties."""
 
 
-def test_wrong_arguments_are_told_and_change_nothing(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+def test_wrong_arguments_are_reported_and_change_nothing(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     ids = {
         "MAN": add_person(database, "John Smith"),
         "CO": verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU").id,
@@ -216,7 +216,7 @@ def test_url_that_is_no_shared_store_is_refused(url: str, message: str) -> None:
         EntityDatabase(url)
 
 
-def test_changes_are_told_row_by_row(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+def test_changes_are_reported_row_by_row(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     add_person(database, "John Smith")
     before = read_overview(database)
     manco = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
@@ -305,7 +305,7 @@ def test_role_and_product_are_taken_away_once(database: EntityDatabase, verbs: O
     assert verbs.assign_role("k9", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR").created
 
 
-def test_cbu_is_found_with_all_that_hangs_on_it(verbs: OnboardingVerbs) -> None:
+def test_cbu_is_found_with_everything_that_depends_on_it(verbs: OnboardingVerbs) -> None:
     manco = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
     fund = verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", manco_id=manco.id))
     people = [verbs.create_person(name, name=name).id for name in ("Zoe", "Ann")]

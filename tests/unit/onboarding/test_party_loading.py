@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from dagwright_onboarding import loading
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import LoadReport, RenamedRow, TwinRow, load_parties, load_party_file
+from dagwright_onboarding.loading import DuplicateRow, LoadReport, RenamedRow, load_parties, load_party_file
 from dagwright_onboarding.lookup import find_parties
 from dagwright_onboarding.models import Party, PartyIdentifier, PartyName, PartySearch
 from dagwright_onboarding.overview import RowKind, read_overview
@@ -53,7 +53,7 @@ def test_example_loads_whole_and_again_changes_nothing(database: EntityDatabase)
     assert [before.counts[sort] for sort in (RowKind.PERSON, RowKind.COMPANY, RowKind.FUND)] == [15, 11, 6]
 
 
-def test_refused_rows_are_told_by_line(database: EntityDatabase) -> None:
+def test_refused_rows_are_reported_by_line(database: EntityDatabase) -> None:
     report = load_parties(database, EXAMPLES / "refused_rows.csv")
     assert (report.added, report.ignored_columns) == (1, ("desk",))
     assert [(row.line, row.reason.partition(";")[0][:52]) for row in report.refused] == [
@@ -126,12 +126,12 @@ def test_rows_that_no_verb_would_take_are_refused(load: Load) -> None:
     )
 
 
-def test_persons_of_one_name_are_told_apart_by_birth(load: Load) -> None:
+def test_persons_of_one_name_are_distinguished_by_birth(load: Load) -> None:
     text = "name,kind,jurisdiction,born\nAnn Lee,person,GB,1970-01-01\nAnn Lee,person,GB,1980-01-01\n"
     assert load(text).added == 2
 
 
-def test_row_that_may_be_a_party_that_is_there_is_told(load: Load) -> None:
+def test_row_that_may_be_an_existing_party_is_reported(load: Load) -> None:
     text = (
         "name,kind,jurisdiction,born,status\n"
         "Ann Lee,person,GB,1970-01-01,\n"
@@ -147,11 +147,14 @@ def test_row_that_may_be_a_party_that_is_there_is_told(load: Load) -> None:
     )
     report = load(text)
     assert (report.added, report.refused) == (10, ())
-    assert report.twins == (TwinRow(3, "person 'Ann Lee' (GB), born 1970-01-01"), TwinRow(8, "company 'Kite AG' (CH)"))
-    assert load(text).twins == ()
+    assert report.duplicates == (
+        DuplicateRow(3, "person 'Ann Lee' (GB), born 1970-01-01"),
+        DuplicateRow(8, "company 'Kite AG' (CH)"),
+    )
+    assert load(text).duplicates == ()
 
 
-def test_blank_status_leaves_a_party_as_it_is_and_that_is_told(load: Load, database: EntityDatabase) -> None:
+def test_blank_status_leaves_a_party_unchanged_and_is_reported(load: Load, database: EntityDatabase) -> None:
     header = "name,kind,status\n"
     load(f"{header}Kite AG,company,inactive\nRook AG,company,\n")
     blank = load(f"{header}Kite AG,company,\nRook AG,company,\n")
@@ -235,7 +238,7 @@ def test_names_that_rows_give_on_go_in_with_one_load(
     report = load_parties(database, chain)
     assert (report.added, report.updated, report.refused) == (1, 3, ())
     assert [row.line for row in report.renamed] == sorted(2 + order.index(at) for at in (1, 2, 3))
-    assert [row.line for row in report.twins] == sorted(row.line for row in report.twins)
+    assert [row.line for row in report.duplicates] == sorted(row.line for row in report.duplicates)
     again = load_parties(database, chain)
     assert (again.added, again.updated, again.unchanged, again.refused) == (0, 0, 4, ())
 
@@ -245,7 +248,7 @@ def test_names_that_rows_give_on_go_in_with_one_load(
     assert database.read(named) == {"p1": "Beta", "p2": "Gamma", "p3": "Delta", "p4": "Alpha"}
 
 
-def test_rows_that_exchange_names_are_told_the_way_out(load: Load) -> None:
+def test_rows_that_exchange_names_are_reported_with_a_remedy(load: Load) -> None:
     load(f"{NAMED}kite,Kite,company,CH,,\nrook,Rook,company,CH,,\n")
     swap = f"{NAMED}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
     reason = "id: {0!r} belongs to company {1!r} (CH), but company {3!r} (CH) is {2!r}; the rows swap names; "
@@ -259,11 +262,11 @@ def test_rows_that_exchange_names_are_told_the_way_out(load: Load) -> None:
     assert (report.updated, report.refused) == (2, ())
 
 
-def test_row_with_the_former_name_of_another_party_is_told(load: Load) -> None:
+def test_row_with_the_former_name_of_another_party_is_reported(load: Load) -> None:
     for name in ("Kite AG", "Rook AG"):
         load(f"{NAMED}kite,{name},company,CH,,\n")
     report = load("name,kind,jurisdiction\nKite AG,company,CH\n")
-    assert (report.added, report.twins) == (1, (TwinRow(2, "company 'Rook AG' (CH)"),))
+    assert (report.added, report.duplicates) == (1, (DuplicateRow(2, "company 'Rook AG' (CH)"),))
 
 
 @pytest.mark.parametrize(
@@ -286,12 +289,12 @@ def test_row_with_the_former_name_of_another_party_is_told(load: Load) -> None:
         (b'"name,kind\n', "the first line must name the columns of a CSV file of parties: "),
     ],
 )
-def test_file_that_cannot_be_used_is_told_in_one_sentence(load: Load, content: bytes, message: str) -> None:
+def test_unusable_file_is_reported_in_one_sentence(load: Load, content: bytes, message: str) -> None:
     with pytest.raises(PartiesUnreadable, match=message):
         load(content)
 
 
-def test_file_that_is_not_there_is_told(database: EntityDatabase, tmp_path: Path) -> None:
+def test_missing_file_is_reported(database: EntityDatabase, tmp_path: Path) -> None:
     with pytest.raises(PartiesUnreadable, match=r"none\.csv: No such file or directory"):
         load_parties(database, tmp_path / "none.csv")
 
@@ -366,7 +369,7 @@ def content(session: Session) -> list[object]:
 def without_chance(report: LoadReport) -> LoadReport:
     """Return a report without random ids, and without fields that are derived from them."""
     refused = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.refused)
-    return replace(report, refused=refused, twins=tuple(replace(twin, other="") for twin in report.twins))
+    return replace(report, refused=refused, duplicates=tuple(replace(twin, other="") for twin in report.duplicates))
 
 
 @pytest.mark.parametrize("seed", range(max(2, examples(6))))

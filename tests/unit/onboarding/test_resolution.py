@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from dagwright.core.expressions.questions import request_of
 from dagwright.core.model.answers import BadAnswer, normal_form
-from dagwright.core.validation.human_fields import question_raised
+from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.tools import AskPerson
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
@@ -57,8 +57,8 @@ def load(database: EntityDatabase, folder: Path, *rows: str) -> SqlEntityGateway
 class Conversation:
     """A lookup that asks, as its tool is called again with each answer."""
 
-    def __init__(self, gateway: SqlEntityGateway, *wanted: str) -> None:
-        self._search = PartyResolver(gateway, LookupRequest(*wanted), asks=True)
+    def __init__(self, gateway: SqlEntityGateway, *expected: str) -> None:
+        self._search = PartyResolver(gateway, LookupRequest(*expected), is_interactive=True)
         self._checkpoint: Any = None
         self.result: Any = None
         self.question: Any = self._go_on()
@@ -79,13 +79,13 @@ class Conversation:
         except AskPerson as asked:
             self._checkpoint = asked.checkpoint
             # Each is one that a run can ask.
-            question_raised(asked.request)
+            validate_question_fields(asked.request)
             return asked.request
 
 
-def problem_of(gateway: SqlEntityGateway, *wanted: str) -> Any:
+def problem_of(gateway: SqlEntityGateway, *expected: str) -> Any:
     """Return the problem of a lookup that may not ask anybody."""
-    return PartyResolver(gateway, LookupRequest(*wanted), asks=False).resolve((), None).get("problem")
+    return PartyResolver(gateway, LookupRequest(*expected), is_interactive=False).resolve((), None).get("problem")
 
 
 def id_of(database: EntityDatabase, name: str) -> str:
@@ -112,7 +112,7 @@ def test_partial_name_is_confirmed_by_a_person_or_fails(gateway: SqlEntityGatewa
     )
 
 
-def test_question_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) -> None:
+def test_question_names_inactive_parties(own: EntityDatabase, tmp_path: Path) -> None:
     rows = ["John Smith,GB,1968-03-14,inactive", "John Smithson,GB,1975-11-02,active", "Eve Gone,GB,,inactive"]
     gateway = load(own, tmp_path, "name,jurisdiction,born,status,kind", *(f"{row},person" for row in rows))
     john, gone = id_of(own, "John Smith"), id_of(own, "Eve Gone")
@@ -134,11 +134,11 @@ def test_question_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) 
     assert "with the status `active`" in problems[1]["hint"]
 
 
-def test_jurisdiction_tells_parties_of_one_name_apart(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_jurisdiction_distinguishes_parties_of_one_name(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     assert Conversation(gateway, "Maria Garcia", "person", "LU").result["party"]["id"] == id_of(loaded, "María Garcia")
 
 
-def test_option_says_what_tells_a_party_apart(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_option_has_the_distinguishing_facts_of_a_party(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     asked = Conversation(gateway, "Meridian Global", "entity").question
     assert [option["label"] for option in asked["options"]] == [
         "Meridian Global Bond (fund, LU, LEI 337600MERIDIANGLOB08)",
@@ -171,7 +171,9 @@ def test_none_of_these_asks_for_a_name(gateway: SqlEntityGateway, loaded: Entity
     assert talk.answer(text="Aiko Tanaka")["party"]["id"] == id_of(loaded, "Aiko Tanaka")
 
 
-def test_near_misses_are_told_and_one_can_be_named_by_its_id(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_similar_names_are_reported_and_one_can_be_named_by_its_id(
+    gateway: SqlEntityGateway, loaded: EntityDatabase
+) -> None:
     talk = Conversation(gateway, "Sarah Cohen", "person")
     chen = id_of(loaded, "Sarah Chen")
     assert f"near: Sarah Chen (person, HK, born 1987-05-17, {chen})" in talk.question["prompt"]
@@ -188,7 +190,7 @@ def test_id_of_another_type_is_asked_about_again(gateway: SqlEntityGateway, load
     assert anybody["party"]["kind"] == "person"
 
 
-def test_nobody_is_offered_to_create_a_product(gateway: SqlEntityGateway) -> None:
+def test_product_is_never_offered_for_creation(gateway: SqlEntityGateway) -> None:
     talk = Conversation(gateway, "fund accountng", "product")
     assert talk.question["prompt"] == (
         "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING). "
@@ -215,7 +217,7 @@ def test_company_needs_a_jurisdiction_to_be_created(gateway: SqlEntityGateway) -
     assert Conversation(gateway, "Zenith", "company", "LU").answer(text=CREATE_NEW)["create"]["jurisdiction"] == "LU"
 
 
-def test_person_of_a_name_that_nobody_has_is_created_without_a_question(gateway: SqlEntityGateway) -> None:
+def test_person_of_an_unknown_name_is_created_without_a_question(gateway: SqlEntityGateway) -> None:
     result = Conversation(gateway, "Zoltan Zed", "person").answer(text=CREATE_NEW)
     assert result == {
         "create": {"kind": "person", "name": "Zoltan Zed"},
@@ -223,7 +225,7 @@ def test_person_of_a_name_that_nobody_has_is_created_without_a_question(gateway:
     }
 
 
-def test_name_that_is_none_is_asked_for(gateway: SqlEntityGateway) -> None:
+def test_invalid_name_is_requested_again(gateway: SqlEntityGateway) -> None:
     talk = Conversation(gateway, "x" * 10_000, "person")
     asked = talk.answer(text=CREATE_NEW)
     assert asked["schema"]["required"] == ["name"]
@@ -232,21 +234,23 @@ def test_name_that_is_none_is_asked_for(gateway: SqlEntityGateway) -> None:
 
 
 def test_text_of_any_length_is_an_answer(gateway: SqlEntityGateway) -> None:
-    for wanted, kind in (("Maria Garcia", "SELECTION"), ("Sarah Cohen", "CLARIFICATION")):
-        asked = Conversation(gateway, wanted, "person").answer(text="y" * 200_000)
+    for expected, kind in (("Maria Garcia", "SELECTION"), ("Sarah Cohen", "CLARIFICATION")):
+        asked = Conversation(gateway, expected, "person").answer(text="y" * 200_000)
         assert asked["type"] == kind
         assert len(asked["prompt"]) < 2_000
 
 
-def test_answer_that_means_nobody_leaves_what_was_offered(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_answer_that_names_no_party_leaves_the_options_unchanged(
+    gateway: SqlEntityGateway, loaded: EntityDatabase
+) -> None:
     talk = Conversation(gateway, "Maria Garcia", "person")
     offered, apex = talk.question["options"], id_of(loaded, "Apex Fund")
-    for said, wrong in (
+    for message, wrong in (
         ("7", "No party found for person '7'."),
         (apex, "'Apex Fund' is a fund, but the lookup is for a person."),
         ("?!", "search_text '?!' has no letter or digit."),
     ):
-        asked = talk.answer(text=said)
+        asked = talk.answer(text=message)
         assert asked["options"] == offered
         assert asked["prompt"] == f"{wrong} Which person is meant by 'Maria Garcia'? Or enter another name."
     near = talk.answer(text="Sarah Cohen")
@@ -255,12 +259,12 @@ def test_answer_that_means_nobody_leaves_what_was_offered(gateway: SqlEntityGate
     assert talk.select(id_of(loaded, "Maria García"))["party"]["name"] == "Maria García"
 
 
-def test_near_misses_are_told_again_after_an_answer_that_means_nobody(gateway: SqlEntityGateway) -> None:
+def test_similar_names_are_reported_again_after_an_answer_without_a_party(gateway: SqlEntityGateway) -> None:
     talk = Conversation(gateway, "Sarah Cohen", "person")
     near = talk.question["prompt"].partition("near: ")[2].partition(". ")[0]
-    for said in ("7", "Nobody Known"):
-        asked = talk.answer(text=said)
-        assert asked["prompt"].startswith(f"No party found for person {said!r}. Near 'Sarah Cohen': {near}. ")
+    for message in ("7", "Nobody Known"):
+        asked = talk.answer(text=message)
+        assert asked["prompt"].startswith(f"No party found for person {message!r}. Near 'Sarah Cohen': {near}. ")
     assert talk.answer(text="Sarah Cohen")["prompt"].count(near) == 1
 
 
@@ -292,13 +296,13 @@ def test_another_text_offers_its_own_parties_from_then_on(gateway: SqlEntityGate
         (" ", "fund", "invalid_field"),
     ],
 )
-def test_nobody_is_asked_where_nobody_can_be(gateway: SqlEntityGateway, text: str, kind: str, code: str) -> None:
+def test_non_interactive_run_asks_no_person(gateway: SqlEntityGateway, text: str, kind: str, code: str) -> None:
     problem = problem_of(gateway, text, kind)
     assert problem["code"] == code
     assert [*problem] == ["code", "message", "hint", "candidates"]
 
 
-def test_text_that_was_only_searched_for_is_nobody_s_name(gateway: SqlEntityGateway) -> None:
+def test_text_that_was_only_searched_for_names_no_party(gateway: SqlEntityGateway) -> None:
     talk = Conversation(gateway, "John Quincy", "person")
     talk.answer(text="213800MERIDIANFUND38")
     asked = talk.answer(text="Create new")
@@ -352,7 +356,7 @@ def test_invalid_details_do_not_fit_the_form(gateway: SqlEntityGateway, given: d
         normal_form(request, {"data": {**right, **given}})
 
 
-def test_party_that_was_chosen_is_bound_or_nobody_is(own: EntityDatabase) -> None:
+def test_chosen_party_is_bound_or_none_is(own: EntityDatabase) -> None:
     keys = [NaturalKey(PartyKind.PERSON, "Eva Twin", jurisdiction) for jurisdiction in ("GB", "IE")]
     first, _ = own.write(lambda session: [add_party(session, key).id for key in keys])
     talk = Conversation(SqlEntityGateway(own), "Eva Twin", "person")
@@ -365,15 +369,15 @@ def test_party_that_was_chosen_is_bound_or_nobody_is(own: EntityDatabase) -> Non
     assert asked["prompt"].startswith(f"'Eva Twin' ({first}) is inactive. Which person is meant")
 
 
-def test_advice_where_nobody_is_asked_names_what_works(own: EntityDatabase, tmp_path: Path) -> None:
+def test_advice_in_non_interactive_runs_names_what_works(own: EntityDatabase, tmp_path: Path) -> None:
     rows = [
         *("Paul Twin,person,GB,1970-01-01,", "Paul Twin,person,GB,1990-01-01,", "Eva Twin,person,GB,,"),
         *("Eva Twin,person,IE,,", "Rook Fund One,fund,LU,,213800MERIDIANFUND38", "Rook Fund Two,fund,LU,,"),
     ]
     gateway = load(own, tmp_path, "name,kind,jurisdiction,born,lei", *rows)
 
-    def problem(*wanted: str) -> Any:
-        return problem_of(gateway, *wanted)
+    def problem(*expected: str) -> Any:
+        return problem_of(gateway, *expected)
 
     one_place, two_places = problem("Paul Twin", "person"), problem("Eva Twin", "person")
     parts = problem("Rook Fund", "fund")
@@ -395,15 +399,15 @@ def test_advice_where_nobody_is_asked_names_what_works(own: EntityDatabase, tmp_
     assert [problem(text, "fund") for text in ("Rook Fund Two", "213800MERIDIANFUND38")] == [None, None]
 
 
-def test_question_that_is_asked_again_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) -> None:
+def test_repeated_question_names_inactive_parties(own: EntityDatabase, tmp_path: Path) -> None:
     rows = ["John Smith,GB,inactive", "John Smithson,GB,active", "Eve Gone,GB,inactive"]
     gateway = load(own, tmp_path, "name,jurisdiction,status,kind", *(f"{row},person" for row in rows))
     for name in ("John Smith", "Eve Gone"):
         message = f"{name} (person, GB, {id_of(own, name)}) is inactive. "
         talk = Conversation(gateway, name, "person")
         kind = talk.question["type"]
-        for said, first in (("7", f"No party found for person '7'. {message}"), (name, message)):
-            asked = talk.answer(text=said)
+        for text, first in (("7", f"No party found for person '7'. {message}"), (name, message)):
+            asked = talk.answer(text=text)
             assert asked["type"] == kind
             assert asked["prompt"].startswith(first)
             assert asked["prompt"].count("is inactive") == 1

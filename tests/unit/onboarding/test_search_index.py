@@ -198,7 +198,7 @@ def test_name_is_near_whose_words_are_written_as_one_in_their_order(database: En
     assert [(hit.name, hit.score) for hit in near] == [("Smith Albert Ltd", 100.0)]
 
 
-def test_rare_kind_is_near_behind_many_of_another(database: EntityDatabase, tmp_path: Path) -> None:
+def test_rare_kind_is_similar_after_many_of_another(database: EntityDatabase, tmp_path: Path) -> None:
     add_many(database, tmp_path, *(f"Harbour {number}" for number in range(520)))
     add(database, "Harbour Fund", kind=PartyKind.FUND)
     assert [hit.name for hit in search(database, "Harbuor Fnd", entity_type="fund").near] == ["Harbour Fund"]
@@ -223,14 +223,14 @@ def test_names_are_not_searched_for_a_beginning_that_no_word_has(database: Entit
     assert not [statement for statement in read if "party_search" in statement]
 
 
-def test_rare_kind_is_found_behind_many_of_another(database: EntityDatabase, tmp_path: Path) -> None:
+def test_rare_kind_is_found_after_many_of_another(database: EntityDatabase, tmp_path: Path) -> None:
     add_many(database, tmp_path, *(f"Harbour {number}" for number in range(1_050)))
     add(database, "Harbour Long Name Of A Fund", kind=PartyKind.FUND)
     assert found(database, "harbour", entity_type="fund") == ["Harbour Long Name Of A Fund"]
 
 
 @pytest.mark.postgres
-def test_postgres_without_the_right_to_have_trigrams_says_what_to_do(request: pytest.FixtureRequest) -> None:
+def test_postgres_without_the_right_to_have_trigrams_is_reported_with_a_remedy(request: pytest.FixtureRequest) -> None:
     url = make_url(request.getfixturevalue("postgres_cluster").new_database())
     owner = create_engine(url)
     with owner.begin() as connection:

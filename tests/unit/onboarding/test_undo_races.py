@@ -80,12 +80,12 @@ def process(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         running.communicate()
 
 
-def told(running: subprocess.Popen[str]) -> str:
+def read_line(running: subprocess.Popen[str]) -> str:
     assert running.stdout is not None
     return running.stdout.readline().strip()
 
 
-def tell(running: subprocess.Popen[str], text: str) -> None:
+def write_line(running: subprocess.Popen[str], text: str) -> None:
     assert running.stdin is not None
     running.stdin.write(f"{text}\n")
     running.stdin.flush()
@@ -94,12 +94,12 @@ def tell(running: subprocess.Popen[str], text: str) -> None:
 def test_processes_that_open_the_store_and_create_one_fund_at_once_all_get_it(database_url: str) -> None:
     with ExitStack() as running:
         sessions = [running.enter_context(process(SESSION, database_url, name)) for name in "abc"]
-        assert [told(session) for session in sessions] == ["ready"] * 3
+        assert [read_line(session) for session in sessions] == ["ready"] * 3
         # The first round is that in which all of them make the tables.
         for number in range(ROUNDS):
             for session in sessions:
-                tell(session, str(number))
-            made = [told(session).split() for session in sessions]
+                write_line(session, str(number))
+            made = [read_line(session).split() for session in sessions]
             assert len({fund for fund, _ in made}) == 1
             assert sorted(created for _, created in made) == ["False"] * 2 + ["True"]
         for session in sessions:
@@ -132,7 +132,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
         return list(threads.map(run, calls))
 
 
-def test_fund_is_taken_back_or_used_but_never_both(two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+def test_fund_is_undone_or_used_but_never_both(two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
     one, other = two
     for number in range(ROUNDS):
         fund = one.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
@@ -148,7 +148,7 @@ def test_fund_is_taken_back_or_used_but_never_both(two: tuple[OnboardingVerbs, O
             assert other.get_cbu(fund.id).products == ["CUSTODY"]
 
 
-def test_fund_that_somebody_gets_back_is_there_whatever_is_undone(two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+def test_fund_that_was_returned_exists_after_any_undo(two: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
     one, other = two
     for number in range(ROUNDS):
         request = CbuRequest(f"Apex {number}", "LU")
@@ -194,7 +194,7 @@ def test_same_role_is_removed_by_one_of_two(two: tuple[OnboardingVerbs, Onboardi
 @pytest.mark.parametrize(("call", "moment"), [("ensure", "before_commit"), ("undo", "after_flush")])
 def test_process_killed_in_a_transaction_leaves_no_part_of_it(database_url: str, call: str, moment: str) -> None:
     with process(KILLED, database_url, call, moment) as running:
-        assert told(running) == "inside"
+        assert read_line(running) == "inside"
     database = EntityDatabase(database_url)
     try:
         verbs = OnboardingVerbs(database)

@@ -24,12 +24,12 @@ def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.Monk
     scheduler = pursuing(create_scheduler(plan, {}), PlanAndExecute.from_json(plan.extender))
     read: list[int] = []
 
-    def counted(told: Any) -> dict[str, ToolDeclaration]:
-        read.append(len(told))
-        return decode_tools(told)
+    def counted(reported: Any) -> dict[str, ToolDeclaration]:
+        read.append(len(reported))
+        return decode_tools(reported)
 
     monkeypatch.setattr("dagwright.planning.plan_and_execute.loop.decode_tools", counted)
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     assert scheduler.next_task(0.0) is not None
     wrong = Planned("plan", 1, 0, [{"id": "a", "tool": "fly"}])
     refusals = [wrong.refusal_of(scheduler, at=float(at)) for at in range(20)]

@@ -62,7 +62,7 @@ def test_name_with_a_line_end_stays_on_its_line(end: str) -> None:
     assert json.loads(text.splitlines()[1])["tool"] == name
 
 
-def test_what_does_not_fit_the_catalogue_is_left_out_or_shortened() -> None:
+def test_entries_over_the_limit_of_the_catalogue_are_omitted_or_shortened() -> None:
     tools = {
         f"tool{number:03}": ToolDeclaration(f"tool{number:03}", description="word " * 190) for number in range(120)
     }

@@ -51,5 +51,5 @@ def test_id_that_is_free_is_taken() -> None:
     ],
     ids=["condition", "longer id", "literal braces"],
 )
-def test_what_could_mean_something_else_is_left_as_it_is(other: dict[str, Any]) -> None:
+def test_ambiguous_text_is_left_unchanged(other: dict[str, Any]) -> None:
     assert renamed({"id": "read"}, other) is None

@@ -31,8 +31,8 @@ def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
     return state
 
 
-def each(node_id: str, *needs: int, join: str = "all", wanted: int = 0, **more: Any) -> CompiledNode:
-    return CompiledNode(node_id, dependencies=needs, join=(join, wanted), **more)  # type: ignore[arg-type]  # any join
+def each(node_id: str, *needs: int, join: str = "all", expected: int = 0, **more: Any) -> CompiledNode:
+    return CompiledNode(node_id, dependencies=needs, join=(join, expected), **more)  # type: ignore[arg-type]  # any join
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def each(node_id: str, *needs: int, join: str = "all", wanted: int = 0, **more: 
         (["a", "x"], ("b",)),
     ],
 )
-def test_blocked_nodes_continue_if_what_stands_for_those_before_them_lets_them(
+def test_blocked_nodes_continue_if_the_replacements_of_their_dependencies_allow_it(
     replaced: list[str], left: tuple[str, ...]
 ) -> None:
     state = state_of(
@@ -56,7 +56,7 @@ def test_blocked_nodes_continue_if_what_stands_for_those_before_them_lets_them(
         (each("x", 0, 1, 2), B),
         (each("y", 0, 1, join="any"), B),
         (each("z", 3), B),
-        (each("t", 0, 1, join="at_least", wanted=1), B),
+        (each("t", 0, 1, join="at_least", expected=1), B),
         (each("s", on_error="skip"), F),
         (each("u", 7), S),
     )
@@ -82,12 +82,12 @@ def test_a_long_row_of_nodes_is_looked_at_once(step: int) -> None:
     assert Counted.looks < 4 * count
 
 
-def test_node_behind_one_that_a_person_cancelled_is_left_out() -> None:
+def test_node_after_a_manually_cancelled_one_is_left_out() -> None:
     state = state_of((each("a"), F), (each("b"), X), (each("c", 0, 1), B))
     assert unreachable_nodes(state, list(state.shown()), ["a"]) == ("c",)
 
 
-def test_reasons_are_failures_that_say_so_and_guidance_in_words() -> None:
+def test_reasons_are_declared_failures_and_guidance_in_text() -> None:
     def asks(node_id: str, kind: str = "GUIDANCE") -> CompiledNode:
         return CompiledNode(node_id, kind="human", arguments={"type": kind})
 
@@ -104,7 +104,7 @@ def test_reasons_are_failures_that_say_so_and_guidance_in_words() -> None:
         (each("told", on_error="replan"), Record(F, error=error)),
     ]
     found = reasons_of(steps, handled={"told"})
-    assert [(reason.node, reason.words) for reason in found] == [
+    assert [(reason.node, reason.description) for reason in found] == [
         ("a", "'a' failed: tool_failed: no\nway"),
         ("north", "guidance at 'north': Look north"),
         ("many", "guidance at 'many': one / two"),
@@ -137,7 +137,7 @@ def test_node_that_is_nested_too_deep_to_be_reported_of_waits_for_the_whole_plan
     assert [fits(3), fits(78), fits(79), fits(95)] == [True, True, False, False]
 
 
-def test_what_a_run_has_come_to_travels_as_json() -> None:
+def test_state_of_a_run_travels_as_json() -> None:
     replan_context = ReplanContext(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
     assert REPLAN_CONTEXTS.decode(REPLAN_CONTEXTS.encode(replan_context)) == replan_context
     assert (replan_context.referable, replan_context.left, REPLAN_CONTEXTS.decode(None)) == (["c", "d#2"], ["a"], None)

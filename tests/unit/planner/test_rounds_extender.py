@@ -26,7 +26,7 @@ from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, PlannedSubGoal
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.plan_building import pursuing, started
-from tests.support.rounds import Workers, done, failed, goes_on, ref, sub_goal
+from tests.support.rounds import Workers, continue_with, done, failed, ref, sub_goal
 
 PICK, OTHER = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
 SUM = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
@@ -49,11 +49,11 @@ class Question:
         tools = Workers().registry().declarations()
         self.plan = prepare_rounds("Compare.", tools, asked or RoundsOptions(limits=RoundsLimits(max_rounds)))[0]
         self.scheduler = self._scheduler()
-        self.scheduler.begin(0.0)
+        self.scheduler.start(0.0)
         self.at = 0.0
         self.planner: Sequence[Any] = planner
         self.workers: Answers = workers or {}
-        self.told: dict[str, str] = {}
+        self.prompts: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
         self.known: dict[str, list[int]] = {}
 
@@ -63,11 +63,11 @@ class Question:
 
     def step(self) -> list[str]:
         """End all tasks that may start now, and returns their ids."""
-        tasks = self.begin()
+        tasks = self.start()
         self.end(tasks)
         return [task.id for task in tasks]
 
-    def begin(self) -> list[Task]:
+    def start(self) -> list[Task]:
         """Return all tasks that may start now."""
         self.at += 1.0
         return started(self.scheduler, at=self.at)
@@ -89,15 +89,15 @@ class Question:
                 return outputs or {"status": "success", "outputs": self._slots(arguments)}
             return {"status": "success", "outputs": outputs}
         if not node.startswith("plan"):
-            return _said(node)
+            return _answer(node)
         self.sizes[node] = encoded_size(arguments)
-        self.told[node] = arguments["messages"][-1]["content"]
-        said, self.planner = self.planner[0], self.planner[1:]
-        if isinstance(said, NodeError):
-            return said
+        self.prompts[node] = arguments["messages"][-1]["content"]
+        message, self.planner = self.planner[0], self.planner[1:]
+        if isinstance(message, NodeError):
+            return message
         asked = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round"])))
         self.known[node] = [each.id for each in asked.known]
-        return {**_said(said), "read": parse_round(None, said, asked)}
+        return {**_answer(message), "read": parse_round(None, message, asked)}
 
     @staticmethod
     def _slots(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Question:
         """Continue until the planner is called for the second time, which the test answers."""
         for _ in range(3):
             self.step()
-        return self.begin()
+        return self.start()
 
     @property
     def error(self) -> str:
@@ -132,7 +132,7 @@ class Question:
         return error.code if error is not None else ""
 
 
-def _said(text: str) -> dict[str, Any]:
+def _answer(text: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": text}
     return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}
 
@@ -140,7 +140,7 @@ def _said(text: str) -> dict[str, Any]:
 def test_sub_goals_start_when_their_slots_are_there_and_the_planner_when_all_have_ended() -> None:
     chain = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
     question = Question(
-        goes_on(PICK, SUM, chain, OTHER), done(all=ref(4, "comparison")), workers={"sg4": {"comparison": "x"}}
+        continue_with(PICK, SUM, chain, OTHER), done(all=ref(4, "comparison")), workers={"sg4": {"comparison": "x"}}
     )
     assert question.run() == [["intention"], ["plan"], ["sg1", "sg2"], ["sg3"], ["sg4"], ["plan#2"]]
     assert question.scheduler.status() is RunStatus.COMPLETED
@@ -148,7 +148,7 @@ def test_sub_goals_start_when_their_slots_are_there_and_the_planner_when_all_hav
 
 
 def test_question_continues_in_another_execution_at_any_moment() -> None:
-    answers = (goes_on(PICK, ASK), "No.", goes_on(OTHER), done(all=ref(9, "clarification")))
+    answers = (continue_with(PICK, ASK), "No.", continue_with(OTHER), done(all=ref(9, "clarification")))
     whole = Question(*answers).run()
     question = Question(*answers)
     steps = []
@@ -161,27 +161,33 @@ def test_question_continues_in_another_execution_at_any_moment() -> None:
 
 def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_again() -> None:
     question = Question(
-        goes_on(PICK, SUM, ASK), goes_on(OTHER), goes_on(PICK), done(all=ref(9, "clarification")), workers=FAILS
+        continue_with(PICK, SUM, ASK),
+        continue_with(OTHER),
+        continue_with(PICK),
+        done(all=ref(9, "clarification")),
+        workers=FAILS,
     )
     assert question.run()[2:] == [["sg1", "sg9"], ["plan#2"], ["sg2"], ["plan#3"], ["sg1#2"], ["sg3"], ["plan#4"]]
     assert question.known == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
-    assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in question.told["plan#3"]
+    assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in question.prompts["plan#3"]
     assert question.scheduler.status() is RunStatus.COMPLETED
 
 
 def retried_while_planning(command: RetryNode) -> tuple[Question, list[Task], list[Task]]:
     """Return a question whose planner starts sub-goals 1 and 5 after a person has retried 1, with both calls."""
     more = sub_goal(5, "pick", name="MSC")
-    question = Question(goes_on(PICK, ASK), goes_on(PICK, more), done(all=ref(9, "clarification")), workers=FAILS)
+    question = Question(
+        continue_with(PICK, ASK), continue_with(PICK, more), done(all=ref(9, "clarification")), workers=FAILS
+    )
     planning = question.planning()
     question.workers = {}
     assert [task.id for task in planning] == ["plan#2"]
     apply_command(command, question.scheduler, at=question.at)
-    return question, planning, question.begin()
+    return question, planning, question.start()
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
-def test_sub_goal_that_a_person_begins_again_meanwhile_keeps_no_other_from_its_start(has_ended: bool) -> None:
+def test_manually_restarted_sub_goal_does_not_delay_others(has_ended: bool) -> None:
     question, planning, again = retried_while_planning(RetryNode("sg1", {"name": "Hapag"}))
     assert [task.id for task in again] == ["sg1#2"]
     for tasks in (again, planning) if has_ended else (planning, again):
@@ -217,7 +223,7 @@ def _results(question: Question) -> list[list[tuple[int, str]]]:
 def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
     workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
     other = {**SUM, "inputs": {"numbers": ref(2, "numbers")}}
-    answers = (goes_on(PICK, SUM, ASK), goes_on(PICK, OTHER), goes_on(other), failed("no"))
+    answers = (continue_with(PICK, SUM, ASK), continue_with(PICK, OTHER), continue_with(other), failed("no"))
     question = Question(*answers, workers=workers)
     question.run()
     assert _results(question) == [
@@ -227,10 +233,10 @@ def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
         [],
     ]
     # A skipped branch is not a failure.
-    question = Question(goes_on(PICK, SUM), goes_on(PICK), failed("no"), workers=FAILS)
+    question = Question(continue_with(PICK, SUM), continue_with(PICK), failed("no"), workers=FAILS)
     question.run()
     assert _results(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
-    question = Question(goes_on(PICK, ASK), done(all=ref(9, "clarification")), workers=FAILS)
+    question = Question(continue_with(PICK, ASK), done(all=ref(9, "clarification")), workers=FAILS)
     planning = question.planning()
     apply_command(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
     question.workers = {}
@@ -242,7 +248,9 @@ def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
 def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> None:
     turns = (TurnSummary(1, "Compare.", "With which one? " + "x" * 2_000),)
     question = Question(
-        goes_on(PICK, ASK, reasoning="First."), done(all=ref(9, "clarification")), asked=RoundsOptions(turns=turns)
+        continue_with(PICK, ASK, reasoning="First."),
+        done(all=ref(9, "clarification")),
+        asked=RoundsOptions(turns=turns),
     )
     question.run()
     found = _document(question)
@@ -271,10 +279,10 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
     ]
 
 
-def test_what_is_long_stands_in_the_document_by_reference_and_in_one_shape() -> None:
+def test_long_values_are_in_the_document_by_reference_and_in_one_shape() -> None:
     short, long = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
     wordy = sub_goal(2, "pick", name="é" * 1_000)
-    question = Question(goes_on(PICK, wordy), failed("no"), workers={"sg1": short, "sg2": long})
+    question = Question(continue_with(PICK, wordy), failed("no"), workers={"sg1": short, "sg2": long})
     question.run()
     found = _document(question)
     outputs = found["rounds"][0]["results"][0]["outputs"]
@@ -290,10 +298,12 @@ def test_what_is_long_stands_in_the_document_by_reference_and_in_one_shape() -> 
 
 
 def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> None:
-    question = Question(goes_on(PICK), asked=RoundsOptions(limits=RoundsLimits(worker_timeout_s=7.0, deadline_s=90.0)))
+    question = Question(
+        continue_with(PICK), asked=RoundsOptions(limits=RoundsLimits(worker_timeout_s=7.0, deadline_s=90.0))
+    )
     for _ in range(2):
         question.step()
-    (task,) = question.begin()
+    (task,) = question.start()
     assert (task.node.timeout_s, question.scheduler.plan.deadline_s) == (7.0, 90.0)
     # One that names a timeout keeps to it.
     tool = replace(question.scheduler.plan.tools["pick"], timeout_s=3.0)
@@ -302,26 +312,28 @@ def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> Non
 
 
 def test_planner_may_repeat_itself_or_need_repair_a_few_times_a_round() -> None:
-    again = goes_on(PICK | {"id": 2})
-    question = Question(goes_on(PICK), again, goes_on(OTHER), again, goes_on(ASK), done(all=ref(9, "clarification")))
+    again = continue_with(PICK | {"id": 2})
+    question = Question(
+        continue_with(PICK), again, continue_with(OTHER), again, continue_with(ASK), done(all=ref(9, "clarification"))
+    )
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED
-    question = Question(goes_on(PICK), again, again)
+    question = Question(continue_with(PICK), again, again)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "planner_repeats")
     assert question.scheduler.state.error is not None
     assert "the same work was done in sub-goal 1, whose status is success" in question.scheduler.state.error.message
-    question = Question(*["No."] * 3, goes_on(ASK), *["No."] * 3, done(all=ref(9, "clarification")))
+    question = Question(*["No."] * 3, continue_with(ASK), *["No."] * 3, done(all=ref(9, "clarification")))
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED
-    question = Question(goes_on(ASK), *["No."] * 4)
+    question = Question(continue_with(ASK), *["No."] * 4)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
 
 
 def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
     lost = NodeError("model_unavailable", "nobody there")
-    question = Question(goes_on(ASK), lost)
+    question = Question(continue_with(ASK), lost)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "model_unavailable")
     assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The work ended early: nobody there", None)
@@ -329,7 +341,7 @@ def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_unavailable")
     question = Question()
-    (task,) = question.begin()
+    (task,) = question.start()
     question.scheduler.fail(task.id, NodeError("model_key_refused", "no such key"), at=2.0)
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_key_refused")
 
@@ -338,7 +350,7 @@ def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
 def test_answer_is_assembled_from_slots_in_order_without_a_call(*, hands_on: bool) -> None:
     workers = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
     inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
-    question = Question(goes_on(PICK, SUM, ASK), done("All is there.", **inputs), workers=workers)
+    question = Question(continue_with(PICK, SUM, ASK), done("All is there.", **inputs), workers=workers)
     while not question.scheduler.is_finished:
         question.step()
         if hands_on:
@@ -354,11 +366,11 @@ def test_answer_is_assembled_from_slots_in_order_without_a_call(*, hands_on: boo
 def test_assembled_answer_names_what_is_incomplete() -> None:
     workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
     second = sub_goal(8, "clarify", "The other one", question="Other?")
-    question = Question(goes_on(PICK, ASK, second), done(all=ref(9, "clarification")), workers=workers)
+    question = Question(continue_with(PICK, ASK, second), done(all=ref(9, "clarification")), workers=workers)
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
     assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The other one: failed: tool_failed: no way", None)
-    question = Question(goes_on(ASK), goes_on(OTHER), max_rounds=2)
+    question = Question(continue_with(ASK), continue_with(OTHER), max_rounds=2)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
     text, _ = question.scheduler.output()
@@ -368,20 +380,20 @@ def test_assembled_answer_names_what_is_incomplete() -> None:
 
 
 def test_run_started_without_the_field_has_a_model_write_its_answer() -> None:
-    question = Question(goes_on(ASK), done(all=ref(9, "clarification")))
+    question = Question(continue_with(ASK), done(all=ref(9, "clarification")))
     encoded = plan_to_json(question.plan)
     del encoded["extender"]["synthesis"]
     question.plan = plan_from_json(encoded)
     question.scheduler = question._scheduler()
-    question.scheduler.begin(0.0)
+    question.scheduler.start(0.0)
     question.run()
     assert question.scheduler.output() == ("answer", None)
 
 
-def test_deliverable_that_failed_stays_failed_and_what_only_was_to_help_is_left_behind() -> None:
+def test_failed_deliverable_stays_failed_and_its_helpers_are_left_out() -> None:
     workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
     second = sub_goal(8, "clarify", question="Other?")
-    question = Question(goes_on(PICK, SUM, ASK, second), done(all=ref(9, "clarification")), workers=workers)
+    question = Question(continue_with(PICK, SUM, ASK, second), done(all=ref(9, "clarification")), workers=workers)
     question.run()
     states = {
         node.id: record.status.value for node, record in question.scheduler.state.shown() if node.id.startswith("sg")
@@ -394,7 +406,7 @@ def test_deliverable_that_failed_stays_failed_and_what_only_was_to_help_is_left_
 
 
 def test_phases_of_a_question() -> None:
-    question = Question(goes_on(PICK), goes_on(OTHER), failed("no"))
+    question = Question(continue_with(PICK), continue_with(OTHER), failed("no"))
     phases = [_phase(question)]
     while not question.scheduler.is_finished:
         question.step()
@@ -407,11 +419,11 @@ def _phase(question: Question) -> str:
 
 
 def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
-    extender = Question(goes_on(PICK)).scheduler.features.extension.extender
+    extender = Question(continue_with(PICK)).scheduler.features.extension.extender
     assert extender is not None
     names = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
     assert {name: extender.refusal_of_result(name, {"numbers": [1]}) is None for name in names} == names
-    question = Question(goes_on(PICK, SUM), failed("no"), workers=FAILS)
+    question = Question(continue_with(PICK, SUM), failed("no"), workers=FAILS)
     planning = question.planning()
     slots = "the result of 'sg1' has exactly the slots numbers, of which some may be null; "
     for wrong, refusal in (
@@ -421,21 +433,25 @@ def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
     ):
         assert apply_command(SetResult("sg1", wrong), question.scheduler, at=question.at) == refusal
     assert apply_command(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.at) is None
-    question.end([*question.begin(), *planning])
+    question.end([*question.start(), *planning])
     assert [each["status"] for each in _document(question)["sub_goals"]] == ["success", "success"]
 
 
 def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
     each = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
     workers = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
-    question = Question(goes_on(*each), failed("enough"), workers=workers)
+    question = Question(continue_with(*each), failed("enough"), workers=workers)
     question.run()
-    assert len(question.told["plan#2"]) < 70_000
-    assert question.told["plan#2"].count('"preview": ') == 40
-    rounds = (goes_on(PICK, reasoning="First\nMaersk."), goes_on(SUM, reasoning="Then the sum."), failed("no"))
+    assert len(question.prompts["plan#2"]) < 70_000
+    assert question.prompts["plan#2"].count('"preview": ') == 40
+    rounds = (
+        continue_with(PICK, reasoning="First\nMaersk."),
+        continue_with(SUM, reasoning="Then the sum."),
+        failed("no"),
+    )
     question = Question(*rounds)
     question.run()
-    result = question.told["plan#3"].splitlines()
+    result = question.prompts["plan#3"].splitlines()
     at = result.index("Your reasoning in earlier rounds:")
     assert result[at + 1 : at + 3] == [
         '- {"round": 1, "reasoning": "First Maersk."}',
@@ -450,13 +466,13 @@ def _much(number: int, words: str) -> dict[str, Any]:
 @pytest.mark.parametrize("words", ["\U0001f6a2", "\x01"])
 def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goals_are(words: str) -> None:
     rounds = [
-        goes_on(*(_much(10 * place + one, words) for one in range(1, 11)), reasoning=words * 4_000)
+        continue_with(*(_much(10 * place + one, words) for one in range(1, 11)), reasoning=words * 4_000)
         for place in range(10)
     ]
     workers = {f"sg{number}": {"numbers": [words * 2_000]} for number in range(1, 101)}
     question = Question(*rounds, failed("enough"), workers=workers, max_rounds=20)
     question.run()
-    last = question.told["plan#11"]
+    last = question.prompts["plan#11"]
     assert question.sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
     # All are listed, the newest with most detail.
     assert [f'- {{"id": {number}, ' in last for number in range(1, 101)] == [True] * 100

@@ -27,7 +27,7 @@ from dagwright.planning.rounds.sub_goals import (
 )
 from dagwright.protocol.documents import encoded_size
 from dagwright.tools.results import plain_json
-from tests.support.rounds import done, failed, goes_on, ref, sub_goal
+from tests.support.rounds import continue_with, done, failed, ref, sub_goal
 
 
 def worker(name: str, *outputs: str, goal_type: str = "support", **more: Any) -> ToolDeclaration:
@@ -91,7 +91,7 @@ def problems_of(answer: str, *there: KnownSubGoal) -> list[tuple[str, str]]:
 
 def test_sub_goals_are_read_with_what_their_workers_put_out() -> None:
     found = read(
-        goes_on(
+        continue_with(
             sub_goal(1, "pick", "the numbers", name="Maersk"),
             sub_goal(2, "add_up", numbers=[ref(1, "numbers"), ref(1, "numbers")], more=1),
             reasoning="Both.",
@@ -120,7 +120,7 @@ _WRITTEN = '{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "pa
     ],
     ids=["fenced", "texts in fields", "a text"],
 )
-def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
+def test_unambiguous_answer_is_read_in_every_form(written: str) -> None:
     (found,) = read(written)["sub_goals"]
     assert (found["id"], found["params"]) == (1, {"name": "M"})
 
@@ -135,55 +135,63 @@ def test_what_is_clear_is_read_however_it_is_written(written: str) -> None:
         ("[]", "invalid_field", ""),
         ('{"action": "go"}', "invalid_field", "/action"),
         ('{"action": "continue", "sub_goals": []}', "empty_plan", "/sub_goals"),
-        (goes_on(*[sub_goal(n, "pick", name=str(n)) for n in range(MAX_SUB_GOALS + 1)]), "too_large", "/sub_goals"),
-        (goes_on(sub_goal(1, "fly")), "unknown_tool", "/sub_goals/0/worker"),
-        (goes_on({"id": "one", "worker": "pick"}), "invalid_field", "/sub_goals/0/id"),
-        (goes_on(sub_goal(1, "pick", nam="x")), "invalid_arguments", "/sub_goals/0/params/nam"),
         (
-            goes_on({"id": 1, "worker": "pick", "params": {"name": 1}, "inputs": {"name": ref(2, "total")}}),
+            continue_with(*[sub_goal(n, "pick", name=str(n)) for n in range(MAX_SUB_GOALS + 1)]),
+            "too_large",
+            "/sub_goals",
+        ),
+        (continue_with(sub_goal(1, "fly")), "unknown_tool", "/sub_goals/0/worker"),
+        (continue_with({"id": "one", "worker": "pick"}), "invalid_field", "/sub_goals/0/id"),
+        (continue_with(sub_goal(1, "pick", nam="x")), "invalid_arguments", "/sub_goals/0/params/nam"),
+        (
+            continue_with({"id": 1, "worker": "pick", "params": {"name": 1}, "inputs": {"name": ref(2, "total")}}),
             "invalid_field",
             "/sub_goals/0/inputs/name",
         ),
-        (goes_on(sub_goal(1, "show", total="x"), sub_goal(1, "show", total="y")), "duplicate_id", "/sub_goals/1/id"),
-        (goes_on({**sub_goal(1, "show"), "inputs": {"total": 7}}), "invalid_field", "/sub_goals/0/inputs/total"),
         (
-            goes_on(sub_goal(1, "show", total=ref(9, "total"))),
+            continue_with(sub_goal(1, "show", total="x"), sub_goal(1, "show", total="y")),
+            "duplicate_id",
+            "/sub_goals/1/id",
+        ),
+        (continue_with({**sub_goal(1, "show"), "inputs": {"total": 7}}), "invalid_field", "/sub_goals/0/inputs/total"),
+        (
+            continue_with(sub_goal(1, "show", total=ref(9, "total"))),
             "invalid_reference",
             "/sub_goals/0/inputs/total/from_sub_goal",
         ),
         (
-            goes_on(sub_goal(1, "pick", name="x"), sub_goal(2, "add_up", numbers=[ref(1, "number")])),
+            continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "add_up", numbers=[ref(1, "number")])),
             "invalid_reference",
             "/sub_goals/1/inputs/numbers/0/slot",
         ),
-        (goes_on(sub_goal(1, "add_up", more=1)), "precondition_missing", "/sub_goals/0/inputs"),
-        (goes_on(sub_goal(1, "add_up", numbers=None)), "precondition_missing", "/sub_goals/0/inputs"),
+        (continue_with(sub_goal(1, "add_up", more=1)), "precondition_missing", "/sub_goals/0/inputs"),
+        (continue_with(sub_goal(1, "add_up", numbers=None)), "precondition_missing", "/sub_goals/0/inputs"),
         (
-            goes_on(*(sub_goal(number, "add_up", numbers=ref(3 - number, "rest")) for number in (1, 2))),
+            continue_with(*(sub_goal(number, "add_up", numbers=ref(3 - number, "rest")) for number in (1, 2))),
             "cycle",
             "/sub_goals",
         ),
-        (goes_on({**sub_goal(1, "pick", name="x"), "input": {}}), "invalid_field", "/sub_goals/0/input"),
+        (continue_with({**sub_goal(1, "pick", name="x"), "input": {}}), "invalid_field", "/sub_goals/0/input"),
         (
-            goes_on(sub_goal(1, "show", total={**ref(2, "total"), "path": "a"})),
+            continue_with(sub_goal(1, "show", total={**ref(2, "total"), "path": "a"})),
             "invalid_field",
             "/sub_goals/0/inputs/total/path",
         ),
         *(
-            (goes_on({**sub_goal(1, "pick"), field: wrong}), "invalid_field", f"/sub_goals/0/{field}")
+            (continue_with({**sub_goal(1, "pick"), field: wrong}), "invalid_field", f"/sub_goals/0/{field}")
             for field, wrong in (("params", []), ("params", False), ("params", ""), ("inputs", ""), ("description", 0))
         ),
-        (goes_on(sub_goal(1, "show", total=[ref(2, "total")] * 51)), "too_large", "/sub_goals/0/inputs"),
+        (continue_with(sub_goal(1, "show", total=[ref(2, "total")] * 51)), "too_large", "/sub_goals/0/inputs"),
         (done(), "empty_plan", "/synthesis_inputs"),
         (failed(" "), "invalid_field", "/reasoning"),
     ],
 )
-def test_what_cannot_be_begun_goes_back_with_its_place(answer: str, code: str, place: str) -> None:
+def test_impossible_sub_goals_are_returned_with_their_place(answer: str, code: str, place: str) -> None:
     assert (code, place) in problems_of(answer)
 
 
 def test_unknown_worker_hides_no_other_problem_of_the_same_round() -> None:
-    answer = goes_on(
+    answer = continue_with(
         {**sub_goal(1, "nosuch"), "inputs": {"a": ref(8, "x")}},
         sub_goal(2, "add_up"),
         sub_goal(3, "show", total=ref(9, "total")),
@@ -202,37 +210,37 @@ def test_deliverable_is_made_of_what_workers_found_and_not_of_what_the_planner_w
     there = known(1, "pick", name="x")
     values: list[Any] = [{"found": 7}, {}, [], ""]
     for written in values:
-        answer = goes_on({**sub_goal(2, "tell"), "params": {"all_results": written}})
+        answer = continue_with({**sub_goal(2, "tell"), "params": {"all_results": written}})
         assert problems_of(answer, there) == [("precondition_missing", "/sub_goals/0/params/all_results")]
-    assert read(goes_on(sub_goal(2, "tell", all_results=ref(1, "numbers"))), there)["valid"] is True
+    assert read(continue_with(sub_goal(2, "tell", all_results=ref(1, "numbers"))), there)["valid"] is True
     # A supporting worker may get values from the person, because it looks them up.
-    assert read(goes_on(sub_goal(2, "add_up", numbers=[1, 2])), there)["valid"] is True
+    assert read(continue_with(sub_goal(2, "add_up", numbers=[1, 2])), there)["valid"] is True
 
 
 def test_arguments_are_those_of_the_worker_however_their_names_are_written() -> None:
     there = known(1, "pick", name="x")
     wired = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
-    (found,) = read(goes_on(wired), there)["sub_goals"]
+    (found,) = read(continue_with(wired), there)["sub_goals"]
     assert found["inputs"] == {"all_results": ref(1, "numbers")}
     twice = {**wired, "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")}}
-    assert problems_of(goes_on(twice), there) == [("invalid_field", "/sub_goals/0/inputs/all_results")]
-    (same,) = problems_of(goes_on({**sub_goal(2, "pick"), "params": {"name": "x"}}), there)
+    assert problems_of(continue_with(twice), there) == [("invalid_field", "/sub_goals/0/inputs/all_results")]
+    (same,) = problems_of(continue_with({**sub_goal(2, "pick"), "params": {"name": "x"}}), there)
     assert same == ("repeated", "/sub_goals/0")
 
 
 def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_required() -> None:
     there = (known(1, "pick", name="x"), known(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")))
-    assert read(goes_on(sub_goal(3, "show", total=ref(2, "total"))), *there)["valid"] is True
+    assert read(continue_with(sub_goal(3, "show", total=ref(2, "total"))), *there)["valid"] is True
     # A slot that may be null is accepted for an argument that may be null.
-    assert read(goes_on(sub_goal(3, "show", total=ref(2, "rest"))), *there)["valid"] is True
-    wrong = goes_on(sub_goal(3, "add_up", numbers=ref(2, "rest")))
+    assert read(continue_with(sub_goal(3, "show", total=ref(2, "rest"))), *there)["valid"] is True
+    wrong = continue_with(sub_goal(3, "add_up", numbers=ref(2, "rest")))
     assert problems_of(wrong, *there) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
     there = (known(1, "pick", name="x"), known(2, "add_up", numbers=ref(1, "numbers")))
     for fits in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
-        assert read(goes_on(sub_goal(3, "add_up", numbers=fits, more=7)), *there)["valid"] is True
+        assert read(continue_with(sub_goal(3, "add_up", numbers=fits, more=7)), *there)["valid"] is True
     # The planner may connect any slot to an argument that is not required.
-    assert read(goes_on(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *there)["valid"]
-    refused = read(goes_on(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *there)
+    assert read(continue_with(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *there)["valid"]
+    refused = read(continue_with(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *there)
     (problem,) = refused["problems"]
     assert problem["code"] == "invalid_reference"
     assert problem["pointer"] == "/sub_goals/0/inputs/numbers/1/slot"
@@ -240,7 +248,7 @@ def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_require
     assert problem["hint"] == "connect 'numbers' of 'pick' or 'rest' of 'add_up'"
     assert problem["message"] in refused["repair"]
     # The same holds if both start in one answer.
-    both = goes_on(
+    both = continue_with(
         sub_goal(3, "pick", name="y"), sub_goal(4, "think"), sub_goal(5, "tell", all_results=ref(4, "thought"))
     )
     assert problems_of(both, *there) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
@@ -249,24 +257,24 @@ def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_require
 @pytest.mark.parametrize("status", ["success", "partial", "running"])
 def test_id_of_what_is_done_or_runs_is_taken(status: SubGoalStatus) -> None:
     there = known(1, "pick", status, name="x")
-    assert problems_of(goes_on(sub_goal(1, "pick", name="other")), there) == [("duplicate_id", "/sub_goals/0/id")]
+    assert problems_of(continue_with(sub_goal(1, "pick", name="other")), there) == [("duplicate_id", "/sub_goals/0/id")]
 
 
 def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     wired = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
-    assert problems_of(goes_on(wired), *FAILED_AND_PENDING)[0] == (
+    assert problems_of(continue_with(wired), *FAILED_AND_PENDING)[0] == (
         "precondition_missing",
         "/sub_goals/0/inputs/numbers",
     )
-    found = read(goes_on(sub_goal(1, "pick", name="x"), wired), *FAILED_AND_PENDING)
+    found = read(continue_with(sub_goal(1, "pick", name="x"), wired), *FAILED_AND_PENDING)
     assert [each["id"] for each in found["sub_goals"]] == [1, 3]
     waiting = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
     again = sub_goal(1, "pick", name="x")
-    assert [each["id"] for each in read(goes_on(again, waiting), *FAILED_AND_PENDING)["sub_goals"]] == [1]
-    assert problems_of(goes_on(waiting), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
-    other = goes_on(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers")))
+    assert [each["id"] for each in read(continue_with(again, waiting), *FAILED_AND_PENDING)["sub_goals"]] == [1]
+    assert problems_of(continue_with(waiting), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
+    other = continue_with(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers")))
     assert [each["id"] for each in read(other, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
-    waits = goes_on(sub_goal(3, "show", total=ref(2, "total")))
+    waits = continue_with(sub_goal(3, "show", total=ref(2, "total")))
     assert problems_of(waits, *FAILED_AND_PENDING) == [("precondition_missing", "/sub_goals")]
 
 
@@ -287,7 +295,7 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
 def test_same_work_again_is_reported_as_a_repetition(
     there: KnownSubGoal, again: Mapping[str, Any], *, is_repeated: bool
 ) -> None:
-    found = read(goes_on(again), there)
+    found = read(continue_with(again), there)
     assert (found["valid"], found.get("repeats", False)) == (not is_repeated, is_repeated)
 
 
@@ -306,10 +314,10 @@ def test_done_names_slots_that_are_there_and_a_deliverable_among_them() -> None:
     assert problems_of(done(shown=ref(2, "show")), *there) == [("invalid_reference", "/synthesis_inputs/shown/slot")]
 
 
-def test_sub_goals_and_answers_that_are_too_many_or_cut_off_go_back() -> None:
+def test_excess_or_truncated_sub_goals_and_answers_are_returned() -> None:
     there = [known(number, "pick", name=str(number)) for number in range(MAX_OF_RUN)]
-    assert problems_of(goes_on(sub_goal(500, "pick", name="one more")), *there) == [("too_large", "/sub_goals")]
-    cut = goes_on(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition("yyyyyyyy")[0]
+    assert problems_of(continue_with(sub_goal(500, "pick", name="one more")), *there) == [("too_large", "/sub_goals")]
+    cut = continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition("yyyyyyyy")[0]
     assert problems_of(cut)[0][0] == "cut_off"
 
 
@@ -337,14 +345,14 @@ def read_both_ways(answer: Any) -> list[dict[str, Any]]:
         ('{"name": ', "invalid_syntax"),
     ],
 )
-def test_text_of_json_in_an_answer_that_nobody_can_keep_goes_back(params: str, code: str) -> None:
+def test_unstorable_json_text_in_an_answer_is_returned(params: str, code: str) -> None:
     for found in read_both_ways(_with_params(params)):
         assert found["valid"] is False
         assert found["problems"][0]["code"] == code
         assert plain_json(found) == found
 
 
-def test_answer_that_is_nested_too_deep_goes_back_however_it_came() -> None:
+def test_answer_that_is_nested_too_deep_is_returned_in_every_form() -> None:
     deep: Any = 1
     for _ in range(MAX_DEPTH):
         deep = [deep]
@@ -377,7 +385,7 @@ _ANSWERS = _VALUES | st.fixed_dictionaries(
 
 @settings(deadline=None)
 @given(_ANSWERS)
-def test_whatever_a_planner_says_is_read_or_goes_back(answer: Any) -> None:
+def test_any_answer_of_a_planner_is_read_or_returned(answer: Any) -> None:
     for found in read_both_ways(answer):
         assert found["valid"] is True or found["repair"]
         assert plain_json({"read": found}) == {"read": found}
@@ -386,22 +394,22 @@ def test_whatever_a_planner_says_is_read_or_goes_back(answer: Any) -> None:
 
 @settings(deadline=None)
 @given(_TEXTS)
-def test_whatever_text_a_planner_writes_is_read_or_goes_back(text: str) -> None:
+def test_any_text_of_a_planner_is_read_or_returned(text: str) -> None:
     found = parse_round(None, text, RoundContext(encode_tools(WORKERS)))
     assert found["valid"] is False
     assert plain_json(found) == found
 
 
 def test_newest_answer_is_reported_up_to_ten_thousand_characters_and_those_before_it_up_to_four() -> None:
-    def said(letter: str, length: int) -> str:
+    def reasoning_of(letter: str, length: int) -> str:
         return letter * length + "Which one?"
 
-    turns = [TurnSummary(1, "q" * 5_000, said("a", 9_000)), TurnSummary(2, "And?", said("b", 9_000))]
+    turns = [TurnSummary(1, "q" * 5_000, reasoning_of("a", 9_000)), TurnSummary(2, "And?", reasoning_of("b", 9_000))]
     result = intention_messages("The first.", turns)[1].content or ""
     _, older, newest, *_ = result.splitlines()
     assert (older.count("q") < 5_000, "Which one?" in older, "[…cut]" in older) == (True, True, True)
     assert 3_900 < older.count("a") < 4_000
-    assert said("b", 9_000) in newest
-    longer = intention_messages("The first.", [TurnSummary(1, "Q", said("c", 20_000))])[1].content or ""
+    assert reasoning_of("b", 9_000) in newest
+    longer = intention_messages("The first.", [TurnSummary(1, "Q", reasoning_of("c", 20_000))])[1].content or ""
     assert 9_900 < longer.count("c") < 10_010
     assert "Which one?" in longer

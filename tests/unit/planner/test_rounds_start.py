@@ -25,8 +25,8 @@ def guess() -> dict[str, str]:
     return {"guess": "7"}
 
 
-def limits_of(**said: Any) -> RoundsLimits:
-    document = {"goal": "How many?", "profile": "rounds", **said}
+def limits_of(**message: Any) -> RoundsLimits:
+    document = {"goal": "How many?", "profile": "rounds", **message}
     plan = rounds_from_document(document, Workers().registry().declarations(), limits=USUAL)
     assert plan.extender is not None
     rounds = rounds_from_json(plan.extender)
@@ -49,7 +49,7 @@ def test_question_has_its_own_limits_or_those_of_the_settings(toolset: Toolset) 
 @pytest.mark.parametrize(
     ("name", "value"), [("max_rounds", 0), ("max_rounds", "3"), ("worker_timeout", 5), ("deadline", "soon")]
 )
-def test_limit_that_is_none_is_reported_with_its_place(name: str, value: Any) -> None:
+def test_invalid_limit_is_reported_with_its_place(name: str, value: Any) -> None:
     with pytest.raises(PlanInvalid) as refused:
         limits_of(**{name: value})
     (problem,) = refused.value.problems
@@ -64,8 +64,8 @@ def toolset(tmp_path: Path) -> Toolset:
     return replace(load_toolset(settings), own=Workers().registry())
 
 
-def _prepared(toolset: Toolset, **said: Any) -> StartRequest:
-    return prepare_request(TextRequest("How many?", profile="rounds", **said), toolset).start
+def _prepared(toolset: Toolset, **message: Any) -> StartRequest:
+    return prepare_request(TextRequest("How many?", profile="rounds", **message), toolset).start
 
 
 def test_same_question_to_other_workers_or_with_other_limits_of_its_own_is_another_one(toolset: Toolset) -> None:

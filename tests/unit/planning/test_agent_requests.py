@@ -40,9 +40,9 @@ def _question(kind: str, prompt: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_all_types_can_be_requested_by_a_marker(marker: str, question: dict[str, Any]) -> None:
-    said = parse_answer(f"Before. {marker} after", ASKING)
-    assert (said.question, said.problem) == (question, "")
-    assert (said.text[:7], said.text[-6:], "amount" in said.text) == ("Before.", " after", False)
+    message = parse_answer(f"Before. {marker} after", ASKING)
+    assert (message.question, message.problem) == (question, "")
+    assert (message.text[:7], message.text[-6:], "amount" in message.text) == ("Before.", " after", False)
     # The same in an answer in the payload store.
     long = find_marker("x" * 100_000 + marker)
     assert long is not None
@@ -52,7 +52,7 @@ def test_all_types_can_be_requested_by_a_marker(marker: str, question: dict[str,
 def _agent() -> RunScheduler:
     scheduler = create_scheduler(agent_plan(ASKING, prompt="", results={}), {"objective": "Pay."})
     scheduler.features.extension.use(AgentLoop(ASKING))
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     return scheduler
 
 
@@ -66,17 +66,17 @@ def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
     wrong = '[[FEEDBACK INFORMATION: How much? | {"type": "nmber"}]]'
     no_json = wrong.replace('"nmber"', "")
     for marker, problem in ((no_json, "the schema of an INFORMATION is not one JSON object"), (wrong, "schema: ")):
-        said = parse_answer(f"Before. {marker}", ASKING)
-        assert (said.text, said.question, problem in said.problem) == ("Before.", None, True)
-        assert said.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
+        message = parse_answer(f"Before. {marker}", ASKING)
+        assert (message.text, message.question, problem in message.problem) == ("Before.", None, True)
+        assert message.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
     scheduler = _agent()
     started(scheduler)
-    scheduler.complete("turn1", _said(wrong), at=1.0)
+    scheduler.complete("turn1", _response(wrong), at=1.0)
     (turn,) = started(scheduler)
     words = turn.arguments["messages"][-1]["content"]
     assert words.startswith("No request was sent: invalid question of the tool: schema: ")
     assert words.endswith("Ask again or answer without asking.")
-    scheduler.complete("turn2", _said(f"[[FEEDBACK INFORMATION: How much? | {IN_JSON}]]"), at=2.0)
+    scheduler.complete("turn2", _response(f"[[FEEDBACK INFORMATION: How much? | {IN_JSON}]]"), at=2.0)
     assert ids_of(started(scheduler)) == []
     assert _asked(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT)
 
@@ -88,7 +88,7 @@ def test_information_is_requested_by_a_tool_with_a_schema() -> None:
     assert tool["parameters"]["properties"]["type"]["enum"][3] == "INFORMATION"
     texts = [f'{{"prompt": "How much?", "schema": {schema}}}' for schema in ('{"type": "nmber"}', IN_JSON)]
     calls = [{"id": f"c{place}", "name": "ask_person", "arguments": text} for place, text in enumerate(texts)]
-    scheduler.complete("turn1", _said(None, calls), at=1.0)
+    scheduler.complete("turn1", _response(None, calls), at=1.0)
     started(scheduler)
     assert scheduler.features.feedback.requests.of_task("turn1.1") is None
     assert _asked(scheduler, "turn1.2") == ("INFORMATION", AMOUNT)
@@ -98,12 +98,12 @@ def test_agent_of_an_older_run_has_its_old_types() -> None:
     encoded = ASKING.to_json()
     del encoded["request_types"]
     before = spec_from_json(encoded)
-    said = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', before)
-    assert said.question == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
+    message = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', before)
+    assert message.question == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
     assert "schema" not in before.offered[0].parameters["properties"]
     assert spec_from_json(ASKING.to_json()) == ASKING
 
 
-def _said(text: str | None, calls: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def _response(text: str | None, calls: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     message = {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
     return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}

@@ -71,7 +71,7 @@ UNKNOWN = ("invalid_field", "/inputs/unti", "did you mean 'unit'?")
 
 
 @pytest.mark.parametrize(
-    ("inputs", "told"),
+    ("inputs", "reported"),
     [
         ({}, [MISSING]),
         ({"count": "two"}, [("invalid_field", "/inputs/count", None)]),
@@ -79,11 +79,13 @@ UNKNOWN = ("invalid_field", "/inputs/unti", "did you mean 'unit'?")
         ({"unti": "t"}, [UNKNOWN, MISSING]),
     ],
 )
-def test_all_invalid_inputs_are_reported(tmp_path: Path, tools: Tools, inputs: dict[str, Any], told: list[Any]) -> None:
+def test_all_invalid_inputs_are_reported(
+    tmp_path: Path, tools: Tools, inputs: dict[str, Any], reported: list[Any]
+) -> None:
     template = load_templates(_folder(tmp_path, sum__yaml=_SUM), tools)["sum"]
     with pytest.raises(PlanInvalid) as refused:
         template.compiled(inputs)
-    assert [(each.code, each.pointer, each.hint) for each in refused.value.problems] == told
+    assert [(each.code, each.pointer, each.hint) for each in refused.value.problems] == reported
 
 
 def test_template_is_read_again_when_its_sub_plan_changes(tmp_path: Path, tools: Tools) -> None:
@@ -101,8 +103,8 @@ def test_all_problems_of_a_folder_are_reported(tmp_path: Path, tools: Tools) -> 
     with pytest.raises(TemplatesUnreadable) as refused:
         load_templates(folder, tools)
     places = [
-        str(refused.value).find(begin)
-        for begin in (
+        str(refused.value).find(start)
+        for start in (
             "a.yaml: a.json has the same name before its suffix; rename one of them; ",
             "broken.yaml: unknown_tool at /nodes/0/tool: ",
             "two words.yaml: a template has a name of 1 to 64 letters, digits, - and _; rename the file",

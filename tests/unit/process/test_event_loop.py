@@ -37,18 +37,18 @@ async def _blocks(until: threading.Event) -> None:
 
 async def test_blocked_loop_is_logged_once_and_a_free_one_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_loop_watchdog, "LOOK_S", 0.01)
-    with structlog.testing.capture_logs() as logs, event_loop_watchdog.standing_told():
+    with structlog.testing.capture_logs() as logs, event_loop_watchdog.blocked_loop_logged():
         await asyncio.sleep(0.1)
     assert logs == []
-    monkeypatch.setattr(event_loop_watchdog, "STANDS_S", 0.05)
-    is_told = threading.Event()
+    monkeypatch.setattr(event_loop_watchdog, "BLOCKED_S", 0.05)
+    is_logged = threading.Event()
 
-    def told(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        is_told.set()
+    def record(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        is_logged.set()
         return line
 
-    with structlog.testing.capture_logs(processors=[told]) as logs, event_loop_watchdog.standing_told():
-        await _blocks(is_told)
+    with structlog.testing.capture_logs(processors=[record]) as logs, event_loop_watchdog.blocked_loop_logged():
+        await _blocks(is_logged)
         await asyncio.sleep(0)
     (line,) = logs
     assert line["event"].startswith("the event loop stands still, so no call of this worker can heartbeat")

@@ -97,10 +97,10 @@ def test_lineage_reports_which_call_made_a_cached_result() -> None:
     assert end_from_json(end_to_json(scheduler.records[0])) == scheduler.records[0]
 
 
-@pytest.mark.parametrize("told", [b"", b"[1]", b"no JSON"])
-def test_cached_result_of_a_strange_worker_is_a_result_as_any_other(told: bytes) -> None:
+@pytest.mark.parametrize("reported", [b"", b"[1]", b"no JSON"])
+def test_cached_result_of_a_strange_worker_is_a_result_as_any_other(reported: bytes) -> None:
     value, attempt = read_result(
-        Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: told}, data=b"5"), name="a.result"
+        Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: reported}, data=b"5"), name="a.result"
     )
     assert (value, attempt) == (5, Attempt())
 
@@ -298,7 +298,7 @@ def test_rounds_of_a_question_are_shortened_where_the_document_would_be_too_larg
     assert counted_document(large)["rounds"] == {**short, "omitted": "sub-goals and rounds: too large"}
 
 
-def test_graph_of_many_parts_is_told_by_its_counts() -> None:
+def test_graph_of_many_parts_is_described_by_its_counts() -> None:
     scheduler = started_run(*(node(f"n{number}", *(["n0"] if number else [])) for number in range(5_001)))
     message = (
         "5,001 nodes and 5,000 edges are too large for a query; `dagwright graph RUN` draws them, and "
@@ -321,7 +321,7 @@ def test_node_that_needs_very_many_is_reported_with_the_first_of_them() -> None:
     assert encoded_size(answer) < 1_500_000
 
 
-def test_node_with_a_large_result_is_told_with_a_reference() -> None:
+def test_node_with_a_large_result_is_reported_with_a_reference() -> None:
     scheduler = scheduler_of(node("a", for_each=list(range(300))))
     for task in started(scheduler):
         scheduler.complete(task.id, "x" * 8_000, at=1.0)
@@ -334,7 +334,7 @@ def test_node_with_a_large_result_is_told_with_a_reference() -> None:
     assert node_result(scheduler, "b") is None
 
 
-def test_status_with_very_many_requests_is_told_with_the_first_of_them() -> None:
+def test_status_with_very_many_requests_has_the_first_of_them() -> None:
     scheduler = scheduler_of(node("a"))
     document = result_document(scheduler, RunFacts("run", "id"))
     assert status_result(document) == document
@@ -367,7 +367,7 @@ def test_end_of_a_node_with_items_cannot_come_from_outside() -> None:
         "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "one", "plan": SUB_PLAN}],
     }
     scheduler = create_scheduler(compile_plan(check_document(to_document(plan), tools={}, any_tool=True)), {})
-    scheduler.begin(0)
+    scheduler.start(0)
     while next_call(scheduler, 0) is not None:
         pass
     names = ["each", "each[0]", "each[1]", "one", "nobody"]

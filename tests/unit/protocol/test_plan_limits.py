@@ -118,7 +118,7 @@ def test_edges_have_a_limit() -> None:
     ],
     ids=["items", "bytes_below", "nodes_below"],
 )
-def test_node_that_cannot_travel_in_one_piece_is_told_with_its_place(node: dict[str, Any], words: str) -> None:
+def test_oversized_node_is_reported_with_its_place(node: dict[str, Any], words: str) -> None:
     [(code, at, message)] = _refusals([*_nodes(2, "read"), {"id": "large", **node}])
     assert (code, at, message[: len(words)]) == ("too_large", "/nodes/2", words)
 
@@ -128,7 +128,7 @@ def test_large_region_of_a_sub_plan_does_not_count() -> None:
     assert _refusals([{"id": "sub", "plan": {"nodes": _nodes(2_000, "pure", arguments={"text": "x" * 1_000})}}]) == []
 
 
-def test_all_that_is_beside_the_nodes_travels_in_one_piece() -> None:
+def test_everything_except_the_nodes_travels_in_one_piece() -> None:
     [(code, at, message)] = _refusals(_nodes(1, "read"), metadata={"text": "x" * 1_000_000})
     assert (code, at) == ("too_large", "")
     assert message.startswith("the plan is too large without its nodes, in bytes of its compiled form: it has 1,000,")

@@ -15,7 +15,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AddNodes
 from dagwright.features.commands.steering import apply_command
-from dagwright.features.feedback.plan_text import plan_words, words_and_shown
+from dagwright.features.feedback.plan_text import plan_summary, summary_and_described
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
@@ -33,16 +33,16 @@ _PLAN = plan_of(
 )
 
 
-def _begun(raw: dict[str, Any] = _PLAN, **terms: Any) -> RunScheduler:
+def _started(raw: dict[str, Any] = _PLAN, **terms: Any) -> RunScheduler:
     plan = compiled(raw, tools=_TOOLS)
     run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **terms)))
-    scheduler = scheduler_for_run(plan, run_input, began_at=0.0, inputs={})
+    scheduler = scheduler_for_run(plan, run_input, started_at=0.0, inputs={})
     start_run(scheduler, run_input, at=0.0)
     return scheduler
 
 
 def test_words_report_the_graph_and_what_changes_something() -> None:
-    assert plan_words(compiled(_PLAN, tools=_TOOLS)).splitlines() == [
+    assert plan_summary(compiled(_PLAN, tools=_TOOLS)).splitlines() == [
         "The plan 'Pay' has 5 nodes; 3 of them can change something.",
         "- sum: any (read)",
         '! pay/all “Pay them”: pay (write) with {"to":"ann","amount":"{{sum.result}}"}, after sum',
@@ -62,7 +62,7 @@ def test_policy_has_plans_approved_that_change_something() -> None:
         (_PLAN, {"policy": ALL_RUN}, []),
         (plan_of(node("sum")), {"policy": policy}, []),
     ):
-        assert [*_begun(raw, **terms).features.feedback.requests.open] == asks, terms
+        assert [*_started(raw, **terms).features.feedback.requests.open] == asks, terms
     with pytest.raises(ValueError, match="approves_changes: expected true or false, not 'yes'"):
         policy_from_json({"approves_changes": "yes"})
 
@@ -83,8 +83,8 @@ def test_an_agent_can_change_what_its_tools_can(called: list[str], line: str) ->
     tools = {**_TOOLS, "agent.w": agent_declaration(card)}
     plan = compiled(plan_of(node("w", agent="w", objective="Work")), tools=tools)
     count = "1 of them can change something" if line.startswith("!") else "none of them changes anything"
-    assert plan_words(plan).splitlines() == [f"The plan has 1 node; {count}.", line]
-    head, *lines = plan_words(with_agents(plan, tools)).splitlines()
+    assert plan_summary(plan).splitlines() == [f"The plan has 1 node; {count}.", line]
+    head, *lines = plan_summary(with_agents(plan, tools)).splitlines()
     assert (head, [each.partition(" with ")[0] for each in lines]) == (
         f"The plan has 1 node; {count}.",
         [line.partition(" with ")[0]],
@@ -93,34 +93,34 @@ def test_an_agent_can_change_what_its_tools_can(called: list[str], line: str) ->
 
 def test_words_of_a_plan_are_bounded_and_name_what_they_leave_out() -> None:
     many = plan_of(*(node(f"n{number}") for number in range(99)), node("last", tool="pay"))
-    assert plan_words(compiled(many, tools=_TOOLS)).splitlines() == [
+    assert plan_summary(compiled(many, tools=_TOOLS)).splitlines() == [
         "The plan has 100 nodes; 1 of them can change something.",
         "! last: pay (write)",
         "… and 99 more",
     ]
     odd = node("last", title="Look\n- a: any (read)\u202e\x1b" + "x" * 8_000)
-    [_, line] = plan_words(compiled(plan_of(odd), tools=_TOOLS)).splitlines()
+    [_, line] = plan_summary(compiled(plan_of(odd), tools=_TOOLS)).splitlines()
     assert line == "- last “Look\\n- a: any (read)\\u202e\\x1b" + "x" * 57 + "…”: any (read)"
     many = plan_of(*(node(f"n{number}", tool="pay", arguments={"to": "x" * 900}) for number in range(60)))
-    words, shown = words_and_shown(compiled(many, tools=_TOOLS))
+    words, shown = summary_and_described(compiled(many, tools=_TOOLS))
     assert len(words) < 6_100
     assert words.splitlines()[-1] == f"… and {60 - len(shown)} more, {60 - len(shown)} of them can change something"
     assert list(shown) == [f"n{number}" for number in range(len(shown))]
     assert 20 < len(shown) < 40
     below = plan_of(*(node(f"n{number}") for number in range(50)), title=None)
     plan = compiled(plan_of(node("large", plan=below), node("small", plan=plan_of(node("a")))), tools=_TOOLS)
-    assert words_and_shown(plan)[1] == ["small"]
+    assert summary_and_described(plan)[1] == ["small"]
 
 
 def test_plan_of_a_model_asks_before_its_first_node() -> None:
-    scheduler = _begun(needs_approval=True)
+    scheduler = _started(needs_approval=True)
     [request] = scheduler.features.feedback.requests.open.values()
     assert (request.id, request.type, request.purpose) == ("plan", "APPROVAL", "plan")
-    assert request.prompt == plan_words(scheduler.plan) + "\nMay it run?"
+    assert request.prompt == plan_summary(scheduler.plan) + "\nMay it run?"
     assert started(scheduler) == []
     assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}, by="ann"), 1.0) is None
     assert ids_of(started(scheduler, at=1.0)) == ["sum", "each[0]", "each[1]", "below"]
-    rejected = _begun(needs_approval=True)
+    rejected = _started(needs_approval=True)
     answer = Feedback("plan", {"approved": False, "reason": "too dear"}, by="ann")
     assert rejected.features.feedback.answer(answer, 1.0) is None
     assert rejected.is_finished
@@ -130,7 +130,7 @@ def test_plan_of_a_model_asks_before_its_first_node() -> None:
 
 def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_is_added() -> None:
     plan = plan_of(node("free", tool="pay"), node("held", tool="pay", approval="required"))
-    scheduler = _begun(plan, approved_by="ann")
+    scheduler = _started(plan, approved_by="ann")
     following = resumed(scheduler, policy=scheduler.state.policy)
     assert scheduler.state.policy == WRITES_ASK
     assert (list(scheduler.features.feedback.requests.open), ids_of(started(scheduler))) == (["held"], ["free"])
@@ -144,29 +144,29 @@ def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_i
 
 def test_policy_refuses_what_an_approval_of_the_plan_covers() -> None:
     policy = policy_from_json({"rules": [{"tool": "pay", "then": "refuse"}]})
-    assert states(_begun(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")) == {"a": "failed"}
+    assert states(_started(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")) == {"a": "failed"}
 
 
 def test_tool_that_is_remembered_as_approved_is_approved_in_sub_plans_too() -> None:
-    scheduler = _begun(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=WRITES_ASK)
+    scheduler = _started(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=WRITES_ASK)
     assert (
         scheduler.features.feedback.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
     )
     child = inherited_input(RunInput(), scheduler, number=0)
     assert ids_of(started(scheduler, at=1.0)) == ["a", "b"]
     assert (child.approved_by, child.approved_tools) == (None, {"pay": "ann"})
-    below = _begun(plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools)
+    below = _started(plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools)
     assert ids_of(started(below, at=2.0)) == ["c"]
 
 
-def test_plan_of_a_person_asks_nobody() -> None:
-    scheduler = _begun()
+def test_plan_of_a_person_needs_no_approval() -> None:
+    scheduler = _started()
     assert (scheduler.state.policy, scheduler.features.feedback.requests.open) == (ALL_RUN, {})
     assert inherited_input(RunInput(), scheduler, number=0) == RunInput()
 
 
 def test_request_of_a_plan_with_a_node_of_its_name_has_another() -> None:
-    scheduler = _begun(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
+    scheduler = _started(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
     assert list(scheduler.features.feedback.requests.open) == ["plan#0"]
     assert scheduler.features.feedback.answer(Feedback("plan#0", {"approved": True}), 1.0) is None
     assert list(scheduler.features.feedback.requests.open) == ["plan"]

@@ -17,16 +17,16 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.messages import MessageInvalid, RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.run_snapshot import RunSnapshot, SnapshotTooLarge, pieces_of, state_from_text, state_to_text
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
-from tests.support.plan_building import begun, compiled, node, plan_of
+from tests.support.plan_building import compiled, node, plan_of, started_scheduler
 
 _PLAN = compiled(plan_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("b", "a", "m")))
 
 
-_CARRY = {"began_at": 1, "notes": [], "omitted_notes": 0}
+_CARRY = {"started_at": 1, "notes": [], "omitted_notes": 0}
 
 
 def _interrupted() -> RunScheduler:
-    scheduler = begun(_PLAN, at=1.0, max_in_flight=2)
+    scheduler = started_scheduler(_PLAN, at=1.0, max_in_flight=2)
     scheduler.next_task(1.5)
     scheduler.next_task(1.5)
     scheduler.complete("a", {"n": 2**70}, at=2.0, attempt=Attempt(2, 1.75, "7", {"node_id": "z"}))
@@ -52,9 +52,9 @@ def test_input_with_a_carry_comes_back_the_same_in_the_message_or_by_reference()
     state = state_to_json(_interrupted())
     snapshot = RunSnapshot(12.25, state_to_text(state), notes=notes, omitted_notes=3)
     bound = {Lookup("Ann", "person"): {"id": "p1"}}
-    sent = RunInput(compiled=_PLAN, scope="root", bound=bound, asks=False, snapshot=snapshot)
+    sent = RunInput(compiled=_PLAN, scope="root", bound=bound, is_interactive=False, snapshot=snapshot)
     read = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent))))
-    assert (read.snapshot, read.scope, read.asks) == (snapshot, "root", False)
+    assert (read.snapshot, read.scope, read.is_interactive) == (snapshot, "root", False)
     assert read.bound == bound
     assert state_from_text(snapshot.state) == state
     snapshot = RunSnapshot(12.25, refs=("sha256-a", "sha256-b"))
@@ -88,7 +88,15 @@ def test_text_that_is_no_state_is_refused_in_one_sentence(text: str) -> None:
 @pytest.mark.parametrize(
     "snapshot",
     [
-        *(None, 7, [], {}, {**_CARRY, "began_at": "soon", "state": ""}, {**_CARRY, "state": "", "notes": [1]}, _CARRY),
+        *(
+            None,
+            7,
+            [],
+            {},
+            {**_CARRY, "started_at": "soon", "state": ""},
+            {**_CARRY, "state": "", "notes": [1]},
+            _CARRY,
+        ),
         *({**_CARRY, "refs": wrong} for wrong in (["x"] * 65, [1], 1)),
     ],
 )
@@ -100,7 +108,7 @@ def test_invalid_snapshot_is_refused_in_one_sentence(snapshot: Any) -> None:
 
 def test_carry_without_its_compiled_plan_is_refused() -> None:
     with pytest.raises(MessageInvalid, match="requires a compiled plan"):
-        run_input_from_json({"plan": {"nodes": []}, "snapshot": {"began_at": 1}})
+        run_input_from_json({"plan": {"nodes": []}, "snapshot": {"started_at": 1}})
 
 
 _GOOD = state_to_json(_interrupted())
@@ -134,7 +142,7 @@ def _packed(content: bytes) -> dict[str, str]:
 
 @settings(deadline=None)
 @given(_VALUES)
-def test_what_is_packed_comes_back_the_same(value: Any) -> None:
+def test_packed_value_is_unpacked_unchanged(value: Any) -> None:
     assert unpack(pack_json(pydantic_core.to_json(value))) == value
 
 
@@ -151,7 +159,7 @@ def test_what_is_packed_comes_back_the_same(value: Any) -> None:
     ],
     ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "cut"],
 )
-def test_what_is_not_packed_is_refused_in_one_sentence(message: Any, words: str) -> None:
+def test_unpacked_value_is_refused_in_one_sentence(message: Any, words: str) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - the words are compared
         unpack(message)
     assert str(refused.value).startswith(words)

@@ -21,7 +21,7 @@ from dagwright.protocol.messages import MessageInvalid, ParentSession, RunInput,
 from dagwright.protocol.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
 from dagwright.protocol.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
-from tests.support.plan_building import begun
+from tests.support.plan_building import started_scheduler
 
 FUND = {"id": "CBU-1", "name": "Apex", "kind": "fund"}
 JOHN = {"search_text": "John Smith", "entity_type": "person", "party": {"id": "P-1", "name": "John Smith"}}
@@ -35,18 +35,18 @@ def _turn(run: str = "r", **more: Any) -> TurnStart:
 
 
 def _done(session: Session, run: str = "r", **end: Any) -> None:
-    assert session.begin_turn(_turn(run), at=1.0)
+    assert session.start_turn(_turn(run), at=1.0)
     assert session.end_turn(run, TurnEnd(end.pop("status", "completed"), **end), at=2.0)
 
 
-def _told(end: TurnEnd) -> TurnEnd:
+def _as_recorded(end: TurnEnd) -> TurnEnd:
     """Return the end of a turn as it comes from its run."""
     return turn_end_from_json(json.loads(json.dumps(end.to_json())))
 
 
 def _ran(plan: CompiledPlan, result: Callable[[str], Any]) -> RunScheduler:
     """Return a run in which every task has completed with its result."""
-    scheduler = begun(plan)
+    scheduler = started_scheduler(plan)
     while (task := scheduler.next_task(1.0)) is not None:
         scheduler.complete(task.id, result(task.id), at=2.0)
     return scheduler
@@ -57,12 +57,12 @@ def _code(session: Session, start: TurnStart) -> str | None:
     return None if refusal is None else refusal.code
 
 
-def test_turn_begins_once_and_for_one_version_of_the_session() -> None:
+def test_turn_starts_once_and_for_one_version_of_the_session() -> None:
     session = Session("s")
     assert _code(session, _turn()) is None
-    assert session.begin_turn(_turn(), at=1.0)
+    assert session.start_turn(_turn(), at=1.0)
     assert (session.status, session.version) == ("running", 1)
-    assert not session.begin_turn(_turn(), at=1.5)
+    assert not session.start_turn(_turn(), at=1.5)
     assert (_code(session, _turn()), _code(session, _turn("other"))) == (None, "session_busy")
     refusal = session.refusal_of(_turn("other"))
     assert refusal is not None
@@ -81,10 +81,10 @@ def test_turn_begins_once_and_for_one_version_of_the_session() -> None:
     assert _code(session, _turn("b")) is None
 
 
-def test_turn_whose_run_is_that_of_somebody_else_is_compensated() -> None:
+def test_turn_whose_run_has_another_owner_is_compensated() -> None:
     session = Session("s")
     _done(session)
-    session.begin_turn(_turn("other"), at=3.0)
+    session.start_turn(_turn("other"), at=3.0)
     session.drop_turn("r")
     assert session.running is not None
     session.drop_turn("other")
@@ -95,7 +95,7 @@ def test_turn_whose_run_is_that_of_somebody_else_is_compensated() -> None:
 
 def test_session_that_is_ended_waits_for_its_turn() -> None:
     session = Session("s")
-    session.begin_turn(_turn(), at=1.0)
+    session.start_turn(_turn(), at=1.0)
     session.end()
     assert (session.status, session.has_ended, _code(session, _turn("b"))) == ("ending", False, "session_ending")
     session.end_turn("r", TurnEnd("cancelled"), at=2.0)
@@ -115,7 +115,7 @@ def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> No
     session = Session("s")
     _done(session, "a", names={"cbu": FUND}, resolved_lookups=[JOHN])
     failed = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
-    session.begin_turn(_turn("b"), at=3.0)
+    session.start_turn(_turn("b"), at=3.0)
     session.end_turn("b", turn_end_from_json(failed.to_json()), at=4.0)
     assert (session.resolved_lookups, [*session.names]) == ([], ["cbu"])
 
@@ -152,17 +152,17 @@ def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
     given_own = session.input_of_turn(TurnStart("b", own), workflow_id="session-s")
     assert (given_own["options"], given_own["context"]) == (own["options"], {})
     session, policy = Session("s"), policy_from_json({"approves_changes": True})
-    session.begin_turn(_turn(policy=policy), at=1.0)
+    session.start_turn(_turn(policy=policy), at=1.0)
     session.end_turn("r", TurnEnd("completed"), at=2.0)
-    session.begin_turn(_turn("b"), at=3.0)
+    session.start_turn(_turn("b"), at=3.0)
     assert session.policy == policy
 
 
-def test_what_the_next_planner_is_reported_of_turns() -> None:
+def test_turns_in_the_prompt_of_the_next_planner() -> None:
     session = Session("s")
     _done(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
     _done(session, "b", outcome="'x' failed: no")
-    session.begin_turn(_turn("c"), at=5.0)
+    session.start_turn(_turn("c"), at=5.0)
     assert session.turn_texts() == [
         "Request: Do it.\nPlan: Makes a fund.\nIt set @cbu (Apex).\nResult: completed",
         "Request: Do it.\nResult: completed: 'x' failed: no",
@@ -180,8 +180,8 @@ Which one did you mean?"""
 
 def test_next_turn_gets_the_whole_clarification_that_it_answers() -> None:
     session, asked = Session("s"), "Show shipments from Acme Corp to Houston"
-    session.begin_turn(TurnStart("a", {}, asked), at=1.0)
-    session.end_turn("a", _told(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
+    session.start_turn(TurnStart("a", {}, asked), at=1.0)
+    session.end_turn("a", _as_recorded(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
     entries = [summary.to_json() for summary in session.turn_summaries()]
     assert entries == [{"turn_id": 1, "human_message": asked, "ai_response": _CLARIFICATION}]
     assert [turn.to_json() for turn in turns_from_json(entries)] == entries
@@ -205,7 +205,7 @@ def test_turn_without_an_answer_is_reported_by_its_outcome() -> None:
     session = Session("s")
     _done(session, "a", status="failed", outcome="max_rounds: no answer")
     _done(session, "b", status="cancelled")
-    session.begin_turn(_turn("c"), at=3.0)
+    session.start_turn(_turn("c"), at=3.0)
     assert [turn.ai_response for turn in session.turn_summaries()] == ["(failed: max_rounds: no answer)", "(cancelled)"]
 
 
@@ -222,11 +222,11 @@ def test_answer_in_the_store_is_kept_as_far_as_the_run_knows_it() -> None:
 def test_place_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
     output = StoredValue("ref", name="answer.result", paths=(("message", "content"),), shape=shape)
-    end = _told(end_of_turn({"status": "completed", "output": output}))
+    end = _as_recorded(end_of_turn({"status": "completed", "output": output}))
     place = {"ref": "ref", "paths": [["message", "content"]]}
     assert (end.response_at, end.outcome) == (place, "It begins so [… cut here …]")
     session = Session("s")
-    session.begin_turn(_turn("a"), at=1.0)
+    session.start_turn(_turn("a"), at=1.0)
     session.end_turn("a", end, at=2.0)
     _done(session, "b", response="Short.")
     assert session_from_json(json.loads(json.dumps(session.to_json())), name="s") == session
@@ -257,7 +257,7 @@ def test_hundreds_of_turns_stay_small_and_are_counted(sign: str) -> None:
     session = Session("s")
     words = "ä" * 200
     for number in range(300):
-        session.begin_turn(TurnStart(f"run-{number}", {}, words), at=number)
+        session.start_turn(TurnStart(f"run-{number}", {}, words), at=number)
         end = TurnEnd(
             "completed",
             outcome=words,
@@ -294,10 +294,10 @@ _ENDS = st.builds(
 def test_state_travels_whatever_happened(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
     session = Session("s")
     for number, end in enumerate(ends):
-        session.begin_turn(_turn(f"r{number}"), at=number)
+        session.start_turn(_turn(f"r{number}"), at=number)
         session.end_turn(f"r{number}", turn_end_from_json(end.to_json()), at=number)
     if is_open:
-        session.begin_turn(_turn("open"), at=99.0)
+        session.start_turn(_turn("open"), at=99.0)
     if is_ending:
         session.end()
     document = json.loads(json.dumps(session.to_json()))
@@ -305,7 +305,7 @@ def test_state_travels_whatever_happened(*, ends: list[TurnEnd], is_open: bool, 
 
 
 @pytest.mark.parametrize("state", [None, 3, [], {}, {"version": 1}, {"version": "x", "context": {}, "lookups": []}])
-def test_state_that_is_none_is_reported(state: Any) -> None:
+def test_invalid_state_is_reported(state: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - its words are of no use to anybody but those who debug
         session_from_json(state, name="s")
 
@@ -350,7 +350,7 @@ def test_turn_of_a_request_is_one_that_pursues_it() -> None:
         *((odd, None) for odd in ({"name": "x"}, {"id": True}, {"id": ""}, {"id": "x" * 301}, [1], None)),
     ],
 )
-def test_what_a_result_stands_for(result: Any, known: Any) -> None:
+def test_summary_of_a_result(result: Any, known: Any) -> None:
     assert identified(result) == known
 
 
@@ -366,7 +366,7 @@ def test_names_are_those_that_a_planner_can_use_and_a_run_has_set() -> None:
     assert names == {"cbu": {"id": "b", "name": None, "kind": None}}
 
 
-def test_what_a_run_has_made_is_summarized_without_ids() -> None:
+def test_results_of_a_run_are_summarized_without_ids() -> None:
     fund = {"id": "fund_1", "kind": "fund", "name": "Apex", "client_type": "fund", "manco_id": "c_1", "created": True}
     results: dict[str, Any] = {
         "a": fund,

@@ -32,7 +32,6 @@ from dagwright.protocol.outcomes import (
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
     TOOLS,
-    begun,
     broken,
     compiled,
     lineage_of,
@@ -42,6 +41,7 @@ from tests.support.plan_building import (
     scheduler_of,
     started,
     started_run,
+    started_scheduler,
     store_waits_of,
 )
 
@@ -53,7 +53,7 @@ def answered(value: Any, usage: bytes) -> Payload:
     return Payload(metadata={"encoding": b"json/plain", METADATA_USAGE: usage}, data=pydantic_core.to_json(value))
 
 
-def told(usage: Usage) -> bytes:
+def encoded(usage: Usage) -> bytes:
     return pydantic_core.to_json(usage.to_json())
 
 
@@ -66,7 +66,7 @@ def failure(details: Any) -> ActivityError:
 
 def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None:
     scheduler = started_run(node("a"), node("b"), node("c"))
-    apply_result(scheduler, "a", answered(1, told(USED)), at=1.0)
+    apply_result(scheduler, "a", answered(1, encoded(USED)), at=1.0)
     apply_failure(scheduler, "b", failure({"attempt": 3, "usage": USED.to_json()}), at=1.0)
     apply_result(scheduler, "c", Payload(metadata={"encoding": b"json/plain"}, data=b"1"), at=1.0)
     document = result_document(scheduler, FACTS)
@@ -93,11 +93,11 @@ def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None
     assert "usage" not in state_to_json(scheduler)
 
 
-@pytest.mark.parametrize("told_as", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
-def test_usage_that_cannot_be_read_is_none(told_as: bytes) -> None:
+@pytest.mark.parametrize("encoded_as", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
+def test_unreadable_usage_is_none(encoded_as: bytes) -> None:
     scheduler = started_run(node("a"), node("b"))
-    apply_result(scheduler, "a", answered(1, told_as), at=1.0)
-    apply_failure(scheduler, "b", failure({"usage": told_as.decode()}), at=1.0)
+    apply_result(scheduler, "a", answered(1, encoded_as), at=1.0)
+    apply_failure(scheduler, "b", failure({"usage": encoded_as.decode()}), at=1.0)
     assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, UsageBook())
 
 
@@ -120,7 +120,7 @@ def agents_plan() -> RunScheduler:
     agent = ToolDeclaration("agent.writer", Effects.READ)
     below = plan_of(node("in"))
     raw = plan_of(node("w", tool="agent.writer"), node("p", plan=below), node("q", plan=below))
-    scheduler = begun(compiled(raw, tools={**TOOLS, agent.name: agent}))
+    scheduler = started_scheduler(compiled(raw, tools={**TOOLS, agent.name: agent}))
     started(scheduler)
     return scheduler
 
@@ -181,14 +181,14 @@ def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
     assert scheduler.records[0].attempts == MAX_STORE_WAITS + 1
     scheduler = _running()
     wait_for_store(scheduler, "a", _away(0), at=1.0)
-    apply_result(scheduler, "a", answered(1, told(USED)), at=2.0)
+    apply_result(scheduler, "a", answered(1, encoded(USED)), at=2.0)
     assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
     scheduler = _running()
     lineage = lineage_of_locations(["file:///in.csv"]).to_document()
     wait_for_store(scheduler, "a", _away(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
     assert scheduler.state.totals.usage.total == USED
     assert lineage_of(scheduler).tasks["a"].to_document() == lineage
-    apply_result(scheduler, "a", answered(1, told(USED)), at=2.0)
+    apply_result(scheduler, "a", answered(1, encoded(USED)), at=2.0)
     assert scheduler.state.totals.usage.total == USED + USED
 
 

@@ -149,21 +149,21 @@ async def test_killed_daemon_can_be_started_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_path", "wanted", "is_cached"),
+    ("on_path", "expected", "is_cached"),
     [("1.30.2", None, False), ("1.30.2", "1.29.1", True), ("1.26.2", None, True), ("none", None, True)],
 )
 async def test_program_on_the_path_comes_first_unless_another_version_is_needed(
-    on_path: str, wanted: str | None, is_cached: bool, tmp_path: Path, path_folder: Path
+    on_path: str, expected: str | None, is_cached: bool, tmp_path: Path, path_folder: Path
 ) -> None:
     found = Binary(_program(path_folder / "temporal", on_path), on_path)
     cached = Binary(_program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1"), "1.29.1")
-    assert await get_binary(tmp_path, wanted_version=wanted) == (cached if is_cached else found)
+    assert await get_binary(tmp_path, required_version=expected) == (cached if is_cached else found)
 
 
 @pytest.mark.usefixtures("no_download", "path_folder")
 async def test_missing_server_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ServerUnreachable) as refusal:
-        await get_binary(tmp_path, wanted_version=None)
+        await get_binary(tmp_path, required_version=None)
     assert str(refusal.value) == (
         "no Temporal server could be had: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 or "
         "newer, or set TEMPORAL_ADDRESS to a server that runs"
@@ -179,7 +179,7 @@ def _go(folder: Path, body: str) -> None:
 async def test_go_builds_once(tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     builds, program = tmp_path / "builds", _program(tmp_path / "made", "1.29.1")
     _go(path_folder, f'echo "$*" >>{builds}\ncp {program} "$GOBIN/temporal"')
-    found = await asyncio.gather(*(get_binary(tmp_path, wanted_version=None) for _ in range(2)))
+    found = await asyncio.gather(*(get_binary(tmp_path, required_version=None) for _ in range(2)))
     assert found == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
     assert builds.read_text(encoding="ascii") == "install github.com/temporalio/cli/cmd/temporal@v1.5.1\n"
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock", "temporal-1.5.1"]
@@ -192,7 +192,7 @@ async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_
     with pytest.raises(
         ServerUnreachable, match=r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server could"
     ):
-        await get_binary(tmp_path, wanted_version=None)
+        await get_binary(tmp_path, required_version=None)
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock"]
 
 

@@ -61,7 +61,7 @@ async def test_content_is_on_the_disk_before_it_has_its_name(tmp_path: Path, mon
     ("number", "advice"),
     [(errno.ENOSPC, FULL), (errno.EDQUOT, FULL), (errno.EIO, "is unavailable: Input/output error")],
 )
-async def test_disk_that_fails_leaves_nothing_behind_and_the_next_put_works(
+async def test_failing_disk_leaves_no_file_and_the_next_put_works(
     number: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = FolderStore(tmp_path)
@@ -93,7 +93,7 @@ except StoreUnavailable as error:
 """
 
 
-def test_write_that_the_system_cuts_short_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_write_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", _FULL_DISK, tmp_path], capture_output=True, text=True, check=True)
     assert ended.stdout.startswith(f"the payload store {tmp_path} is full: no disk space or quota is left")
     assert _files(tmp_path) == []
@@ -113,7 +113,7 @@ async def test_missing_store_is_not_a_missing_payload(tmp_path: Path) -> None:
         await store.get(ref_of(b"x"))
 
 
-async def test_what_a_crash_left_unfinished_is_no_payload_and_goes_after_a_day(tmp_path: Path) -> None:
+async def test_leftover_of_a_crash_is_no_payload_and_is_removed_after_a_day(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     for name, age_s in (("old", 90_000), ("young", 60)):
         (tmp_path / "tmp" / name).write_bytes(b"half of it")

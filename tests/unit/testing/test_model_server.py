@@ -35,8 +35,8 @@ from tests.support.eventually import eventually
 
 
 async def ask(server: ModelServer, *messages: str, key: str = "key", **fields: Any) -> httpx.Response:
-    said = [{"role": "user", "content": message} for message in messages or ("Hello?",)]
-    body = {"model": "small", "messages": said, **fields}
+    answer = [{"role": "user", "content": message} for message in messages or ("Hello?",)]
+    body = {"model": "small", "messages": answer, **fields}
     async with httpx.AsyncClient(timeout=10) as client:
         headers = {"authorization": f"Bearer {key}"}
         return await client.post(f"{server.base_url}/chat/completions", json=body, headers=headers)
@@ -57,17 +57,17 @@ def events_of(response: httpx.Response) -> list[Any]:
 async def test_answers_come_in_the_order_of_the_script() -> None:
     steps = ("one", step("twice", times=2), step("ever", times=ANY_NUMBER), step("never", times=ANY_NUMBER))
     async with ModelServer(*steps) as server:
-        said = [message_of(await ask(server, text))["content"] for text in "abcde"]
+        message = [message_of(await ask(server, text))["content"] for text in "abcde"]
         received = [(call.model, call.text, call.step, call.api_key) for call in server.calls]
-    assert said == ["one", "twice", "twice", "ever", "ever"]
+    assert message == ["one", "twice", "twice", "ever", "ever"]
     assert received == [("small", text, number, "key") for text, number in zip("abcde", (0, 1, 1, 2, 2), strict=True)]
 
 
 async def test_an_answer_may_be_made_of_the_call() -> None:
     with pytest.raises(ScriptNotFollowed, match="built from the call by a function"):
         async with ModelServer(step(lambda call: f"you said {call.text}", times=3)) as server:
-            said = [message_of(await ask(server, words))["content"] for words in ("a", "b")]
-    assert said == ["you said a", "you said b"]
+            message = [message_of(await ask(server, words))["content"] for words in ("a", "b")]
+    assert message == ["you said a", "you said b"]
     async with ModelServer(step(lambda _: Refused(429, "busy"))) as server:
         assert (await ask(server)).status_code == 429
 
@@ -92,7 +92,7 @@ async def test_parallel_calls_get_the_answers_of_the_steps_that_fit_them() -> No
         step("to the stream", is_streamed=True),
         step("to tools", tool="look"),
         step("to json", response_format="json_object"),
-        step("to long", holds=lambda call: len(call.messages) == 3),
+        step("to long", condition=lambda call: len(call.messages) == 3),
     )
     tools = [{"type": "function", "function": {"name": "look"}}]
     async with ModelServer(*steps) as server:
@@ -172,7 +172,7 @@ THREE = Completion(text="one two three")
         (slow(THREE, cut_after=1, cut=Cut.CLOSE), httpx.RemoteProtocolError),
     ],
 )
-async def test_connections_break_as_the_script_says(answer: Any, error: type[Exception]) -> None:
+async def test_connections_break_as_the_script_defines(answer: Any, error: type[Exception]) -> None:
     async with ModelServer(answer, answer) as server:
         for stream in (True, False):
             with pytest.raises(error):
@@ -286,7 +286,7 @@ USER = {"role": "user", "content": "?"}
         ({"response_format": schema_format({**STRICT, "oneOf": []})}, "'oneOf' is not permitted"),
     ],
 )
-async def test_a_request_that_openai_would_refuse_is_refused_and_told(fields: Any, words: str) -> None:
+async def test_a_request_that_openai_would_refuse_is_refused_and_reported(fields: Any, words: str) -> None:
     with pytest.raises(ScriptNotFollowed, match="requests that violate the protocol"):
         async with ModelServer() as server:
             response = await ask(server, **fields)

@@ -43,7 +43,7 @@ async def ask(base_url: str, **fields: Any) -> httpx.Response:
         return await client.post(f"{base_url}/chat/completions", json=body)
 
 
-async def test_a_file_can_say_everything(tmp_path: Path) -> None:
+async def test_a_file_supports_all_options(tmp_path: Path) -> None:
     async with read_script(saved(tmp_path, SCRIPT)) as server:
         slow = (await ask(server.base_url)).json()
         planned = (await ask(server.base_url, metadata={"purpose": "planner"})).json()
@@ -79,7 +79,7 @@ def answers(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_function_beside_the_script_makes_the_answer(answers: Path) -> None:
+async def test_function_next_to_the_script_makes_the_answer(answers: Path) -> None:
     steps = "steps: [{function: answers.py:echo, usage: {prompt: 3, completion: 4}}, {function: answers.py:listed}]"
     async with read_script(saved(answers, steps)) as server:
         entries = [(await ask(server.base_url)).json() for _ in range(2)]

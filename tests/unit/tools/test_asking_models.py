@@ -52,7 +52,7 @@ def used(payload: Payload) -> Usage:
     return usage_from_json(json.loads(payload.metadata["dagwright-usage"]))
 
 
-async def test_an_async_tool_asks_and_its_result_tells_what_all_questions_have_used() -> None:
+async def test_an_async_tool_calls_models_and_its_result_reports_the_total_usage() -> None:
     steps = (text("Hi", tokens=Tokens(3, 4)), json_text({"n": 2}, tokens=Tokens(10, 20)))
     async with ModelServer(*steps) as server:
         payload = await Bench(compare, server).payload({"first": "Hello?", "second": "How many?"})
@@ -99,7 +99,7 @@ async def test_a_plain_def_asks_from_its_thread() -> None:
     assert (json.loads(payload.data), used(payload).calls) == ({"n": 7}, 1)
 
 
-async def test_a_result_without_a_model_says_nothing_of_usage() -> None:
+async def test_a_result_without_a_model_has_no_usage() -> None:
     @tool(effects="read")
     def greet() -> str:
         return "hi"
@@ -110,7 +110,7 @@ async def test_a_result_without_a_model_says_nothing_of_usage() -> None:
 
 
 @pytest.mark.parametrize("function", [compare, count])
-async def test_a_busy_model_is_asked_again_when_it_said(function: Callable[..., Any]) -> None:
+async def test_a_busy_model_is_retried_after_the_delay_it_requests(function: Callable[..., Any]) -> None:
     async with ModelServer(busy(retry_after=7)) as server:
         given = {"words": "?"} if function is count else {"first": "?", "second": "?"}
         failure = await Bench(function, server).failure(given)
@@ -118,7 +118,7 @@ async def test_a_busy_model_is_asked_again_when_it_said(function: Callable[..., 
     assert failure.next_retry_delay == timedelta(seconds=7)
 
 
-async def test_a_failure_tells_its_advice_and_what_was_used_until_then() -> None:
+async def test_a_failure_reports_its_advice_and_its_usage() -> None:
     steps = (text("Hi", tokens=Tokens(3, 4)), Refused(401, "Incorrect API key", code="invalid_api_key"))
     async with ModelServer(*steps) as server:
         failure = await Bench(compare, server).failure({"first": "?", "second": "?"})
@@ -150,7 +150,7 @@ async def test_a_write_is_not_repeated_for_a_model_that_is_busy() -> None:
     assert (failure.type, failure.non_retryable) == ("model_busy", True)
 
 
-async def test_a_tool_may_go_on_without_an_answer() -> None:
+async def test_a_tool_may_continue_without_an_answer() -> None:
     @tool(effects="read")
     async def careful() -> str:
         try:
@@ -163,19 +163,19 @@ async def test_a_tool_may_go_on_without_an_answer() -> None:
     assert json.loads(payload.data) == "no answer: model_busy"
 
 
-async def test_a_secret_is_not_told_to_a_model() -> None:
+async def test_a_secret_is_not_sent_to_a_model() -> None:
     bindings = [[["words"], [{"text": "the key is "}, {"secret": "TOKEN"}]]]
     async with ModelServer(json_text({"n": 1})) as server:
         await Bench(count, server).payload({"words": None}, **{HEADER_BINDINGS: bindings})
     assert server.calls[0].messages == [{"role": "user", "content": "the key is ***"}]
 
 
-async def test_a_worker_without_models_says_so() -> None:
+async def test_a_worker_without_models_reports_it() -> None:
     failure = await Bench(count, None).failure({"words": "?"})
     assert (failure.type, failure.message) == ("model_missing", "this worker has no model client")
 
 
-async def test_a_pure_result_that_a_model_made_is_used_again_only_if_the_plan_says_so() -> None:
+async def test_a_pure_result_of_a_model_is_reused_only_if_the_plan_allows_it() -> None:
     @tool(effects="pure")
     def weigh(words: str) -> Any:
         return context().ask_model(words, output=NUMBER).wait().output
@@ -188,7 +188,7 @@ async def test_a_pure_result_that_a_model_made_is_used_again_only_if_the_plan_sa
     assert (results, kept) == ([1, 2], [3, 3])
 
 
-async def test_wait_in_an_async_def_is_told() -> None:
+async def test_wait_in_an_async_def_is_reported() -> None:
     @tool(effects="read")
     async def mistaken() -> str:
         return context().ask_model("?").wait().text
@@ -219,7 +219,7 @@ async def test_a_test_gives_a_tool_the_client_of_a_scripted_server() -> None:
     assert [call.metadata for call in server.calls] == [{"purpose": "tool"}, {"purpose": "count"}]
 
 
-async def test_a_question_needs_somebody_to_ask_and_something_to_say() -> None:
+async def test_a_question_needs_an_assignee_and_a_text() -> None:
     with tool_context():
         with pytest.raises(GiveUp, match=r"in a test, pass `ask` to tool_context\(\)"):
             await context().ask_model("?")

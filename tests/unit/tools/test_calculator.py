@@ -81,7 +81,7 @@ def test_everything_else_is_a_clear_error(text: str, message: str) -> None:
     assert len(str(caught.value)) < 300
 
 
-def test_exactly_one_of_expression_and_query_is_wanted() -> None:
+def test_exactly_one_of_expression_and_query_is_required() -> None:
     for arguments in ({}, {"expression": "1", "query": "2"}):
         with pytest.raises(ValueError, match="either an expression or a query"):
             calculator(**arguments)
@@ -140,7 +140,7 @@ async def test_words_become_an_expression_that_the_calculator_works_out() -> Non
     assert (schema["strict"], schema["schema"]["required"]) == (True, EXPRESSION["required"])
 
 
-async def test_results_of_searches_stand_in_the_text_as_they_are() -> None:
+async def test_results_of_searches_are_unchanged_in_the_text() -> None:
     found = json.dumps([{"title": "Emperor Wu of Han", "link": "", "snippet": "156 BC - 87 BC (aged 69)"}] * 20)
     query = f"Calculate the difference between {found} and {found.replace('69', '55')}"
     async with ModelServer(expression("69 - 55")) as server:
@@ -158,13 +158,13 @@ async def test_plain_arithmetic_asks_no_model(query: Any) -> None:
     ("query", "message"),
     [("1/0", "divides by zero"), ("9**9**9", "too large"), ("", "it is empty"), ("  ", "it is empty")],
 )
-async def test_what_a_model_could_not_help_asks_none(query: str, message: str) -> None:
+async def test_invalid_values_that_no_model_could_fix_call_no_model(query: str, message: str) -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match=message):
             await calculated(server, query)
 
 
-async def test_a_wrong_expression_is_shown_to_the_model_once() -> None:
+async def test_a_model_gets_a_wrong_expression_back_once() -> None:
     async with ModelServer(expression("69 minus 55"), expression("69 - 55")) as server:
         assert await calculated(server, SEED) == 14
     last = server.calls[1].messages[-1]["content"]
@@ -189,13 +189,13 @@ async def test_a_number_of_the_text_is_a_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"), [("it asks\nfor a   poem", "it asks for a poem"), ("", "the model found none in it")]
+    ("reason", "reported"), [("it asks\nfor a   poem", "it asks for a poem"), ("", "the model found none in it")]
 )
-async def test_what_is_no_calculation_is_a_clear_error(reason: str, told: str) -> None:
+async def test_invalid_calculation_is_a_clear_error(reason: str, reported: str) -> None:
     async with ModelServer(none_found(reason)) as server:
         with pytest.raises(ValueError, match="is not a calculation") as caught:
             await calculated(server, "Write a poem")
-    assert str(caught.value) == f"'Write a poem' is not a calculation: {told}"
+    assert str(caught.value) == f"'Write a poem' is not a calculation: {reported}"
 
 
 async def test_an_expression_that_divides_by_zero_is_no_result() -> None:
@@ -204,7 +204,7 @@ async def test_an_expression_that_divides_by_zero_is_no_result() -> None:
             await calculated(server, "One divided by nothing")
 
 
-async def test_without_a_model_the_error_says_what_would_help() -> None:
+async def test_without_a_model_the_error_has_a_remedy() -> None:
     refusal = "'Add 1 and 2' is not arithmetic: unknown name 'Add'; write an expression such as 12 * (3 + 4) / 5"
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="not arithmetic") as unnamed:
@@ -223,7 +223,7 @@ async def test_a_service_that_fails_is_no_matter_of_the_text() -> None:
             assert caught.value.error == error
 
 
-async def test_a_text_without_end_is_refused_before_anybody_is_asked() -> None:
+async def test_an_endless_text_is_refused_before_a_model_is_called() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="over the limit of 100,000"):
             await calculated(server, "x" * (QUERY_LIMIT + 1))

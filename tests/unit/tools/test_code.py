@@ -120,11 +120,11 @@ def test_code_differs_where_plain_values_of_the_closure_do(first: Any, second: A
     assert None not in codes
 
 
-def test_what_a_dataclass_does_not_show_makes_no_difference() -> None:
+def test_fields_outside_the_repr_of_a_dataclass_make_no_difference() -> None:
     assert fingerprint(holding(Held(Path("a"), "x"))) == fingerprint(holding(Held(Path("a"), "y"))) is not None
 
 
-def test_function_that_holds_what_cannot_be_told_apart_has_no_code() -> None:
+def test_function_with_indistinguishable_values_has_no_code() -> None:
     scope: dict[str, Any] = {"__name__": "nowhere"}
     exec("def made(): return 1", scope)
     assert [

@@ -21,7 +21,7 @@ def test_context_outside_a_tool_is_an_error() -> None:
         context()
 
 
-def test_context_tells_the_call_and_records_reports() -> None:
+def test_context_has_the_call_and_records_reports() -> None:
     with tool_context(idempotency_key="k", node="n", last_heartbeat=3) as call:
         assert (context().idempotency_key, context().node, context().attempt) == ("k", "n", 1)
         assert (context().last_heartbeat, context().cancelled) == (3, False)
@@ -86,7 +86,7 @@ def nest(depth: int) -> Any:
         pytest.param(10**5000, "an integer of more than", id="long-integer"),
     ],
 )
-def test_what_is_not_json_is_refused_with_its_place(value: Any, message: str) -> None:
+def test_invalid_json_is_refused_with_its_place(value: Any, message: str) -> None:
     with pytest.raises(InvalidResult) as caught:
         json_bytes(value)
     assert message in str(caught.value)
@@ -125,11 +125,11 @@ def test_a_deep_model_is_refused_and_does_not_end_the_process() -> None:
         ("a\nb\x1b[2J.txt", "a�b�[2J.txt"),
     ],
 )
-def test_an_address_tells_where_it_leads_and_nothing_that_may_be_secret(place: str, shown: str) -> None:
+def test_a_url_is_reported_without_its_secrets(place: str, shown: str) -> None:
     assert Redaction().place(place) == shown
 
 
-def test_a_secret_of_the_call_is_hidden_wherever_it_stands_in_an_address() -> None:
+def test_a_secret_of_the_call_is_redacted_everywhere_in_a_url() -> None:
     place = "https://x.example/a%20b%2Fc/a%20b/c?q=a+b%2Fc&r=a+b/c&s=of+a%20b/c"
     assert Redaction(["a b/c"]).place(place) == "https://x.example/***/***?q=***&r=***&s=of+***"
 
@@ -166,13 +166,13 @@ def test_whitespace_around_a_secret_makes_it_no_longer() -> None:
     ],
 )
 def test_long_runs_before_a_secret_take_linear_time(secret: str, text: str) -> None:
-    began_s = time.process_time()
+    started_s = time.process_time()
     Redaction([secret]).value(text)
-    assert time.process_time() - began_s < 2.0
+    assert time.process_time() - started_s < 2.0
 
 
 @pytest.mark.parametrize("backslashes", [1, 2, 4, 8, 100])
-def test_secret_that_begins_with_backslashes_is_hidden_however_often_they_are_quoted(backslashes: int) -> None:
+def test_secret_that_starts_with_backslashes_is_redacted_in_every_quoting(backslashes: int) -> None:
     quoted = "\\" * backslashes + '"abc123456'
     assert Redaction(['\\"abc123456']).value(quoted).lstrip("\\") == "***"
     assert Redaction(['x\\"abc123456']).value(f"x{quoted}") == "***"

@@ -84,7 +84,7 @@ PROTECTED = (
 
 
 @pytest.mark.parametrize("path", PROTECTED)
-def test_what_belongs_to_dagwright_is_neither_read_nor_written(tools: Tools, project: Path, path: str) -> None:
+def test_reserved_names_are_neither_read_nor_written(tools: Tools, project: Path, path: str) -> None:
     os.link(project / "keys" / "keys.json", project / "hard.txt")
     (project / "linked").symlink_to(project / "keys")
     with tool_context():
@@ -116,7 +116,7 @@ def test_python_files_are_read_and_written_outside_of_folders_with_code(settings
     assert tools["read_file"](path="a/made.py") == "x = 1"
 
 
-def test_what_is_refused_is_not_listed_and_not_found(tools: Tools) -> None:
+def test_refused_package_is_not_listed_and_not_found(tools: Tools) -> None:
     names = [entry["name"] for entry in tools["list_directory"]()["entries"]]
     assert names == ["data", "keys", "lib"]
     with tool_context():
@@ -233,7 +233,7 @@ def test_each_owner_of_keys_has_a_folder_of_its_own(settings: Settings, tmp_path
             tools["read_file"](path="bob/a/mine.txt")
 
 
-def test_a_run_with_an_owner_needs_a_root_that_somebody_has_named(tools: Tools) -> None:
+def test_a_run_with_an_owner_needs_a_named_root(tools: Tools) -> None:
     for name, arguments in (
         ("read_file", {"path": "data/a.txt"}),
         ("write_file", {"path": "x", "content": ""}),

@@ -81,7 +81,7 @@ def test_lines_are_found_by_text_whatever_its_case_and_never_in_hidden_or_binary
     }
 
 
-def test_more_matches_than_are_wanted_are_cut_and_said_to_be(tools: Tools) -> None:
+def test_more_matches_than_the_limit_are_cut_and_counted(tools: Tools) -> None:
     found = search(tools, text="milk", limit=2)
     assert (len(found["matches"]), found["is_cut"]) == (2, True)
     assert search(tools, text="milk", limit=3)["is_cut"] is False
@@ -115,7 +115,7 @@ def test_no_path_leads_out(tools: Tools, path: str) -> None:
         search(tools, path=path)
 
 
-def test_what_is_no_folder_is_told(tools: Tools) -> None:
+def test_invalid_folder_is_reported(tools: Tools) -> None:
     for path, message in (("none", "There is no folder 'none'"), ("plan.md", "'plan.md' is not a folder")):
         with pytest.raises(GiveUp, match=message):
             tools["list_directory"](path=path)
@@ -125,7 +125,7 @@ def test_what_is_no_folder_is_told(tools: Tools) -> None:
         search(tools, text=" ")
 
 
-def test_what_was_looked_through_and_what_was_found_is_told(tools: Tools) -> None:
+def test_searched_and_found_files_are_counted(tools: Tools) -> None:
     with tool_context() as call:
         tools["list_directory"](path="notes")
         tools["search_files"](pattern="*.md", text="milk")

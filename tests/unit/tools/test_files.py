@@ -28,7 +28,7 @@ def tools(root: Path) -> dict[str, Callable[..., Any]]:
 Tools = dict[str, Callable[..., Any]]
 
 
-def test_what_was_written_is_read(tools: Tools, root: Path) -> None:
+def test_written_json_is_read(tools: Tools, root: Path) -> None:
     with tool_context():
         assert tools["write_file"](path="a/b.txt", content="é\n") == {"path": "a/b.txt", "bytes": 3}
         assert tools["write_file"](path="a/c.json", content={"x": [1]})["bytes"] == 23
@@ -39,7 +39,7 @@ def test_what_was_written_is_read(tools: Tools, root: Path) -> None:
     assert sorted(path.name for path in root.rglob("*")) == ["a", "b.txt", "c.json", "d.bin"]
 
 
-def test_files_that_were_read_are_told_and_those_that_are_not_there_are_not(tools: Tools, root: Path) -> None:
+def test_read_files_are_reported_and_missing_ones_are_not(tools: Tools, root: Path) -> None:
     (root / "a.txt").write_text("a")
     with tool_context() as call:
         tools["read_file"](path="a.txt")
@@ -96,7 +96,7 @@ def test_file_of_sixteen_mebibytes_is_read(tools: Tools, root: Path) -> None:
     assert len(tools["read_file"](path="large")) == 16 * 1024 * 1024
 
 
-def test_what_cannot_be_read_is_told(tools: Tools, root: Path) -> None:
+def test_unreadable_file_is_reported(tools: Tools, root: Path) -> None:
     (root / "folder").mkdir()
     (root / "bytes").write_bytes(b"ok\xff")
     (root / "large").write_bytes(b"x" * (16 * 1024 * 1024 + 1))
@@ -112,7 +112,7 @@ def test_what_cannot_be_read_is_told(tools: Tools, root: Path) -> None:
             tools["read_file"](path=path)
 
 
-def test_what_cannot_be_written_is_told(tools: Tools, root: Path) -> None:
+def test_unwritable_file_is_reported(tools: Tools, root: Path) -> None:
     (root / "folder").mkdir()
     (root / "file").write_text("x")
     for arguments, message in (

@@ -88,14 +88,14 @@ def test_tools_on_a_queue_leave_foreign_activities_where_they_are(tmp_path: Path
         ),
     ],
 )
-def test_a_file_that_gives_no_tools_is_told_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_without_tools_is_reported_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ToolLoadError) as caught:
         load_tools([written(tmp_path, "bad.py", text)], base=tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_missing_files_and_modules_are_told(tmp_path: Path) -> None:
+def test_missing_files_and_modules_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ToolLoadError, match=r"There is no file none\.py of tools"):
         load_tools(["none.py"], base=tmp_path)
     with pytest.raises(ToolLoadError, match=r"^There is no module no_such_module\.tools$"):

@@ -74,7 +74,7 @@ async def test_result_of_a_write_that_cannot_be_stored_in_time_travels_inline() 
     assert "dagwright-stored" not in inline.metadata
 
 
-async def test_what_a_tool_keeps_is_still_there_while_its_result_waits_for_the_store() -> None:
+async def test_resources_of_a_tool_stay_while_its_result_waits_for_the_store() -> None:
     @tool(effects="read")
     async def resumable() -> str:
         context().heartbeat({"page": 7})

@@ -82,7 +82,7 @@ def test_arguments_are_converted_to_the_annotated_types() -> None:
     assert bound == {"window": Window(start=date(2024, 2, 1)), "mode": "b"}
 
 
-def test_dashes_stand_for_underscores() -> None:
+def test_dashes_equal_underscores() -> None:
     @tool
     def assign(cbu_id: str, role: str) -> None: ...
 
@@ -255,7 +255,7 @@ def test_declared_activity_has_no_code_and_keeps_its_queue() -> None:
 TOOLS = builtin_tools(ToolEnvironment(Path())).declarations()
 
 
-def _told(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _problems_of(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, str]]:
     # Its result may be null, so no type of it is sure.
     before = {"id": "before", "tool": "calculator", "arguments": {"expression": "1"}, "on_error": "skip"}
     try:
@@ -299,8 +299,8 @@ def _told(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, str]]:
         ),
     ],
 )
-def test_wrong_argument_is_told_before_the_run(name: str, arguments: dict[str, Any], at: str, message: str) -> None:
-    assert _told(name, arguments) == [("invalid_arguments", f"/nodes/1/arguments{at}", f"{name}: {message}")]
+def test_wrong_argument_is_reported_before_the_run(name: str, arguments: dict[str, Any], at: str, message: str) -> None:
+    assert _problems_of(name, arguments) == [("invalid_arguments", f"/nodes/1/arguments{at}", f"{name}: {message}")]
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_wrong_argument_is_told_before_the_run(name: str, arguments: dict[str, A
     ],
 )
 def test_right_argument_and_one_that_is_not_known_are_taken(name: str, arguments: dict[str, Any]) -> None:
-    assert _told(name, arguments) == []
+    assert _problems_of(name, arguments) == []
 
 
 def test_schema_of_a_tool_is_checked_where_it_is_declared() -> None:

@@ -33,7 +33,7 @@ def test_a_query_returns_all_matches_in_order(path: str, found: list[Any]) -> No
 
 
 @pytest.mark.parametrize("path", ["items", "$.", "$[", "", "$.items[?@.price ~ 1]", "$" + "[?@" * 2000])
-def test_a_text_that_is_no_query_is_told(path: str) -> None:
+def test_an_invalid_query_is_reported(path: str) -> None:
     with pytest.raises(ValueError, match="is not a JSONPath query"):
         json_query(STORE, path)
 
@@ -85,7 +85,7 @@ def test_values_are_filled_in(template: str, text: str) -> None:
         ),
     ],
 )
-def test_a_template_that_cannot_be_filled_or_runs_away_is_told(template: str, message: str) -> None:
+def test_an_invalid_or_endless_template_is_reported(template: str, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         render_template(template, {"row": {"n": 1}})
     assert_matches(str(caught.value), message)
@@ -96,7 +96,7 @@ def assert_matches(text: str, message: str) -> None:
         raise ValueError(text)
 
 
-async def test_waiting_takes_its_time_and_tells_start_and_end() -> None:
+async def test_waiting_takes_its_time_and_reports_start_and_end() -> None:
     with tool_context() as call:
         result = await wait("20ms")
     start, end = (datetime.fromisoformat(result[key]) for key in ("started_at", "ended_at"))
@@ -104,7 +104,7 @@ async def test_waiting_takes_its_time_and_tells_start_and_end() -> None:
     assert datetime.fromisoformat(call.heartbeats[0]) - start < timedelta(milliseconds=1)
 
 
-async def test_a_wait_taken_over_goes_on_from_its_first_start() -> None:
+async def test_a_resumed_wait_continues_from_its_first_start() -> None:
     start = datetime.now(UTC) - timedelta(hours=2)
     with tool_context(attempt=2, last_heartbeat=start.isoformat()):
         result = await asyncio.wait_for(wait("2h"), 120)
@@ -112,7 +112,7 @@ async def test_a_wait_taken_over_goes_on_from_its_first_start() -> None:
 
 
 @pytest.mark.parametrize("duration", ["soon", "31d", -1, float("inf"), 10**9])
-async def test_a_wait_that_is_none_is_refused(duration: str | float) -> None:
+async def test_an_invalid_wait_is_refused(duration: str | float) -> None:
     with tool_context(), pytest.raises(ValueError, match=r"not a duration|longest wait|not a number of seconds"):
         await wait(duration)
 
@@ -160,7 +160,7 @@ async def test_parts_that_an_attempt_before_has_done_are_not_asked_again() -> No
     assert found == {"summary": "whole"}
 
 
-async def test_a_model_that_says_too_much_comes_to_an_end() -> None:
+async def test_an_endless_answer_of_a_model_is_stopped() -> None:
     text = "word " * (PART_CHARACTERS // 2)
     async with ModelServer(step("y" * 100_000, text="of a longer text", times=ANY_NUMBER), "whole") as server:
         found, _ = await summary(server, text)

@@ -35,7 +35,7 @@ async def test_results_come_with_the_direct_answer_first() -> None:
     assert server.queries == ["age of Caesar", "age of Caesar"]
 
 
-async def test_no_more_results_come_than_are_wanted() -> None:
+async def test_no_more_results_come_than_requested() -> None:
     async with SearchServer({"many": [found("a", "b", "c")]}) as server:
         _, search = tools(server.base_url)
         assert [each["snippet"] for each in await search("many", limit=2)] == ["a", "b"]
@@ -51,15 +51,13 @@ async def test_no_more_results_come_than_are_wanted() -> None:
         (Refused(503, "Down"), "503.*Down", RetryLater),
     ],
 )
-async def test_what_the_service_refuses_comes_with_advice(
-    refused: Refused, message: str, kind: type[Exception]
-) -> None:
+async def test_refusals_of_the_service_have_advice(refused: Refused, message: str, kind: type[Exception]) -> None:
     async with SearchServer({"q": [refused]}) as server:
         with pytest.raises(kind, match=message):
             await tools(server.base_url)[1]("q")
 
 
-async def test_a_busy_service_is_asked_again_when_it_said() -> None:
+async def test_a_busy_service_is_retried_after_the_delay_it_requests() -> None:
     async with SearchServer({"q": [Refused(429, "Too many", retry_after=9)]}) as server:
         with pytest.raises(RetryLater) as caught:
             await tools(server.base_url)[1]("q")
@@ -84,7 +82,7 @@ async def test_without_a_key_or_a_query_nothing_is_asked() -> None:
             await tools(server.base_url)[1](" ")
 
 
-async def test_the_scripted_server_tells_all_that_went_another_way() -> None:
+async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
     server = SearchServer({"asked": [found("a")], "never": [found("b"), found("c")]})
     await server.__aenter__()
     async with httpx.AsyncClient(base_url=server.base_url, headers={"X-API-KEY": "k"}) as client:
@@ -147,7 +145,7 @@ async def test_flights_come_cheapest_first_and_the_same_each_time(travel: str) -
     assert await ask(travel, "flight_search", **FLIGHT, max_price=cheapest) == one_way[:1]
 
 
-async def test_hotels_tell_the_price_of_a_night_and_of_all(travel: str) -> None:
+async def test_hotels_have_the_price_of_a_night_and_of_all(travel: str) -> None:
     offers = await ask(travel, "hotel_search", **HOTEL, max_price=200, guests=2)
     assert offers
     assert all(offer["total"] == 3 * offer["price"] <= 600 for offer in offers)
@@ -160,7 +158,7 @@ async def test_activities_are_chosen_by_interest(travel: str) -> None:
     assert len(await ask(travel, "activity_search", city="Paris", day="2026-06-13")) < 6
 
 
-async def test_what_cannot_be_asked_is_told_before_or_by_the_service(travel: str) -> None:
+async def test_invalid_request_is_reported_before_or_by_the_service(travel: str) -> None:
     with pytest.raises(ValueError, match="return_on is 2026-06-01, before 2026-06-12"):
         await ask(travel, "flight_search", **FLIGHT, return_on="2026-06-01")
     with pytest.raises(ValueError, match="/depart"):
@@ -175,7 +173,7 @@ async def test_what_cannot_be_asked_is_told_before_or_by_the_service(travel: str
         await ask(f"{travel}/v1", "hotel_search", **HOTEL)
 
 
-async def test_without_a_service_the_error_says_what_to_set() -> None:
+async def test_without_a_service_the_error_names_the_setting() -> None:
     with pytest.raises(GiveUp, match="set DAGWRIGHT_SEARCH_URL for the worker; examples/travel has a server"):
         await ask(None, "flight_search", **FLIGHT)
     with pytest.raises(GiveUp, match="DAGWRIGHT_SEARCH_URL of the worker is not a valid URL"):

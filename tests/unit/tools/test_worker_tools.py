@@ -46,8 +46,8 @@ async def search(query: Query, size: int = 10) -> dict[str, Any]:
     return {"hits": [query.index] * size, "hit_count": size}
 
 
-@worker_tool(outputs=["told"], goal_type="deliverable", timeout="5m", asks_models=True)
-def tell(sub_goal: SubGoal) -> WorkerResult:
+@worker_tool(outputs=["told"], goal_type="deliverable", timeout="5m", uses_models=True)
+def describe(sub_goal: SubGoal) -> WorkerResult:
     """Return the sub-goal."""
     return WorkerResult(outputs={"told": sub_goal.description}, message=f"{sub_goal.id} {sub_goal.goal_type}")
 
@@ -89,12 +89,12 @@ def test_the_declaration_of_a_worker_has_its_card_and_what_others_give() -> None
     assert "required" not in declaration.input_schema
 
 
-def test_nobody_but_the_run_gives_a_sub_goal() -> None:
-    declaration = the_spec(tell).declaration
+def test_only_the_run_gives_a_sub_goal() -> None:
+    declaration = the_spec(describe).declaration
     assert declaration.worker is not None
     assert declaration.worker.takes_sub_goal
     assert declaration.input_schema == {"type": "object", "properties": {}, "additionalProperties": False}
-    assert (declaration.timeout_s, declaration.asks_models) == (300.0, True)
+    assert (declaration.timeout_s, declaration.uses_models) == (300.0, True)
 
 
 async def test_a_worker_gets_its_slots_by_name_whatever_their_types() -> None:
@@ -104,12 +104,12 @@ async def test_a_worker_gets_its_slots_by_name_whatever_their_types() -> None:
     assert await search(query=Query(index="y"), size=1) == {"hits": ["y"], "hit_count": 1}
 
 
-async def test_a_worker_is_told_its_sub_goal() -> None:
-    result = await call_worker(tell, description="Say it")
+async def test_a_worker_tool_gets_its_sub_goal() -> None:
+    result = await call_worker(describe, description="Say it")
     assert result == WorkerResult(1, "success", {"told": "Say it"}, message="1 deliverable")
 
 
-async def test_a_worker_is_told_what_was_written_out_for_it() -> None:
+async def test_a_worker_tool_gets_the_values_that_were_filled_in() -> None:
     @worker_tool(outputs=["params"], goal_type="support")
     def repeat(sub_goal: SubGoal, names: list[str], most: int = 3) -> dict[str, Any]:
         """Repeats its arguments."""
@@ -141,7 +141,7 @@ async def test_a_partial_answer_has_all_slots_and_a_failed_one_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ({"a": 1}, "must return exactly the slots a, b: missing: 'b'"),
         ({"a": 1, "b": 2, "c": 3}, "not declared: 'c'"),
@@ -150,8 +150,8 @@ async def test_a_partial_answer_has_all_slots_and_a_failed_one_none() -> None:
         (None, "not NoneType"),
     ],
 )
-async def test_outputs_that_are_not_exactly_the_declared_slots_are_refused(value: Any, said: str) -> None:
-    with pytest.raises(InvalidResult, match=said):
+async def test_outputs_that_are_not_exactly_the_declared_slots_are_refused(value: Any, message: str) -> None:
+    with pytest.raises(InvalidResult, match=message):
         await call_worker(answering(value))
 
 
@@ -177,7 +177,7 @@ async def test_the_activity_of_a_worker_answers_a_worker_result() -> None:
         ([], "invalid_result", True),
     ],
 )
-async def test_what_a_worker_raises_is_tried_again_where_that_may_help(error: Any, code: str, is_final: bool) -> None:
+async def test_errors_of_a_worker_tool_are_retried_if_that_may_help(error: Any, code: str, is_final: bool) -> None:
     failure = await FunctionBench(answering(error)).failure({})
     assert (failure.type, failure.non_retryable) == (code, is_final)
 
@@ -203,8 +203,8 @@ def test_a_function_that_is_no_worker_is_refused() -> None:
         (fine, {"goal_type": "both"}, "Worker 'fine': goal_type"),
         (fine, {"effects": "none"}, "effects is 'none', expected one of"),
     ]
-    for function, fields, said in wrong:
-        with pytest.raises((TypeError, ValueError), match=said):
+    for function, fields, message in wrong:
+        with pytest.raises((TypeError, ValueError), match=message):
             worker_tool(**{"outputs": ["a"], "goal_type": "support", **fields})(function)
 
 
@@ -235,7 +235,7 @@ def _load(folder: Path, **files: str) -> Any:
 def test_workers_that_cannot_work_together_are_refused_at_the_start(tmp_path: Path) -> None:
     first, second = (_MODULE.format(goal_type="deliverable", name=name) for name in ("one", "two"))
     assert list(_load(tmp_path, fine=first).own.specs) == ["one"]
-    for files, said in (
+    for files, message in (
         ({"x": first, "y": second}, "the workers 'one' and 'two' both put out 'a'"),
         ({"z": _MODULE.format(goal_type="support", name="three")}, "none of the workers makes a deliverable"),
         (
@@ -244,7 +244,7 @@ def test_workers_that_cannot_work_together_are_refused_at_the_start(tmp_path: Pa
         ),
         ({"u": first.replace("Answers.", "")}, "its docstring has no description"),
     ):
-        with pytest.raises(ToolLoadError, match=said):
+        with pytest.raises(ToolLoadError, match=message):
             _load(tmp_path, **files)
 
 

@@ -48,7 +48,7 @@ async def test_a_tool_gets_keywords_and_gives_plain_json_with_metadata(function:
     assert len(payload.metadata["dagwright-tool-version"]) == 12
 
 
-async def test_context_tells_key_node_attempt_and_last_heartbeat() -> None:
+async def test_context_has_key_node_attempt_and_last_heartbeat() -> None:
     @tool
     def look() -> list[Any]:
         call = context()
@@ -307,7 +307,7 @@ async def test_endless_recursion_is_a_failure_like_others() -> None:
     assert failure.message.startswith("RecursionError")
 
 
-async def test_a_cause_is_told_in_the_message() -> None:
+async def test_the_message_includes_the_cause() -> None:
     @tool
     def wrapped() -> None:
         try:
@@ -318,7 +318,7 @@ async def test_a_cause_is_told_in_the_message() -> None:
     assert (await FunctionBench(wrapped).failure({})).message == "cannot save (caused by OSError: disk full)"
 
 
-async def test_the_wrapper_heartbeats_and_keeps_what_the_tool_said() -> None:
+async def test_the_wrapper_heartbeats_and_keeps_the_details_of_the_tool() -> None:
     beaten = asyncio.Event()
     sent: list[tuple[Any, ...]] = []
 
@@ -441,7 +441,7 @@ async def test_a_sync_tool_that_never_looked_keeps_its_finished_work() -> None:
     assert await running == "done"
 
 
-async def test_a_worker_that_stops_says_so() -> None:
+async def test_a_worker_reports_that_it_stops() -> None:
     started = asyncio.Event()
 
     @tool(effects="read")
@@ -481,7 +481,7 @@ def test_modules_are_imported_without_the_workflows() -> None:
     assert not [name for name in sys.modules if name == "workflows" and "activities" in name]
 
 
-async def test_async_tool_that_blocks_is_told_to_whoever_runs_the_worker() -> None:
+async def test_blocking_async_tool_is_logged_by_the_worker() -> None:
     @tool(effects="read")
     async def blocking() -> None:
         await asyncio.sleep(0)

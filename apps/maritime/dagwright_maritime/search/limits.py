@@ -89,7 +89,7 @@ class Check:
     def known(self, value: Any, path: Path, *, keys: Iterable[str]) -> Json:
         """Return the members of an object with an allowed key; any other member is a problem."""
         if not isinstance(value, dict):
-            self.refuse(path, f"expected an object, got {_shown(value)}")
+            self.refuse(path, f"expected an object, got {_short_json(value)}")
             return {}
         allowed = list(keys)
         for name in value:
@@ -101,7 +101,7 @@ class Check:
     def one(self, value: Any, path: Path, *, what: str) -> tuple[str, Any] | None:
         """Return the name and value of the only member of an object."""
         if not isinstance(value, dict) or len(value) != 1:
-            self.refuse(path, f"expected an object with one key, {what}, got {_shown(value)}")
+            self.refuse(path, f"expected an object with one key, {what}, got {_short_json(value)}")
             return None
         [(name, inner)] = value.items()
         return str(name), inner
@@ -109,7 +109,7 @@ class Check:
     def field_name(self, value: Any, path: Path) -> str | None:
         """Return a field name; patterns are refused."""
         if not isinstance(value, str) or len(value) > _FIELD_CHARACTERS or _FIELD.fullmatch(value) is None:
-            self.refuse(path, f"{_shown(value)} is not a field name")
+            self.refuse(path, f"{_short_json(value)} is not a field name")
             return None
         if self.fields is not None and value not in self.fields:
             hint = suggestion(value, list(self.fields))
@@ -127,13 +127,13 @@ class Check:
         if isinstance(value, str) and len(value) <= TEXT_CHARACTERS and _is_whole(value):
             return value
         what = f"a text of at most {TEXT_CHARACTERS} characters, a number, true or false"
-        self.refuse(path, f"expected {what}, got {_shown(value)}")
+        self.refuse(path, f"expected {what}, got {_short_json(value)}")
         return None
 
     def scalars(self, value: Any, path: Path) -> list[Any]:
         """Return a list of scalars."""
         if not isinstance(value, list) or len(value) > self.limits.values:
-            self.refuse(path, f"expected a list of at most {self.limits.values:,} values, got {_shown(value)}")
+            self.refuse(path, f"expected a list of at most {self.limits.values:,} values, got {_short_json(value)}")
             return []
         return [self.scalar(each, (*path, position)) for position, each in enumerate(value)]
 
@@ -141,28 +141,28 @@ class Check:
         """Return a text that matches a pattern; `what` describes it."""
         if isinstance(value, str) and form.fullmatch(value):
             return value
-        self.refuse(path, f"expected {what}, got {_shown(value)}")
+        self.refuse(path, f"expected {what}, got {_short_json(value)}")
         return None
 
     def choice(self, value: Any, path: Path, *, among: Sequence[str]) -> str | None:
         """Return one of some words, in lower case."""
         if isinstance(value, str) and value.lower() in among:
             return value.lower()
-        self.refuse(path, f"expected {' or '.join(among)}, got {_shown(value)}")
+        self.refuse(path, f"expected {' or '.join(among)}, got {_short_json(value)}")
         return None
 
     def flag(self, value: Any, path: Path) -> bool | None:
         """Return a boolean."""
         if isinstance(value, bool):
             return value
-        self.refuse(path, f"expected true or false, got {_shown(value)}")
+        self.refuse(path, f"expected true or false, got {_short_json(value)}")
         return None
 
     def count(self, value: Any, path: Path, *, least: int = 0, most: int) -> int | None:
         """Return an integer within two inclusive bounds."""
         if type(value) is int and least <= value <= most:
             return value
-        self.refuse(path, f"expected an integer from {least:,} to {most:,}, got {_shown(value)}")
+        self.refuse(path, f"expected an integer from {least:,} to {most:,}, got {_short_json(value)}")
         return None
 
     def clause(self, path: Path, depth: int) -> bool:
@@ -195,7 +195,7 @@ def _cut(name: Any) -> str:
     return text if len(text) <= 200 else text[:200] + "…"
 
 
-def _shown(value: Any) -> str:
+def _short_json(value: Any) -> str:
     match value:
         case dict():
             return f"an object of {len(value)} keys"

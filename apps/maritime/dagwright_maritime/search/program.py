@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagwright.plugins.servers import locked, tell
+from dagwright.plugins.servers import locked, print_progress
 from dagwright_maritime.search.errors import InstallFailed, NoSearchServer, ProgramMissing
 
 SOURCES = Path(__file__).parents[2] / "search-server"
@@ -83,22 +83,22 @@ def _program(name: str, needed: str) -> str:
 async def _make(target: Path, sources: Path) -> None:
     mvn = _program("mvn", "Maven")
     javac = _program("javac", "a JDK, version 17 or newer,")
-    shelf = target.parent
+    cache_folder = target.parent
     try:
-        shelf.mkdir(parents=True, exist_ok=True)
+        cache_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InstallFailed(f"the cache folder {shelf} is not writable: {error.strerror}") from error
-    async with locked(shelf / "search-server.lock", timeout_s=_INSTALL_TIMEOUT_S, on_wait=_tell_of_other):
+        raise InstallFailed(f"the cache folder {cache_folder} is not writable: {error.strerror}") from error
+    async with locked(cache_folder / "search-server.lock", timeout_s=_INSTALL_TIMEOUT_S, on_wait=_report_other_install):
         if target.exists():
             return
-        for left_over in shelf.glob(".search-server-*"):
+        for left_over in cache_folder.glob(".search-server-*"):
             shutil.rmtree(left_over, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=shelf, prefix=".search-server-") as name:
+        with tempfile.TemporaryDirectory(dir=cache_folder, prefix=".search-server-") as name:
             made = Path(name) / "made"
             (made / "config").mkdir(parents=True)
             for file in ("log4j2.properties", "opensearch.yml"):
                 shutil.copy(sources / file, made / "config" / file)
-            tell("fetching the search server with Maven (once, about 75 MB)")
+            print_progress("fetching the search server with Maven (once, about 75 MB)")
             fetch = [mvn, "-B", "-q", "-f", f"{sources}/pom.xml", _COPY]
             await _run([*fetch, f"-DoutputDirectory={made}/jars", "-DincludeScope=runtime"])
             compile_ = [javac, "-proc:none", "-cp", f"{made}/jars/*", "-d", f"{made}/classes"]
@@ -125,9 +125,9 @@ async def _run(command: list[str]) -> None:
         raise
     if process.returncode != 0:
         lines = output.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:]
-        words = "\n".join(f"  {line}" for line in lines)
-        raise InstallFailed(f"{command[0]} exited with {process.returncode}: fix the reported error, {_ELSE}\n{words}")
+        text = "\n".join(f"  {line}" for line in lines)
+        raise InstallFailed(f"{command[0]} exited with {process.returncode}: fix the reported error, {_ELSE}\n{text}")
 
 
-def _tell_of_other() -> None:
-    tell("waiting for another command that fetches the search server")
+def _report_other_install() -> None:
+    print_progress("waiting for another command that fetches the search server")

@@ -78,7 +78,7 @@ async def execute_query(client: "AsyncOpenSearch", query: CheckedQuery, limits: 
         AnswerTooLarge: the query makes too many groups.
         RetryLater: the server is unavailable.
     """
-    async with _asked(client, query.index):
+    async with _client_errors_mapped(client, query.index):
         response = await client.search(index=query.index, body=query.body, params=_params(limits))
     return parse_result(response, query.groups, limits)
 
@@ -95,7 +95,7 @@ async def validation_error(client: "AsyncOpenSearch", query: CheckedQuery, limit
         RetryLater: the server is unavailable.
     """
     try:
-        async with _asked(client, query.index):
+        async with _client_errors_mapped(client, query.index):
             response = await client.indices.validate_query(
                 index=query.index,
                 body={"query": query.body["query"]},
@@ -138,7 +138,7 @@ def types_of(mapping: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def _mappings(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> list[Mapping[str, Any]]:
-    async with _asked(client, index):
+    async with _client_errors_mapped(client, index):
         response = await client.indices.get_mapping(index=index, params=_params(limits))
     return [each.get("mappings", {}) for each in response.values()]
 
@@ -163,7 +163,7 @@ def _explanation(response: Mapping[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def _asked(client: "AsyncOpenSearch", index: str) -> AsyncIterator[None]:
+async def _client_errors_mapped(client: "AsyncOpenSearch", index: str) -> AsyncIterator[None]:
     """Map errors of the client inside the block to errors of this module."""
     # The client is imported when it is used (see `SearchClients`).
     from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
@@ -173,12 +173,12 @@ async def _asked(client: "AsyncOpenSearch", index: str) -> AsyncIterator[None]:
     except ConnectionTimeout as error:
         if await client.ping(params={"request_timeout": _SIGN_OF_LIFE_S}):
             raise error_of(error, index) from None
-        raise ServerUnresponsive(_late(index), after=RETRY_AFTER) from None
+        raise ServerUnresponsive(_timeout_message(index), after=RETRY_AFTER) from None
     except OpenSearchException as error:
         raise error_of(error, index) from None
 
 
-def _late(index: str) -> str:
+def _timeout_message(index: str) -> str:
     return f"The search server did not answer in time when {index!r} was asked"
 
 
@@ -188,7 +188,7 @@ def error_of(error: "OpenSearchException", index: str) -> RequestFailed | RetryL
     from opensearchpy.exceptions import ConnectionTimeout, TransportError  # noqa: PLC0415
 
     if isinstance(error, ConnectionTimeout):
-        return QueryTimeout(_late(index), after=RETRY_AFTER)
+        return QueryTimeout(_timeout_message(index), after=RETRY_AFTER)
     if isinstance(error, NoConnection):
         return RetryLater(f"The search server does not answer: {error.error}", after=RETRY_AFTER)
     if not isinstance(error, TransportError) or not isinstance(error.status_code, int):
@@ -219,8 +219,8 @@ def _reason(error: "TransportError") -> tuple[list[str], str]:
     kinds = [str(each.get("type", "")) for each in causes]
     reasons = [_once(str(each["reason"])) for each in causes if each.get("reason")]
     # The outermost reason only says that the query failed.
-    words = dict.fromkeys(reason for reason in reversed(reasons) if reason != "all shards failed")
-    return kinds, "; ".join(words)[:_REASON_CHARACTERS] or str(error.error)
+    text = dict.fromkeys(reason for reason in reversed(reasons) if reason != "all shards failed")
+    return kinds, "; ".join(text)[:_REASON_CHARACTERS] or str(error.error)
 
 
 def _once(reason: str) -> str:

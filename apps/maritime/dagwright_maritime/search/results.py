@@ -41,7 +41,7 @@ class Gap:
     def with_value(self) -> int:
         return self.groups - len(self.without)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Return the gap as a sentence."""
         if not self.group:
             return f"{self.metric} is not available: no document has a value."
@@ -74,17 +74,17 @@ class SearchResult:
     problems: list[str] = field(default_factory=list)
 
 
-def parse_result(response: Mapping[str, Any], asked: Mapping[str, Any], limits: QueryLimits) -> SearchResult:
+def parse_result(response: Mapping[str, Any], aggregations: Mapping[str, Any], limits: QueryLimits) -> SearchResult:
     """Return the result from a response of the server.
 
     Args:
         response: the response.
-        asked: the aggregations of the query.
+        aggregations: the aggregations of the query.
 
     Raises:
         AnswerTooLarge: the groups exceed `limits` or the size limit.
     """
-    groups = _in_order(asked, response.get("aggregations", {}))
+    groups = _in_order(aggregations, response.get("aggregations", {}))
     count = sum(1 for _ in _buckets(groups))
     if count > limits.buckets:
         raise ResultTooLarge(
@@ -97,21 +97,21 @@ def parse_result(response: Mapping[str, Any], asked: Mapping[str, Any], limits: 
             "groups, fewer figures in each, or fewer fields of their documents"
         )
     found: list[Mapping[str, Any]] = response["hits"]["hits"]
-    kept = _within_limit(found)
+    limited = _within_limit(found)
     problems = [*_problems(response)]
-    if len(kept) < len(found):
+    if len(limited) < len(found):
         problems.append(
-            f"The result has only the first {len(kept):,} of {len(found):,} documents: together they exceed "
+            f"The result has only the first {len(limited):,} of {len(found):,} documents: together they exceed "
             f"{RESULT_LIMIT_BYTES:,} bytes; request fewer fields."
         )
     return SearchResult(
-        hits=[hit.get("_source", {}) for hit in kept],
-        sort_values=[hit.get("sort", []) for hit in kept],
+        hits=[hit.get("_source", {}) for hit in limited],
+        sort_values=[hit.get("sort", []) for hit in limited],
         groups=groups,
         total=int(response["hits"]["total"]["value"]),
         took_ms=int(response.get("took", 0)),
-        omitted=len(found) - len(kept),
-        gaps=[*_gaps(asked, [("", groups)], group="")],
+        omitted=len(found) - len(limited),
+        gaps=[*_gaps(aggregations, [("", groups)], group="")],
         problems=problems,
     )
 
@@ -180,10 +180,14 @@ def _day(text: str) -> str:
     return text.removesuffix("T00:00:00.000Z")
 
 
-def _in_order(asked: Mapping[str, Any], aggregations: Mapping[str, Any]) -> Json:
+def _in_order(aggregations_of_query: Mapping[str, Any], aggregations: Mapping[str, Any]) -> Json:
     """Return aggregations in the order of the query; the server has an order of its own."""
-    others = {name: value for name, value in aggregations.items() if name not in asked}
-    return others | {name: _inside_in_order(asked[name], aggregations[name]) for name in asked if name in aggregations}
+    others = {name: value for name, value in aggregations.items() if name not in aggregations_of_query}
+    return others | {
+        name: _inside_in_order(aggregations_of_query[name], aggregations[name])
+        for name in aggregations_of_query
+        if name in aggregations
+    }
 
 
 def _inside_in_order(kinds: Mapping[str, Any], grouping: Json) -> Json:
@@ -206,13 +210,13 @@ def _buckets(groups: Any) -> Iterator[None]:
 
 
 def _within_limit(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    kept, size = [], 0
+    limited, size = [], 0
     for hit in found:
         size += _bytes_of(hit.get("_source", {}))
         if size > RESULT_LIMIT_BYTES:
             break
-        kept.append(hit)
-    return kept
+        limited.append(hit)
+    return limited
 
 
 def _bytes_of(value: Any) -> int:
@@ -230,15 +234,15 @@ def _problems(response: Mapping[str, Any]) -> Iterator[str]:
         yield f"{parts} could not be searched{why}; the result covers the others."
 
 
-def _gaps(asked: Any, among: Sequence[tuple[str, Any]], *, group: str) -> Iterator[Gap]:
+def _gaps(aggregations_of_query: Any, among: Sequence[tuple[str, Any]], *, group: str) -> Iterator[Gap]:
     """Yield each figure that some group lacks.
 
     Args:
-        asked: aggregations by name.
+        aggregations: aggregations by name.
         among: the groups with these aggregations, by key.
         group: name of the aggregation that made the groups.
     """
-    for name, kinds in asked.items():
+    for name, kinds in aggregations_of_query.items():
         kind = next(iter(kinds))
         found = [(key, bucket.get(name, {})) for key, bucket in among]
         if kind in _FIGURES:

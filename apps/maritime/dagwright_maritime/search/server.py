@@ -17,7 +17,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 
 from dagwright.plugins.commands import CommandRefused, ExitCode
-from dagwright.plugins.servers import UMASK, Daemon, locked, make_private_folder, tell, write_private
+from dagwright.plugins.servers import UMASK, Daemon, locked, make_private_folder, print_progress, write_private
 from dagwright.settings import Settings
 from dagwright_maritime.search.errors import NeverStarted, NoSearchServer, NotRunning, StartFailed
 from dagwright_maritime.search.program import SearchProgram, get_program
@@ -88,7 +88,9 @@ class LocalSearch:
         """
         with _state_folder():
             make_private_folder(self.folder)
-            async with locked(self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
+            async with locked(
+                self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_report_other_start
+            ):
                 return await self._find_or_start()
 
     async def stop(self) -> bool:
@@ -100,7 +102,9 @@ class LocalSearch:
         if not self.folder.is_dir() or not self.was_started:
             return False
         with _state_folder():
-            async with locked(self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
+            async with locked(
+                self.folder / "search-start.lock", timeout_s=_TURN_TIMEOUT_S, on_wait=_report_other_start
+            ):
                 return await self._daemon.stop()
 
     @asynccontextmanager
@@ -130,7 +134,7 @@ class LocalSearch:
         if (running := self.find()) is not None:
             if await self._is_answering(running.address, timeout_s=_ANSWER_TIMEOUT_S):
                 return running
-            tell(f"the search server, process {running.pid}, does not answer and is started again")
+            print_progress(f"the search server, process {running.pid}, does not answer and is started again")
         # A server whose starting command was killed before it wrote the address.
         await self._daemon.stop()
         return await self._start(await get_program(self.cache_home))
@@ -264,5 +268,5 @@ def _port_again(before: RunningSearch | None) -> int:
     return port
 
 
-def _tell_of_other() -> None:
-    tell("waiting for another command that starts the search server")
+def _report_other_start() -> None:
+    print_progress("waiting for another command that starts the search server")

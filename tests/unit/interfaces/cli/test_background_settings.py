@@ -17,7 +17,7 @@ from dagwright.interfaces.cli.background_settings import (
     FILES_ROOT,
     keep_settings,
     refuse_other_settings,
-    serving_beside,
+    serving_with_settings,
 )
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served_here_or_elsewhere
@@ -110,10 +110,10 @@ async def test_different_setting_is_refused(
     refuse_other_settings(settings)
 
 
-async def test_no_worker_starts_beside_a_command_with_other_settings(
+async def test_no_worker_starts_next_to_a_command_with_other_settings(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving_beside(load_settings()):
+    async with serving_with_settings(load_settings()):
         monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", DIFFERENT)
         with pytest.raises(CommandRefused) as refused:
             await _start()
@@ -126,7 +126,7 @@ async def test_no_worker_starts_beside_a_command_with_other_settings(
     assert (await _start())[1]
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
     with _differs("DAGWRIGHT_MODEL"):
-        async with serving_beside(load_settings()):
+        async with serving_with_settings(load_settings()):
             pass
 
 
@@ -134,7 +134,7 @@ async def test_server_stays_only_with_an_accepted_worker(folder: Path, monkeypat
     kept: list[bool] = []
     monkeypatch.setattr(LocalServer, "keep", lambda _: kept.append(True))
     assert not folder.exists()
-    async with serving_beside(load_settings()):
+    async with serving_with_settings(load_settings()):
         monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
         settings = load_settings()
         toolset = load_toolset(settings)
@@ -145,14 +145,16 @@ async def test_server_stays_only_with_an_accepted_worker(folder: Path, monkeypat
     assert kept
 
 
-async def test_command_is_refused_beside_one_with_other_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving_beside(load_settings()):
-        async with serving_beside(load_settings()):
+async def test_command_is_refused_next_to_one_with_other_settings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving_with_settings(load_settings()):
+        async with serving_with_settings(load_settings()):
             assert len([*(folder / "serving").glob("*.lock")]) == 2
         monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", DIFFERENT)
         settings = load_settings()
         # The first before there is a run.
-        for block in (connected_to_run(settings, load_toolset(settings)), serving_beside(settings)):
+        for block in (connected_to_run(settings, load_toolset(settings)), serving_with_settings(settings)):
             with pytest.raises(CommandRefused, match=r"^a command .* another value of DAGWRIGHT_DATABASE_URL, and"):
                 async with block:
                     pass
@@ -161,7 +163,7 @@ async def test_command_is_refused_beside_one_with_other_settings(folder: Path, m
     for name in ("1-dead.lock", "1-dead.settings"):
         (folder / "serving" / name).touch()
     assert (await _start())[1]
-    async with serving_beside(load_settings()):
+    async with serving_with_settings(load_settings()):
         assert not (folder / "serving" / "1-dead.lock").exists()
 
 
@@ -176,11 +178,11 @@ async def test_command_is_refused_beside_one_with_other_settings(folder: Path, m
 async def test_other_queue_or_server_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
-    async with serving_beside(load_settings()):
+    async with serving_with_settings(load_settings()):
         with monkeypatch.context() as changed:
             changed.setenv(variable, value)
             changed.setenv("DAGWRIGHT_MODEL", "small")
-            async with serving_beside(load_settings()):
+            async with serving_with_settings(load_settings()):
                 assert len([*(folder / "serving").glob("*.lock")]) == 2
     await _start()
     monkeypatch.setenv(variable, value)
@@ -252,7 +254,7 @@ async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: 
 async def test_command_with_an_unwritable_state_folder_serves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.parent.joinpath("file").touch()
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(folder.parent / "file" / "state"))
-    async with serving_beside(load_settings()):
+    async with serving_with_settings(load_settings()):
         pass
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from dagwright.client.sessions import SessionView
 from dagwright.interfaces.cli import chatting
-from dagwright.interfaces.cli.async_runs import Farewell
+from dagwright.interfaces.cli.async_runs import InterruptHandling
 from dagwright.interfaces.cli.chat_input import Interrupted
-from dagwright.interfaces.cli.chatting import Chat, Desk
+from dagwright.interfaces.cli.chatting import Chat, ChatResources
 from dagwright.interfaces.cli.exits import ExitCode
 from dagwright.interfaces.cli.leaving import leave_at_once
 from dagwright.interfaces.cli.output import Output
@@ -24,10 +24,10 @@ class _Terminal(Output):
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.printed: list[str] = []
 
-    def say(self, text: str) -> None:
-        self.said.append(text)
+    def print(self, text: str) -> None:
+        self.printed.append(text)
 
 
 class _Hanging:
@@ -58,24 +58,24 @@ class _Typed:
         raise Interrupted
 
 
-def _next_of(farewell: Farewell) -> object:
-    return farewell.instead
+def _next_of(interrupt_handling: InterruptHandling) -> object:
+    return interrupt_handling.instead
 
 
-async def test_second_ctrl_c_ends_a_chat_whose_server_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chatting, "LOOK_S", 0.2)
-    output, farewell, sessions = _Terminal(), Farewell(), _Hanging(answers=1)
-    desk = cast("Desk", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
-    chat = Chat(desk, cast("Any", _Typed()), AskRequest(text=""), output=output, farewell=farewell)
-    talking = asyncio.create_task(chat.go_on("s", is_new=True))
-    await eventually(lambda: sessions.answers == -1 and farewell.instead is not None)
-    interrupt, farewell.instead = farewell.instead, None
+    output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _Hanging(answers=1)
+    desk = cast("ChatResources", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
+    chat = Chat(desk, cast("Any", _Typed()), AskRequest(text=""), output=output, interrupt_handling=interrupt_handling)
+    talking = asyncio.create_task(chat.continue_session("s", is_new=True))
+    await eventually(lambda: sessions.answers == -1 and interrupt_handling.instead is not None)
+    interrupt, interrupt_handling.instead = interrupt_handling.instead, None
     assert interrupt is not None
     interrupt()
     # A second Ctrl-C does not wait for the server.
-    await eventually(lambda: sessions.answers == -2 and _next_of(farewell) is leave_at_once)
+    await eventually(lambda: sessions.answers == -2 and _next_of(interrupt_handling) is leave_at_once)
     assert await talking == ExitCode.INTERRUPTED
-    assert output.said[-1].startswith("the Temporal server does not answer; a started run continues")
+    assert output.printed[-1].startswith("the Temporal server does not answer; a started run continues")
 
 
 def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +86,8 @@ def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest
 
     monkeypatch.setattr(chatting, "prepare_turn", prepare)
     asking = AskRequest(text="", profile="rounds", max_rounds=4, worker_timeout="5s")
-    desk = cast("Desk", SimpleNamespace(toolset=None))
-    chat = Chat(desk, cast("Any", _Typed()), asking, output=_Terminal(), farewell=Farewell())
+    desk = cast("ChatResources", SimpleNamespace(toolset=None))
+    chat = Chat(desk, cast("Any", _Typed()), asking, output=_Terminal(), interrupt_handling=InterruptHandling())
     for profile in ("plan", "rounds"):
         chat._choose_profile(profile)
     options = [(each.profile, each.max_rounds, each.worker_timeout) for each in asked]

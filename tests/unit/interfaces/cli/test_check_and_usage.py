@@ -378,7 +378,7 @@ def test_help_describes_each_value_and_not_its_type(command: Command) -> None:
         assert (code, wrong) == (0, []), each
 
 
-def test_answer_of_a_model_is_repaired_with_mend_alone(command: Command) -> None:
+def test_answer_of_a_model_is_repaired_only_with_repair(command: Command) -> None:
     nodes = "{'id': 'a', 'tool': 'Calculator', 'arguments': {'expression': '1'}}"
     Path("answer.txt").write_text(f"Sure:\n```json\n{{'plan': 1, 'nodes': [{nodes}]}}\n```\n", encoding="utf-8")
     assert command("check", "answer.txt", "--json")[0] == 2

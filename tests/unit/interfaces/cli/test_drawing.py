@@ -66,7 +66,7 @@ def _rounds() -> dict[str, object]:
     return graph
 
 
-def test_mermaid_draws_groups_as_subgraphs_and_the_rest_beside_them() -> None:
+def test_mermaid_draws_groups_as_subgraphs_and_the_rest_next_to_them() -> None:
     lines = mermaid(_rounds()).splitlines()
     assert [line.partition('"')[0].rstrip("[") for line in lines[1:10]] == [
         "  n0",
@@ -102,9 +102,9 @@ def test_partial_node_and_empty_graph() -> None:
     assert ET.fromstring(svg(_graph())).tag == f"{_SVG}svg"
 
 
-def begun(*nodes: CompiledNode) -> RunScheduler:
+def started_scheduler(*nodes: CompiledNode) -> RunScheduler:
     scheduler = create_scheduler(CompiledPlan(nodes=nodes), {})
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     return scheduler
 
 
@@ -113,10 +113,12 @@ def node(number: int, *needs: int, tool: str = "t") -> CompiledNode:
 
 
 def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
-    scheduler = begun(node(0), node(1, 0), node(2, 0, 1))
+    scheduler = started_scheduler(node(0), node(1, 0), node(2, 0, 1))
     assert picture_of(scheduler) == graph_document(scheduler)
     assert not is_folded(picture_of(scheduler))
-    scheduler = begun(*(node(number) for number in range(2 * BOXES)), CompiledNode(id="400 nodes: n0 … n399", tool="x"))
+    scheduler = started_scheduler(
+        *(node(number) for number in range(2 * BOXES)), CompiledNode(id="400 nodes: n0 … n399", tool="x")
+    )
     names = [drawn["node_id"] for drawn in picture_of(scheduler)["nodes"]]
     assert names == ["400 nodes: n0 … n399", "400 nodes: n0 … n399 "]
 
@@ -127,7 +129,7 @@ def _box(id: str, title: str | None, status: str, tool: str = "t", **more: Any) 
 
 def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
     wide = [node(number, 0, tool="even" if number % 2 else "odd") for number in range(1, 1_001)]
-    scheduler = begun(node(0), *wide, node(1_001, *range(1, 1_001)))
+    scheduler = started_scheduler(node(0), *wide, node(1_001, *range(1, 1_001)))
     assert scheduler.next_task(0.0) is not None
     scheduler.complete("n0", None, at=1.0)
     first, last = "500 nodes: n1 … n999", "500 nodes: n2 … n1000"
@@ -146,7 +148,7 @@ def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
 @pytest.mark.alone
 def test_hundred_thousand_nodes_are_few_boxes_without_a_circle() -> None:
     nodes = [node(n, *{n - 1, n // 2, n // 3} - {n, -1}, tool=f"t{n % 7}") for n in range(100_000)]
-    scheduler = begun(*nodes)
+    scheduler = started_scheduler(*nodes)
     started = time.process_time()
     picture = picture_of(scheduler)
     assert time.process_time() - started < 20, "it is quadratic"

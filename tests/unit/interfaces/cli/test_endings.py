@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.explain.why import what_holds
+from dagwright.features.explain.why import blocking_chain
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.explaining import Explanation
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.endings import bound_lines, failure_lines, summary_line, tell_answer, tell_end
+from dagwright.interfaces.cli.endings import bound_lines, failure_lines, print_answer, print_end, summary_line
 from dagwright.interfaces.cli.looking import _result_text
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.running import Followed
@@ -29,10 +29,10 @@ def _ended(scheduler: RunScheduler) -> RunView:
     return RunView("run-1", "r", status, None, scheduler, {}, 0.0, 2.0, is_closed=is_closed)
 
 
-def _begun(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
+def _started(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
     """A run whose first node is running."""
     scheduler = create_scheduler(compiled(plan_of(*nodes, **fields)), {})
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     scheduler.next_task(1.0)
     return scheduler
 
@@ -43,7 +43,7 @@ def test_compensation_is_counted_apart() -> None:
     )
     options = replace(scheduler.state.options, compensate=True, key_of=lambda scope, path: f"{scope}:{path}")
     scheduler.set_options(options)
-    scheduler.begin(0.0)
+    scheduler.start(0.0)
     while (task := scheduler.next_task(1.0)) is not None:
         if task.id == "b":
             scheduler.fail("b", broken("boom"), at=1.0)
@@ -56,13 +56,13 @@ def test_compensation_is_counted_apart() -> None:
 
 
 def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
-    scheduler = _begun(node("a"))
+    scheduler = _started(node("a"))
     scheduler.fail("a", broken("boom"), at=1.0)
     view = _ended(scheduler)
     error = {"code": "node_failed", "message": "'a' failed: boom", "node_id": "a"}
     document = view.document()
     assert (document["status"], document["error"]) == ("failed", error)
-    explanation = Explanation(view, "", what_holds(scheduler, calls={}))
+    explanation = Explanation(view, "", blocking_chain(scheduler, calls={}))
     assert (explanation.to_json()["error"], explanation.ended_by()) == (error, None)
     # A person reads it once, with the node.
     assert [*failure_lines(document)] == ["failed: a: boom"]
@@ -75,8 +75,8 @@ def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
         (False, "run-1: cancelled in 2.0 s, after all nodes had completed; nodes: 1 completed"),
     ],
 )
-def test_cancel_that_stopped_nothing_says_so(is_running: bool, words: str) -> None:
-    scheduler = _begun(node("a"))
+def test_cancel_that_stopped_nothing_reports_it(is_running: bool, words: str) -> None:
+    scheduler = _started(node("a"))
     scheduler.cancel(2.0)
     if is_running:
         scheduler.task_cancelled("a", at=3.0)
@@ -93,12 +93,12 @@ class _Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("kind", "is_drawn"), [(_Terminal, True), (io.StringIO, False)])
 def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind: Any, is_drawn: bool) -> None:
-    scheduler = _begun(node("a"), output="{{a.result}}")
+    scheduler = _started(node("a"), output="{{a.result}}")
     scheduler.complete("a", "It is **3**, see [here](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |", at=2.0)
     written = kind()
     monkeypatch.setattr(sys, "stdout", written)
     view = _ended(scheduler)
-    tell_answer(view, view.document_with_refs(), Output(has_color=False))
+    print_answer(view, view.document_with_refs(), Output(has_color=False))
     result = written.getvalue()
     assert ("**3**" in result, "|---|" in result) == (not is_drawn, not is_drawn)
     assert "https://example.org" in result
@@ -125,12 +125,12 @@ _JOHN["party"] = {"id": "person_1", "name": "John Smith", "kind": "person", "jur
 
 
 def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureFixture[str]) -> None:
-    scheduler = _begun(node("@result_1"), node("@result_2", "@result_1"))
+    scheduler = _started(node("@result_1"), node("@result_2", "@result_1"))
     scheduler.complete("@result_1", {"id": "fund_1"}, at=1.0)
     scheduler.next_task(1.0)
     scheduler.complete("@result_2", {"id": "role_1"}, at=1.0)
     view = _ended(scheduler)
-    tell_end(view, {**view.document_with_refs(), "lookups": [_JOHN]}, Output())
+    print_end(view, {**view.document_with_refs(), "lookups": [_JOHN]}, Output())
     first, bound, made, *output = capsys.readouterr().out.splitlines()
     assert first.startswith("run-1: completed")
     assert bound == "'John Smith' is John Smith (person, GB, person_1): exact name"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.interfaces.cli.checking import _events_words, check_document, events_per_item, expected_events
+from dagwright.interfaces.cli.checking import _events_text, check_document, events_per_item, expected_events
 from dagwright.interfaces.cli.plans import PlanSource
 from dagwright.plans.preparation import check_plan, check_size
 
@@ -51,7 +51,7 @@ def test_events_of_each_item_of_an_unknown_map() -> None:
     source = PlanSource("plan.yaml", None, {})
     document = {**check_document(checked, source, held=check_size(checked)), "expected_events": 47}
     words = "about 47, and 3 for each item of order, and 4 for each item of letter, in the run's history"
-    assert _events_words(document) == words
+    assert _events_text(document) == words
 
 
 def test_steps_of_unknown_tools_count_as_calls() -> None:

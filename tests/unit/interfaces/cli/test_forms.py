@@ -109,7 +109,7 @@ def test_fields_are_typed_checked_and_asked_again(typing: Typing, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("schema", "lines", "value", "told"),
+    ("schema", "lines", "value", "reported"),
     [
         ({"type": "boolean"}, ["perhaps", "Y"], True, ["answer yes or no"]),
         ({"type": "boolean"}, ["no"], False, []),
@@ -123,12 +123,12 @@ def test_fields_are_typed_checked_and_asked_again(typing: Typing, capsys: pytest
     ],
 )
 def test_field_is_typed_as_people_write_it(
-    typing: Typing, capsys: pytest.CaptureFixture[str], schema: Any, lines: list[str], value: Any, told: list[str]
+    typing: Typing, capsys: pytest.CaptureFixture[str], schema: Any, lines: list[str], value: Any, reported: list[str]
 ) -> None:
     typing(*lines)
     form = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
     assert ask_answer(asked(type="INFORMATION", prompt="", schema=form)) == {"data": {"x": value}}
-    assert capsys.readouterr().out.splitlines()[1:] == told
+    assert capsys.readouterr().out.splitlines()[1:] == reported
 
 
 def test_missing_inputs_are_asked_with_those_that_have_a_default(typing: Typing) -> None:

@@ -26,18 +26,18 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+def run_keys(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
     code = run_command_line([*arguments, "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
 def test_key_is_added_listed_and_removed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, added = told(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
-    _, all_scopes = told(capsys, "keys", "add", "*")
-    _, looking = told(capsys, "keys", "add", "ann", "--scope", "look")
-    _, listed = told(capsys, "keys", "list")
-    gone, removed = told(capsys, "keys", "remove", added["id"])
-    again, _ = told(capsys, "keys", "remove", added["id"])
+    code, added = run_keys(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
+    _, all_scopes = run_keys(capsys, "keys", "add", "*")
+    _, looking = run_keys(capsys, "keys", "add", "ann", "--scope", "look")
+    _, listed = run_keys(capsys, "keys", "list")
+    gone, removed = run_keys(capsys, "keys", "remove", added["id"])
+    again, _ = run_keys(capsys, "keys", "remove", added["id"])
     assert (code, added["status"], added["scopes"], looking["scopes"]) == (0, "added", ["run", "answer"], [])
     owners = [("ann", added["id"]), ("*", all_scopes["id"]), ("ann", looking["id"])]
     assert [(each["owner"], each["id"]) for each in listed] == owners
@@ -67,10 +67,10 @@ def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixtur
 def test_invalid_arguments_and_an_unreadable_file_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = (("add", "a b"), ("add", "ann", "--scope", "lok"), ("add", "ann", "--scope", "look", "--scope", "run"))
     for arguments in (*wrong, ("remove", "x")):
-        code, document = told(capsys, "keys", *arguments)
+        code, document = run_keys(capsys, "keys", *arguments)
         assert (code, document["status"]) == (2, "bad_usage")
     path.write_text("{", encoding="utf-8")
-    code, document = told(capsys, "keys", "add", "ann")
+    code, document = run_keys(capsys, "keys", "add", "ann")
     assert (code, document["status"]) == (2, "unreadable")
 
 

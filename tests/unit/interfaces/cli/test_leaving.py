@@ -26,7 +26,7 @@ async def stubborn():
         except asyncio.CancelledError:
             pass
 
-async def work(farewell):
+async def work(interrupt_handling):
     print("ready", flush=True)
     %s
     await stubborn()
@@ -53,7 +53,7 @@ _BOTH = """import os, signal
     os.kill(os.getpid(), signal.SIGINT)
 """
 _WRITES = """from dagwright.process.drain import writes_in_flight
-    farewell.way_out.open(3)
+    interrupt_handling.exit_watchdog.open(3)
     with writes_in_flight.counted():
         await asyncio.sleep(2)
         print("done", flush=True)
@@ -66,8 +66,8 @@ _WRITES = """from dagwright.process.drain import writes_in_flight
         ("pass", 0.3, signal.SIGTERM, (130, "", ["interrupted", _LEFT])),
         # Two signals at once leave at once.
         (_BOTH, 60, None, (130, "", ["interrupted"])),
-        ("farewell.way_out.open(3)", 0.3, None, (3, "", [_LEFT])),
-        ("farewell.way_out.open(3); return 0", 0.3, None, (0, "", [])),
+        ("interrupt_handling.exit_watchdog.open(3)", 0.3, None, (3, "", [_LEFT])),
+        ("interrupt_handling.exit_watchdog.open(3); return 0", 0.3, None, (0, "", [])),
         # A write that still works ends first.
         (_WRITES, 0.3, None, (3, "done\n", [_LEFT])),
     ],
@@ -78,8 +78,8 @@ def test_command_leaves_a_step_that_does_not_end(
     with _started(first, leaving_s=leaving_s) as process:
         if sign is not None:
             process.send_signal(sign)
-        written, said = process.communicate(timeout=60)
-    assert (process.returncode, written, said.splitlines()) == ends
+        written, message = process.communicate(timeout=60)
+    assert (process.returncode, written, message.splitlines()) == ends
 
 
 def test_second_ctrl_c_leaves_a_step_that_blocks_the_loop() -> None:
@@ -94,8 +94,8 @@ def test_second_ctrl_c_leaves_a_step_that_blocks_the_loop() -> None:
         process.send_signal(signal.SIGINT)
         assert _line(process) == "blocks\n"
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
-    assert (process.returncode, said.splitlines()) == (130, ["interrupted"])
+        _, message = process.communicate(timeout=30)
+    assert (process.returncode, message.splitlines()) == (130, ["interrupted"])
 
 
 _SERVER = """
@@ -118,5 +118,5 @@ def test_second_sigterm_ends_a_process_that_drains() -> None:
         for line in ("ready\n", "drains\n"):
             assert _line(process) == line
             process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=30)
-    assert (process.returncode, said) == (130, "")
+        _, message = process.communicate(timeout=30)
+    assert (process.returncode, message) == (130, "")

@@ -5,7 +5,7 @@ from typing import Any
 
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.features.explain.reasons import Reason
-from dagwright.features.explain.why import Chain, what_holds
+from dagwright.features.explain.why import Chain, blocking_chain
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.explaining import Explanation
@@ -85,13 +85,13 @@ def looking(text: str) -> dict[str, Any]:
 def _run_of(*texts: str) -> RunScheduler:
     plan = prepare_plan(check_plan({"intents": [*map(looking, texts)]}, {}, any_tool=True), {})
     scheduler = create_scheduler(plan, {})
-    scheduler.begin(START)
+    scheduler.start(START)
     return scheduler
 
 
 def _why(scheduler: RunScheduler) -> list[str]:
     view = replace(view_of(node("a")), scheduler=scheduler)
-    return [*lines_of(Explanation(view, "", what_holds(scheduler, calls={})))]
+    return [*lines_of(Explanation(view, "", blocking_chain(scheduler, calls={})))]
 
 
 def test_each_request_of_a_lookup_has_its_options_and_command() -> None:

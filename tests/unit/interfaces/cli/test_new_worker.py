@@ -46,7 +46,7 @@ MARITIME = "is the name of a worker tool of dagwright_maritime"
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         *((name, f"'{name}' {NOT_A_NAME}") for name in ("find-ports", "2ports", "class", "häfen")),
         ("../ports", NOT_A_NAME),
@@ -60,8 +60,8 @@ MARITIME = "is the name of a worker tool of dagwright_maritime"
         *((name, f"'{name}' {NODE}") for name in ("plan", "read", "answer", "intention", "sg12")),
     ],
 )
-def test_invalid_name_of_a_worker_is_refused(name: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(CommandRefused, match=said):
+def test_invalid_name_of_a_worker_is_refused(name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(CommandRefused, match=message):
         write_worker(name, OUTPUT)
     assert [*tmp_path.glob("*.py")] == []
 

@@ -11,7 +11,7 @@ from dagwright.core.model.usage import Usage
 from dagwright.interfaces.cli.answering import answer_of
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.plans import read_pairs, read_plan, typed_value
-from dagwright.interfaces.cli.request_words import answer_words
+from dagwright.interfaces.cli.request_text import answer_command
 from dagwright.interfaces.cli.requests import AnswerRequest
 from dagwright.interfaces.cli.terms import read_budget, read_new_limits
 from dagwright.interfaces.cli.wording import usage_lines
@@ -150,10 +150,10 @@ def test_budget_request_shows_both_commands() -> None:
     schema = {"type": "object", "properties": {"calls": {"type": "integer"}, "finish": {"type": "boolean"}}}
     request = {"run_id": "run-1", "request_id": "budget", "type": "INFORMATION", "purpose": "budget", "schema": schema}
     command = """dagwright feedback run-1 budget --data '{"calls": 10}'  (or --data '{"finish": true}')"""
-    assert answer_words({**request, "options": None}) == command
+    assert answer_command({**request, "options": None}) == command
 
 
-def test_cost_that_is_not_known_is_told_once_with_what_mends_it() -> None:
+def test_unknown_cost_is_reported_once_with_its_remedy() -> None:
     used = Usage(calls=3, prompt_tokens=30, unpriced_calls=1, uncounted_calls=1, money=Decimal("0.5"))
     agents = {"writer": used.to_document(), "reader": Usage(calls=1, prompt_tokens=9, unpriced_calls=1).to_document()}
     assert usage_lines({"usage": {**used.to_document(), "agents": agents}}) == [

@@ -63,7 +63,7 @@ class Lines(list[str]):
         self.writer = LineWriter(lambda line: self.append(line[10:]))
 
 
-def test_each_node_stands_under_its_deepest_dependency() -> None:
+def test_each_node_is_under_its_deepest_dependency() -> None:
     view = view_of(node("a"), node("b", "a"), node("late"), node("c", "a", "b"), node("d", "late"))
     rows = _progress(view).rows
     assert [(row.indent, row.name) for row in rows] == [(0, "a"), (1, "b"), (2, "c"), (0, "late"), (1, "d")]
@@ -229,7 +229,7 @@ def test_line_writer_writes_the_oldest_first() -> None:
     assert words == [["completed", "b"], ["asked", "q"], ["answer", "dagwright"], ["completed", "a"]]
 
 
-def test_node_that_continued_with_a_given_value_says_so() -> None:
+def test_node_that_continued_with_a_given_value_reports_it() -> None:
     view, lines = view_of(node("a", on_error={"value": 7}), step=_fail("a")), Lines()
     lines.writer.show(view)
     assert lines == ["completed  a  t  1.0 s  failed, continued with the default: broke"]

@@ -19,7 +19,7 @@ def view_of(
     """Return the view of a run of these nodes whose ready tasks were started, and that `step` then moved on."""
     checked = check_plan({"plan": 1, "nodes": list(nodes)}, {}, any_tool=True)
     scheduler = create_scheduler(prepare_plan(checked, {}), {})
-    scheduler.begin(START)
+    scheduler.start(START)
     start_ready(scheduler)
     step(scheduler)
     return RunView(

@@ -158,11 +158,11 @@ async def test_refusal_of_a_run_is_returned(away: Apart, monkeypatch: pytest.Mon
 
 
 async def test_invalid_inputs_name_their_field(untouched: httpx.AsyncClient) -> None:
-    for param, said, more in (
+    for param, message, more in (
         ("inputs", "Go.", {"inputs": {"number": "many"}}),
         ("messages", '{"number": "many"}', {}),
     ):
-        body = {"model": "plan/double", "messages": [{"role": "user", "content": said}], **more}
+        body = {"model": "plan/double", "messages": [{"role": "user", "content": message}], **more}
         document = (await untouched.post("/v1/chat/completions", json=body)).json()
         assert document["error"]["param"] == param
 
@@ -282,13 +282,13 @@ async def test_large_policy_is_refused(untouched: httpx.AsyncClient) -> None:
 async def test_client_address_is_taken_from_trusted_proxies_only(proxies: str | None, counted: str) -> None:
     seen: list[str] = []
 
-    async def told(scope: Any, _: Any, send: Any) -> None:
+    async def respond(scope: Any, _: Any, send: Any) -> None:
         seen.append(scope["client"][0])
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
     listener = opened_socket("127.0.0.1", 0)
-    async with listening(told, listener, proxies=proxies), httpx.AsyncClient() as http:
+    async with listening(respond, listener, proxies=proxies), httpx.AsyncClient() as http:
         await http.get(address_of(listener), headers={"X-Forwarded-For": "9.9.9.9"})
     assert seen == [counted]
 

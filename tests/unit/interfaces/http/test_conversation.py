@@ -12,7 +12,7 @@ from dagwright.planning.conversation import TurnSummary
 from dagwright.protocol.documents import encoded_size
 
 
-def said(*messages: Any, run: str | None = None) -> Conversation:
+def parsed_conversation(*messages: Any, run: str | None = None) -> Conversation:
     return conversation_of([ChatMessage.model_validate(each) for each in messages], run=run)
 
 
@@ -31,21 +31,23 @@ def asking(call: str, name: str = "answer_feedback", arguments: Any = None) -> d
 
 def test_request_is_the_last_message_with_the_system_messages() -> None:
     system = [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "In French."}]
-    found = said(*system, user("Hi."))
+    found = parsed_conversation(*system, user("Hi."))
     assert (found.text, found.prompt) == ("Hi.", "Be brief.\n\nIn French.\n\nHi.")
-    assert said(user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])).text == "a\nb"
+    assert parsed_conversation(user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])).text == "a\nb"
 
 
 def test_earlier_messages_become_turns() -> None:
-    found = said(user("a"), user("b"), assistant("c"), assistant(None, tool_calls=[asking("1")]), user("d"), user("e"))
+    found = parsed_conversation(
+        user("a"), user("b"), assistant("c"), assistant(None, tool_calls=[asking("1")]), user("d"), user("e")
+    )
     assert found.earlier_turns == [TurnSummary(1, "a\nb", "c"), TurnSummary(2, "d", "(no answer)")]
-    greeted = said(assistant("How can I help?"), user("Go."))
+    greeted = parsed_conversation(assistant("How can I help?"), user("Go."))
     assert greeted.earlier_turns == [TurnSummary(1, "(nothing)", "How can I help?")]
 
 
 def test_long_conversation_is_cut_as_documented() -> None:
     before = [message for _ in range(40) for message in (user("q" * 9_000), assistant("a" * 9_000))]
-    found = said(*before, user("Go." * 9_000))
+    found = parsed_conversation(*before, user("Go." * 9_000))
     requests = [encoded_size(turn.human_message) for turn in found.earlier_turns]
     answers = [encoded_size(turn.ai_response) for turn in found.earlier_turns]
     assert (len(requests), min(requests) > 1_900, max(requests) <= 2_000) == (20, True, True)
@@ -62,14 +64,14 @@ def result(call: str, content: str = "yes") -> dict[str, Any]:
 
 def test_results_of_answer_feedback_are_answers_and_those_of_other_functions_are_not() -> None:
     asked = assistant("Publish?", tool_calls=[asking("1"), asking("2")])
-    found = said(user("a"), asked, result("1"), result("2", "no"))
+    found = parsed_conversation(user("a"), asked, result("1"), result("2", "no"))
     assert found.answers == [GivenAnswer("1", "r", "yes"), GivenAnswer("2", "r", "no")]
     assert not found.has_other_results
-    found = said(user("a"), assistant(None, tool_calls=[asking("1", "weather")]), result("1"))
+    found = parsed_conversation(user("a"), assistant(None, tool_calls=[asking("1", "weather")]), result("1"))
     assert (found.answers, found.has_other_results) == ([], True)
     # A result without its call answers the run that is named beside it.
-    assert said(result("1"), run="r").answers == [GivenAnswer("1", "r", "yes")]
-    assert said(result("1")).has_other_results
+    assert parsed_conversation(result("1"), run="r").answers == [GivenAnswer("1", "r", "yes")]
+    assert parsed_conversation(result("1")).has_other_results
 
 
 @pytest.mark.parametrize(
@@ -85,5 +87,5 @@ def test_results_of_answer_feedback_are_answers_and_those_of_other_functions_are
 )
 def test_invalid_conversation_is_refused(messages: Any) -> None:
     with pytest.raises(ApiError) as refused:
-        said(*messages)
+        parsed_conversation(*messages)
     assert (refused.value.status, refused.value.param) == (400, "messages")

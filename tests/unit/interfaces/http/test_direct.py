@@ -30,8 +30,8 @@ BEAT = HEARTBEAT.strip().removeprefix(": ")
 
 
 def body(path: str) -> dict[str, Any]:
-    said = {"input": "Hi."} if path == RESPONSES else {"messages": [{"role": "user", "content": "Hi."}]}
-    return {"model": "small", "stream": True, **said}
+    message = {"input": "Hi."} if path == RESPONSES else {"messages": [{"role": "user", "content": "Hi."}]}
+    return {"model": "small", "stream": True, **message}
 
 
 @asynccontextmanager
@@ -59,7 +59,7 @@ def starts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @PATHS
 @pytest.mark.usefixtures("starts_soon")
-async def test_stream_begins_while_the_model_still_thinks(tmp_path: Path, path: str) -> None:
+async def test_stream_starts_while_the_model_still_thinks(tmp_path: Path, path: str) -> None:
     thought = asyncio.Event()
     # The whole answer: a pace delays a stream only after its first chunk, which may come before a heartbeat.
     answer = step("Hello.", released=thought)
@@ -68,11 +68,11 @@ async def test_stream_begins_while_the_model_still_thinks(tmp_path: Path, path: 
         first = await anext(pieces)
         thought.set()
         result = events_of(first + "".join([each async for each in pieces]))
-    said = [each.content for each in result if isinstance(each.content, dict)]
+    message = [each.content for each in result if isinstance(each.content, dict)]
     if path == CHAT:
-        written = "".join(choice["delta"].get("content") or "" for each in said for choice in each["choices"])
+        written = "".join(choice["delta"].get("content") or "" for each in message for choice in each["choices"])
     else:
-        written = said[-1]["response"]["output"][0]["content"][0]["text"]
+        written = message[-1]["response"]["output"][0]["content"][0]["text"]
     assert (response.status_code, response.headers["x-routing-mode"], written) == (200, "direct", "Hello.")
     assert [each.comment for each in events_of(first)] == [BEAT] * len(events_of(first))
 

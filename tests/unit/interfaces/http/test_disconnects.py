@@ -104,7 +104,7 @@ class _Server:
     async def _was_given_up(self, run: str, mark: Any) -> bool:
         return False
 
-    async def _subscribe(self, run: str, told: Any = None, *, after: Any = None) -> AsyncIterator[Any]:
+    async def _subscribe(self, run: str, reported: Any = None, *, after: Any = None) -> AsyncIterator[Any]:
         await asyncio.Event().wait()
         yield
 
@@ -143,15 +143,15 @@ class _Gateway:
 
 
 def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = False) -> dict[str, Any]:
-    said: dict[str, Any] = {"messages": [{"role": "user", "content": "{}"}]}
+    message: dict[str, Any] = {"messages": [{"role": "user", "content": "{}"}]}
     if path == RESPONSES:
-        said = {"input": "{}"}
+        message = {"input": "{}"}
     elif answers:
         call = question_call(QUESTION, run="run-asking")
-        said["messages"].append({"role": "assistant", "content": None, "tool_calls": [call]})
-        said["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "Apex"})
+        message["messages"].append({"role": "assistant", "content": None, "tool_calls": [call]})
+        message["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "Apex"})
     own = {"session_id": "long", "cancel_on_disconnect": cancels}
-    return {"json": {"model": "plan/add", "stream": stream, **said, **own}, "headers": {"Idempotency-Key": KEY}}
+    return {"json": {"model": "plan/add", "stream": stream, **message, **own}, "headers": {"Idempotency-Key": KEY}}
 
 
 @pytest.fixture(autouse=True)

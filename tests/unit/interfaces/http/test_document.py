@@ -90,7 +90,7 @@ def test_error_has_an_example_that_fits(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
-def test_headers_and_words_of_requests_in_the_form_of_openai_are_told(path: str) -> None:
+def test_headers_and_errors_have_the_form_of_openai(path: str) -> None:
     operation = OPERATIONS[f"POST /v1/{path}"]
     headers = {each["name"]: each for each in operation["parameters"] if each["in"] == "header"}
     own = {"X-Routing-Mode", "X-Session-Id", "X-Stream-Progress", "X-Cancel-On-Disconnect", "Idempotency-Key"}
@@ -109,7 +109,7 @@ def test_headers_and_words_of_requests_in_the_form_of_openai_are_told(path: str)
 
 
 @pytest.mark.parametrize("path", ["responses/{response_id}", "runs/{run_id}/answer"])
-def test_stream_that_is_asked_for_by_an_id_says_how_it_tells_progress(path: str) -> None:
+def test_stream_requested_by_an_id_names_its_progress_form(path: str) -> None:
     document = {(each["in"], each["name"]): each for each in OPERATIONS[f"GET /v1/{path}"]["parameters"]}
     for place in (("query", "stream_progress"), ("header", "X-Stream-Progress")):
         assert document[place]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, place
@@ -135,8 +135,8 @@ def test_body_has_examples_that_fit(name: str) -> None:
 def requests() -> Iterator[Any]:
     for name in OURS:
         method, path = name.split(" ")
-        for wanted in OPERATIONS[name].get("parameters", ()):
-            path = path.replace(f"{{{wanted['name']}}}", NAMED.get(wanted["name"], "run-1"))
+        for expected in OPERATIONS[name].get("parameters", ()):
+            path = path.replace(f"{{{expected['name']}}}", NAMED.get(expected["name"], "run-1"))
         _, models = models_of(OPERATIONS[name])
         for number, body in enumerate([example for model in models for example in model["examples"]] or [None]):
             yield pytest.param(method, path, body, id=f"{name} {number}")

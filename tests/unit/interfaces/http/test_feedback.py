@@ -46,7 +46,7 @@ class People:
         self.answers.append(answer)
         return f"{place.request!r} is answered"
 
-    async def asked_after(self, place: Place) -> dict[str, Any] | None:
+    async def request_after(self, place: Place) -> dict[str, Any] | None:
         return cast("dict[str, Any] | None", self._again)
 
 

@@ -102,7 +102,7 @@ def test_owners_may_call_their_sessions_the_same() -> None:
 
 @pytest.mark.parametrize("caller", [ANYONE, Caller("ann")])
 @pytest.mark.parametrize("name", ["a/b", ".", "..", " ..\n"])
-def test_session_that_no_address_could_name_does_not_begin(caller: Caller, name: str) -> None:
+def test_session_that_no_url_could_name_does_not_start(caller: Caller, name: str) -> None:
     with pytest.raises(SessionNameInvalid, match="cannot be part of a URL of the API"):
         new_session_name(caller, name)
     assert new_session_name(caller, "...") == stored_session_name(caller, "...")

@@ -16,7 +16,7 @@ from dagwright.interfaces.http.callers import Caller, Scope
 from dagwright.interfaces.http.limits import KeyUsage
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Server as TemporalServer
-from tests.support.told_run import ToldRun, told_desk
+from tests.support.scripted_run import ScriptedRun, scripted_context
 
 PLAN = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
@@ -48,7 +48,7 @@ class Server:
 @pytest.mark.parametrize("pid", [None, 7])
 async def test_temporal_ui_is_shown_to_keys_that_operate(tmp_path: Path, pid: int | None) -> None:
     url = "https://temporal.example.com"
-    async with told_desk(ToldRun((), (), ""), tmp_path) as context:
+    async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
         known = replace(context, server=TemporalServer("nowhere", "default", ui_url=url, pid=pid))
         assert known.visible_server.ui_url == url
         for scope in Scope:
@@ -65,7 +65,7 @@ Asked = tuple[httpx.AsyncClient, Server, str]
 async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
     """A gateway where an owner may have two runs at a time, and the id of a key of everybody that asks it."""
     server = Server()
-    async with told_desk(ToldRun((), (), ""), tmp_path) as context:
+    async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
         usage = KeyUsage(replace(context.usage.limits, runs=2), time.monotonic)
         of_test = replace(context, runs=cast("Any", server), steering=cast("Any", server), usage=usage)
         key, text = context.keys.add(ALL_OWNERS, list(Scope))

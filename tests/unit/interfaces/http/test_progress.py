@@ -11,7 +11,7 @@ from dagwright.history.reader import TaskState, has_started
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.http.progress import ProgressEvents
 from dagwright.interfaces.http.request_fields import StreamProgress
-from tests.support.told_run import requests_named
+from tests.support.scripted_run import requests_named
 
 
 def moment(state: TaskState, record: Record, *, status: str = "running", asked: tuple[str, ...] = ()) -> RunMoment:
@@ -21,7 +21,7 @@ def moment(state: TaskState, record: Record, *, status: str = "running", asked: 
     return RunMoment(view, ("sum",), requests_named(asked), {"sum": state})
 
 
-def told(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, Any]]:
+def events_of(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, Any]]:
     behind = progress.status_events if moment.is_last else lambda _: ()
     events = [cast("Any", each) for result in (progress.events, behind) for each in result(moment)]
     return [(each["type"], each["data"].get("result")) for each in events]
@@ -38,43 +38,43 @@ def resumed(before: ProgressEvents) -> ProgressEvents:
 def test_node_is_reported_as_it_was_though_the_scheduler_is_ahead() -> None:
     progress = ProgressEvents("run-1", StreamProgress.FULL)
     running = moment(TaskState(NodeStatus.RUNNING, 1, None), DONE)
-    assert told(progress, running) == [("run.running", None), ("node.started", None)]
-    assert told(progress, moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE)) == [("node.completed", 3)]
+    assert events_of(progress, running) == [("run.running", None), ("node.started", None)]
+    assert events_of(progress, moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE)) == [("node.completed", 3)]
 
 
 def test_run_is_reported_again_only_if_it_has_changed() -> None:
     waits = moment(READY, READY_RECORD, status="waiting", asked=("check",))
     before = ProgressEvents("run-1", StreamProgress.PROGRESS)
     asked = [("feedback.requested", None), ("run.waiting", None)]
-    assert told(before, waits) == [("node.ready", None), *asked]
-    assert told(resumed(before), waits) == [("node.ready", None)]
-    assert told(resumed(before), moment(READY, READY_RECORD))[:1] == [("run.running", None)]
+    assert events_of(before, waits) == [("node.ready", None), *asked]
+    assert events_of(resumed(before), waits) == [("node.ready", None)]
+    assert events_of(resumed(before), moment(READY, READY_RECORD))[:1] == [("run.running", None)]
 
 
 def test_passed_states_are_left_out_except_starts_and_ends() -> None:
     ended = moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE, status="completed")
     lasting = [("node.completed", None), ("run.completed", None)]
-    assert told(ProgressEvents("run-1", StreamProgress.PROGRESS), ended) == [("node.started", None), *lasting]
+    assert events_of(ProgressEvents("run-1", StreamProgress.PROGRESS), ended) == [("node.started", None), *lasting]
     looking = ProgressEvents("run-1", StreamProgress.PROGRESS)
-    assert told(looking, moment(READY, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
-    goes_on = resumed(looking)
-    goes_on.started.add("sum")
-    assert told(goes_on, ended) == lasting
+    assert events_of(looking, moment(READY, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
+    continues = resumed(looking)
+    continues.started.add("sum")
+    assert events_of(continues, ended) == lasting
 
 
 def test_reported_state_is_not_repeated_with_a_new_request() -> None:
     asked = [("feedback.requested", None)]
     before = ProgressEvents("run-1", StreamProgress.PROGRESS)
-    assert told(before, moment(READY, READY_RECORD))[:1] == [("run.running", None)]
+    assert events_of(before, moment(READY, READY_RECORD))[:1] == [("run.running", None)]
     later = resumed(before)
-    assert told(later, moment(READY, READY_RECORD, asked=("check",)))[1:] == asked
+    assert events_of(later, moment(READY, READY_RECORD, asked=("check",)))[1:] == asked
     answered = resumed(later)
-    assert told(answered, moment(READY, READY_RECORD))[1:] == []
-    assert told(answered, moment(READY, READY_RECORD, asked=("check",)))[1:] == asked
+    assert events_of(answered, moment(READY, READY_RECORD))[1:] == []
+    assert events_of(answered, moment(READY, READY_RECORD, asked=("check",)))[1:] == asked
 
 
 @pytest.mark.parametrize(
-    ("state", "record", "begun"),
+    ("state", "record", "started"),
     [
         (TaskState(NodeStatus.PENDING, 0, None), Record(), False),
         (TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.RUNNING, started_at=1.0), False),
@@ -88,5 +88,5 @@ def test_reported_state_is_not_repeated_with_a_new_request() -> None:
         (TaskState(NodeStatus.SKIPPED, 0, None), Record(NodeStatus.SKIPPED), False),
     ],
 )
-def test_has_begun(state: TaskState, record: Record, *, begun: bool) -> None:
-    assert has_started(state, record) is begun
+def test_has_started(state: TaskState, record: Record, *, started: bool) -> None:
+    assert has_started(state, record) is started

@@ -41,8 +41,8 @@ def test_session_header_is_decoded_as_utf_8_or_latin_1(sent: bytes, session: str
 
 
 def test_metadata_holds_every_field_as_text() -> None:
-    said = {"stream_progress": "full", "cancel_on_disconnect": "true", "inputs": '{"a": 1}'}
-    assert gateway_options({"metadata": said}, {}) == GatewayOptions(
+    message = {"stream_progress": "full", "cancel_on_disconnect": "true", "inputs": '{"a": 1}'}
+    assert gateway_options({"metadata": message}, {}) == GatewayOptions(
         stream_progress=StreamProgress.FULL, cancel_on_disconnect=True, inputs={"a": 1}
     )
     times = {"deadline": "20m", "worker_timeout": "2m"}

@@ -22,7 +22,7 @@ from dagwright.interfaces.http.response_items import (
     run_of_referenced_question,
     to_chat_body,
 )
-from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, requests_named, told_gateway
+from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, requests_named, scripted_gateway
 
 
 def messages(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def test_options_keep_their_meaning() -> None:
 
 
 @pytest.mark.parametrize(("run", "model"), [("run-1", "plan/double"), ("a.b/ü", "agent/Zoë é"), ("session x", "m")])
-def test_id_of_a_response_tells_its_run_and_model(run: str, model: str) -> None:
+def test_id_of_a_response_has_its_run_and_model(run: str, model: str) -> None:
     assert parse_response_id(ResponseRef(run, model).id) == ResponseRef(run, model)
 
 
@@ -151,10 +151,10 @@ async def test_result_of_an_unknown_call_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
 ) -> None:
     monkeypatch.setattr(following, "PendingRequests", PendingRequestsOf)
-    run = ToldRun((Step(3, {}, status="waiting", requests=requests_named(["check"])),), (), "")
+    run = ScriptedRun((Step(3, {}, status="waiting", requests=requests_named(["check"])),), (), "")
     result = {"type": "function_call_output", "call_id": call, "output": "yes"}
     body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}
-    async with told_gateway(run, tmp_path) as http:
+    async with scripted_gateway(run, tmp_path) as http:
         answer = await http.post("/v1/responses", json=body)
         # One that was answered elsewhere meanwhile is passed over.
         result["call_id"] = call_id(requests_named(["gone"])[0], run=RUN)

@@ -22,7 +22,7 @@ from dagwright.interfaces.http.examples import PUBLISHED
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from tests.support.gateway import Event, events_of, refuse_number_that_goes_back
-from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, requests_named, told_gateway
+from tests.support.scripted_run import RUN, PendingRequestsOf, ScriptedRun, Step, requests_named, scripted_gateway
 from tests.unit.interfaces.http.conftest import error_of, write_plan
 
 pytestmark = pytest.mark.waits
@@ -39,24 +39,24 @@ STEPS = (
     Step(31, {"sum": DONE, "more": DONE, "answer": DONE}, status="completed"),
 )
 TEXTS = tuple(PartialText("answer", 1, WORDS[:end]) for end in (4, 9, 21, 40))
-ANSWERED = ToldRun(STEPS, TEXTS, WORDS)
+ANSWERED = ScriptedRun(STEPS, TEXTS, WORDS)
 WAITING = {"status": "waiting", "requests": requests_named(["check", "name"])}
-ASKING = ToldRun(
+ASKING = ScriptedRun(
     (*STEPS[:4], Step(22, dict.fromkeys(("sum", "more", "answer"), DONE), **WAITING)),  # type: ignore[arg-type] # both
     (PartialText("it/turn1", 1, "I found two."),),
     "",
 )
-RETRIED = ToldRun(
+RETRIED = ScriptedRun(
     STEPS,
     (*TEXTS[:3], PartialText("answer", 2, "Osaka has sun,"), PartialText("answer", 2, "Osaka has sun, ")),
     "Osaka has sun, all day.",
 )
-TURNS = ToldRun(STEPS, (PartialText("it/turn1", 1, "Let me see."), PartialText("it/turn2", 1, "Os")), WORDS)
-KILLED = ToldRun(
+TURNS = ScriptedRun(STEPS, (PartialText("it/turn1", 1, "Let me see."), PartialText("it/turn2", 1, "Os")), WORDS)
+KILLED = ScriptedRun(
     STEPS,
     (PartialText("it/turn1", 1, "Osaka has"), *(PartialText("it/turn1", 2, WORDS[:end]) for end in (4, 21))),
     WORDS,
-    said={"it/turn1": WORDS},
+    delivered={"it/turn1": WORDS},
 )
 RUNS = {"answered": ANSWERED, "asking": ASKING, "retried": RETRIED, "turns": TURNS, "killed": KILLED}
 
@@ -69,10 +69,10 @@ BODIES: Mapping[str, Any] = {
 RESPONSE = f"{RESPONSES}/{ResponseRef(RUN, 'plan/double').id}"
 PASSING = ("node.ready", "run.running")
 """Events that later readers do not get."""
-BEGUN = {CHAT: "c", RESPONSES: "r"}
+STARTED = {CHAT: "c", RESPONSES: "r"}
 
 
-Gateway = Callable[[ToldRun], AbstractAsyncContextManager[httpx.AsyncClient]]
+Gateway = Callable[[ScriptedRun], AbstractAsyncContextManager[httpx.AsyncClient]]
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def first_id(path: str) -> str:
-    return f"{RUN}/{BEGUN[path]}1/1-0/0.0.00000000./0"
+    return f"{RUN}/{STARTED[path]}1/1-0/0.0.00000000./0"
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def gateway(tmp_path: Path) -> Gateway:
     """Serve a run, with a published plan."""
     plans = write_plan(tmp_path / "plans", PUBLISHED["plan"])
     numbers = count()
-    return lambda run: told_gateway(run, tmp_path / f"state{next(numbers)}", plans=plans)
+    return lambda run: scripted_gateway(run, tmp_path / f"state{next(numbers)}", plans=plans)
 
 
 async def streamed(http: httpx.AsyncClient, path: str, after: str) -> list[Event]:
@@ -135,15 +135,15 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
         assert None not in ids
         for cut, id in enumerate(ids):
             # Another gateway sees the earlier events, or starts to read when the run and its answer are further.
-            told_looks = max(sum(bool(text_of([each])) for each in whole[: cut + 1]) - 1, 0)
+            reported_looks = max(sum(bool(text_of([each])) for each in whole[: cut + 1]) - 1, 0)
             for first in (0, 2, 4, len(run.steps) - 1):
-                run.first, run.looks = first, max(told_looks, first)
+                run.first, run.looks = first, max(reported_looks, first)
                 both = [*whole[: cut + 1], *await streamed(http, path, str(id))]
                 refuse_loss(run, both, whole, (cut, first))
     assert run.started == []
 
 
-def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
+def refuse_loss(run: ScriptedRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
     """Check that a client with a broken stream got the same events as a client with an unbroken one."""
     result, expected = progress_of(both), progress_of(whole)
     once = [each for each in result if each[0] != "node.ready"]
@@ -157,7 +157,7 @@ def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], pla
     assert rest_of(both) == rest_of(whole), place
 
 
-class Breaking(ToldRun):
+class Breaking(ScriptedRun):
     """A run whose server fails once after three updates; its answer cannot be read once when it has ended."""
 
     __slots__ = ("fails_at", "has_failed")
@@ -219,8 +219,8 @@ async def test_end_follows_an_answer_that_could_not_be_read_at_once(gateway: Gat
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_failure_of_the_run_is_the_end_and_told_once(gateway: Gateway, path: str) -> None:
-    run = ToldRun((*STEPS[:4], replace(STEPS[5], status="failed")), TEXTS, "")
+async def test_failure_of_the_run_is_the_end_and_is_reported_once(gateway: Gateway, path: str) -> None:
+    run = ScriptedRun((*STEPS[:4], replace(STEPS[5], status="failed")), TEXTS, "")
     async with gateway(run) as http:
         whole = await streamed(http, path, first_id(path))
         assert "failed" in str(whole[-2 if path == CHAT else -1].content)
@@ -312,7 +312,7 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
             assert text_of([*plain[: cut + 1], *events_of(named.text)]) == text_of(plain), cut
 
 
-async def test_number_of_another_answer_begins_again(gateway: Gateway) -> None:
+async def test_number_of_another_answer_starts_again(gateway: Gateway) -> None:
     async with gateway(replace(ANSWERED, texts=(PartialText("answer", 1, "Osaka"),))) as http:
         events = events_of((await http.get(RESPONSE, params={"stream": "true"})).text)
         number = next(each.content["sequence_number"] for each in events if each.content.get("delta") == "Osaka")
@@ -390,14 +390,24 @@ async def test_answer_of_a_run_resumes_as_a_completion_does(gateway: Gateway) ->
 async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, address: str) -> None:
     async with gateway(ANSWERED) as http:
 
-        async def told(query: str | None, header: str | None) -> list[tuple[str, str | None]]:
+        async def events_with(query: str | None, header: str | None) -> list[tuple[str, str | None]]:
             url = httpx.URL(address) if query is None else httpx.URL(address).copy_add_param("stream_progress", query)
             answer = await http.get(url, headers={} if header is None else {"X-Stream-Progress": header})
             assert answer.status_code == 200, answer.text
             return progress_of(events_of(answer.text))
 
-        assert await told(None, None) == await told("", None) == await told("progress", "content") == []
-        assert await told("progress", None) == await told(None, "progress") == await told("content", "progress") != []
+        assert (
+            await events_with(None, None)
+            == await events_with("", None)
+            == await events_with("progress", "content")
+            == []
+        )
+        assert (
+            await events_with("progress", None)
+            == await events_with(None, "progress")
+            == await events_with("content", "progress")
+            != []
+        )
         for params, headers in (({"stream_progress": "all"}, {}), ({}, {"X-Stream-Progress": "all"})):
             url = httpx.URL(address).copy_merge_params(params)
             refused = await http.get(url, headers=headers)

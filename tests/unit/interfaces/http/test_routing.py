@@ -44,15 +44,15 @@ def test_routing_decision(mode: RoutingMode | None, kind: Kind, has_functions: b
 
 @pytest.mark.parametrize("mode", [None, DIRECT, RUN, AUTO])
 def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMode | None) -> None:
-    said = Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")])
-    assert fixed_route(mode, Target("model", "small"), said, has_functions=True) is RUN
+    message = Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")])
+    assert fixed_route(mode, Target("model", "small"), message, has_functions=True) is RUN
     if mode is not RUN:
-        said = Conversation("", has_other_results=True)
-        assert fixed_route(mode, Target("model", "small"), said, has_functions=False) is DIRECT
+        message = Conversation("", has_other_results=True)
+        assert fixed_route(mode, Target("model", "small"), message, has_functions=False) is DIRECT
 
 
 @pytest.mark.parametrize(
-    ("mode", "kind", "said"),
+    ("mode", "kind", "message"),
     [
         (DIRECT, "plan", Conversation("Go.")),
         (RUN, "model", Conversation("", has_other_results=True)),
@@ -61,9 +61,9 @@ def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMod
         (None, "model", Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")], has_other_results=True)),
     ],
 )
-def test_contradicting_mode_is_refused(mode: RoutingMode | None, kind: Kind, said: Conversation) -> None:
+def test_contradicting_mode_is_refused(mode: RoutingMode | None, kind: Kind, message: Conversation) -> None:
     with pytest.raises(ApiError) as refused:
-        fixed_route(mode, Target(kind, "x"), said, has_functions=False)
+        fixed_route(mode, Target(kind, "x"), message, has_functions=False)
     assert refused.value.status == 400
 
 
@@ -84,7 +84,7 @@ async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -
     assert json.loads(bytes((await retrieve_model("profile/rounds", some)).body))["id"] == "profile/rounds"
 
 
-def test_name_that_is_near_is_told_as_it_is_to_be_sent(tmp_path: Path) -> None:
+def test_similar_name_is_reported_as_it_must_be_sent(tmp_path: Path) -> None:
     for model, near in (
         ("profile/plans", "did you mean 'profile/plan'"),
         ("profile/zzzzzzzz", "available are plan, intents"),

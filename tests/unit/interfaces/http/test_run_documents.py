@@ -31,9 +31,9 @@ def _context(session: Session, **sessions_of: str | None) -> Any:
 def _session(*ended: str, turn: str) -> Session:
     session = Session("q")
     for name in ended:
-        session.begin_turn(TurnStart(name, {}), at=1.0)
+        session.start_turn(TurnStart(name, {}), at=1.0)
         session.end_turn(name, TurnEnd("completed"), at=2.0)
-    session.begin_turn(TurnStart(turn, {}), at=3.0)
+    session.start_turn(TurnStart(turn, {}), at=3.0)
     return session
 
 

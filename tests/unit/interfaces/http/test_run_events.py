@@ -47,7 +47,7 @@ def test_header_takes_precedence_over_the_parameter() -> None:
     assert event_cursor(id.encode().decode("latin-1"), None) == event_cursor(None, id)
 
 
-async def told(*updates: Any) -> list[NamedEvent]:
+async def events_of(*updates: Any) -> list[NamedEvent]:
     async def coming() -> AsyncGenerator[RunUpdate, None]:
         for update in updates:
             if isinstance(update, Exception):
@@ -65,7 +65,7 @@ async def test_each_change_is_sent_once_and_the_run_when_it_changes() -> None:
     later = replace(VIEW, cursor=Cursor(1, 9))
     waiting = replace(later, status="waiting", has_marks=True)
     running, both = update(VIEW, a=NodeStatus.RUNNING), update(later, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING)
-    found = await told(running, update(VIEW), both, update(waiting))
+    found = await events_of(running, update(VIEW), both, update(waiting))
     ids = [(None, "node.started"), ("1-5", "run.running"), (None, "node.completed"), ("1-9", "node.started")]
     ids.append(("1-9w", "run.waiting"))
     assert [(each.id, each.name) for each in found] == ids
@@ -76,14 +76,14 @@ async def test_each_change_is_sent_once_and_the_run_when_it_changes() -> None:
 
 async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
     error = {"code": "bad", "message": "It is."}
-    (end,) = await told(update(replace(VIEW, status="failed", is_closed=True, error=error)))
+    (end,) = await events_of(update(replace(VIEW, status="failed", is_closed=True, error=error)))
     assert (end.name, end.id) == ("run.failed", "1-5e")
     assert (end.content["status"], end.content["error"]) == ("failed", {"node_id": None, **error})
-    found = await told(update(VIEW), ApiError(503, "away"))
+    found = await events_of(update(VIEW), ApiError(503, "away"))
     assert [(each.id, each.name) for each in found] == [("1-5", "run.running"), (None, "error")]
     assert found[1].content["error"]["message"] == "away"
     with pytest.raises(ZeroDivisionError):
-        await told(update(VIEW), ZeroDivisionError())
+        await events_of(update(VIEW), ZeroDivisionError())
     assert [str(SubscriptionCursor(START)), str(SubscriptionCursor.parse("3-4w"))] == ["1-0", "3-4w"]
     with pytest.raises(ValueError, match="is not a cursor"):
         SubscriptionCursor.parse("w")

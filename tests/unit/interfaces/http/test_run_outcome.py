@@ -37,7 +37,7 @@ async def _about(error: Any) -> Any:
     return (await outcome_of(context, RunMoment(VIEW, (), []), session=None)).about
 
 
-async def test_answer_says_why_its_run_is_not_completed() -> None:
+async def test_answer_explains_why_its_run_is_not_completed() -> None:
     about: dict[str, Any] = {
         "run_id": "run-1",
         "session_id": None,
@@ -115,17 +115,17 @@ class Asking:
 
 
 @pytest.mark.parametrize("refusal", [FeedbackRejected("'check' was answered by ann"), RunClosed("it has ended")])
-async def test_what_somebody_else_answers_at_the_same_time_is_answered(refusal: Exception) -> None:
+async def test_request_answered_by_another_client_counts_as_answered(refusal: Exception) -> None:
     # The run may not be seen to ask no more for a moment, so the client would be asked again.
     assert await Asking(refusal, is_taken=True).given() == {("check", "2026-01-01T00:00:00Z")}
 
 
-async def test_answer_that_is_refused_while_the_question_stays_is_told_so() -> None:
+async def test_refused_answer_is_reported_while_the_question_stays_open() -> None:
     with pytest.raises(FeedbackRejected, match="must be"):
         await Asking(FeedbackRejected("it must be one of three"), is_taken=False).given()
 
 
-def _told(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:
+def _message_of(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:
     """Return the text that a client receives.
 
     Args:
@@ -159,12 +159,12 @@ ANSWER, TURN = "answer", "turn1"
     ],
 )
 def test_each_word_is_sent_once_with_restarts_marked(seen: list[tuple[str, int, str]], end: str, words: str) -> None:
-    assert _told(*seen, end=end) == words
+    assert _message_of(*seen, end=end) == words
 
 
 def test_request_follows_the_text_before_it() -> None:
-    assert _told(end="Which?", asked=1) == "Which?"
-    assert _told((TURN, 1, "I found two."), end="Which?", asked=1) == f"I found two.{NEXT_TURN}Which?"
+    assert _message_of(end="Which?", asked=1) == "Which?"
+    assert _message_of((TURN, 1, "I found two."), end="Which?", asked=1) == f"I found two.{NEXT_TURN}Which?"
 
 
 async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

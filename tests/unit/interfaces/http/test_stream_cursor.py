@@ -34,7 +34,7 @@ places = st.builds(
 
 
 @given(places)
-def test_id_says_all_of_its_place_in_what_a_header_can_hold(place: StreamCursor) -> None:
+def test_id_has_its_whole_place_in_the_size_of_a_header(place: StreamCursor) -> None:
     text = str(place)
     assert StreamCursor.parse(text, place.kind) == place
     assert text.isascii()
@@ -44,7 +44,9 @@ def test_id_says_all_of_its_place_in_what_a_header_can_hold(place: StreamCursor)
 
 
 @given(st.lists(st.text(min_size=1, max_size=9), max_size=6), st.booleans(), st.integers(0, 9))
-def test_numbers_of_a_response_grow_and_say_where_its_client_is(pieces: list[str], is_asked: bool, ends: int) -> None:
+def test_numbers_of_a_response_grow_and_are_the_cursor_of_its_client(
+    pieces: list[str], is_asked: bool, ends: int
+) -> None:
     place, result = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
     for opening in range(1, RESPONSE_OPENING_EVENTS + 1):
         result.append(place := replace(place, opening=opening))

@@ -126,16 +126,16 @@ async def test_unsupported_output_is_refused(untouched: httpx.AsyncClient, field
 
 @pytest.mark.parametrize("model", ["profile/intents", "plan/double"])
 async def test_schema_needs_a_model_and_a_waiting_client(untouched: httpx.AsyncClient, model: str) -> None:
-    wanted = {"type": "json_schema", "name": "Person", "schema": PERSON}
-    body = {"model": model, "input": "{}", "text": {"format": wanted}, "background": model == "plan/double"}
+    expected = {"type": "json_schema", "name": "Person", "schema": PERSON}
+    body = {"model": model, "input": "{}", "text": {"format": expected}, "background": model == "plan/double"}
     assert error_of(await untouched.post("/v1/responses", json=body)) == (400, "unsupported_parameter")
 
 
 def test_format_and_choice_of_a_response_are_those_of_a_completion() -> None:
-    wanted = {"type": "json_schema", "name": "Person", "schema": PERSON, "strict": True}
+    expected = {"type": "json_schema", "name": "Person", "schema": PERSON, "strict": True}
     tool = {"type": "function", "name": "Person", "parameters": PERSON}
     fields = {"input": "{}", "tools": [tool], "tool_choice": {"type": "function", "name": "Person"}}
-    made = to_chat_body(ResponseBody.model_validate({**fields, "text": {"format": wanted}}))
+    made = to_chat_body(ResponseBody.model_validate({**fields, "text": {"format": expected}}))
     assert (made.response_format, made.tool_choice) == (FORMAT, named("Person"))
     form = form_of(made)
     assert (form.function, form.schema) == ("Person", PERSON)

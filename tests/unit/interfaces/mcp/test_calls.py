@@ -47,8 +47,8 @@ class _Starter(RunStarter):
 
 
 class _Runs:
-    async def list_runs(self, *, limit: int, wanted: RunFilter) -> list[RunSummary]:
-        return [RunSummary(f"{wanted.status} {limit}", RunStatus.RUNNING, None, None, None, 0, 1)]
+    async def list_runs(self, *, limit: int, run_filter: RunFilter) -> list[RunSummary]:
+        return [RunSummary(f"{run_filter.status} {limit}", RunStatus.RUNNING, None, None, None, 0, 1)]
 
 
 NOTHING = cast("Any", SimpleNamespace(meta=None))
@@ -72,8 +72,8 @@ async def _called(folder: Path, tool: str, **arguments: Any) -> Any:
 
 
 async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_without_waiting(tmp_path: Path) -> None:
-    said = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "timeout": "2m"}
-    by_name = await _called(tmp_path, RUN_PLAN, **said)
+    message = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "timeout": "2m"}
+    by_name = await _called(tmp_path, RUN_PLAN, **message)
     assert by_name == {"status": "template", "message": "SLOW {'a': 1} {'run': 'mine', 'deadline': '2m'}"}
     assert (await _called(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
     for wrong in ({}, {"plan": {}, "template": "slow"}):
@@ -82,8 +82,8 @@ async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_witho
 
 
 async def test_runs_are_listed(tmp_path: Path) -> None:
-    for said, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
-        result = await _called(tmp_path, LIST_RUNS, **said)
+    for message, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
+        result = await _called(tmp_path, LIST_RUNS, **message)
         assert (result["status"], [each["run_id"] for each in result["runs"]]) == ("listed", [asked])
     assert (await _called(tmp_path, LIST_RUNS, status="runing"))["status"] == "bad_usage"
 

@@ -13,7 +13,7 @@ def _document(status: str, **fields: Any) -> dict[str, Any]:
     return {"run_id": "w", "status": status, **plain, **fields}
 
 
-def _told(status: str, **fields: Any) -> dict[str, Any]:
+def _message_of(status: str, **fields: Any) -> dict[str, Any]:
     found: dict[str, Any] = run_result(_document(status, **fields)).structured_content
     return found
 
@@ -28,16 +28,16 @@ def test_text_is_the_document() -> None:
 def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_ones_have_an_output() -> None:
     errors = {"completed": False, "completed_with_failures": False, "failed": True, "cancelled": True, "running": False}
     assert {status: run_result(_document(status)).is_error for status in errors} == errors
-    assert "output" not in _told("running")
-    assert _told("failed")["output"] is None
-    said = run_result(_document("running"), prefix="'x' is answered.").structured_content["message"]
-    assert said.startswith("'x' is answered. The run continues. Call get_run ")
+    assert "output" not in _message_of("running")
+    assert _message_of("failed")["output"] is None
+    message = run_result(_document("running"), prefix="'x' is answered.").structured_content["message"]
+    assert message.startswith("'x' is answered. The run continues. Call get_run ")
 
 
-def test_failed_run_tells_why_and_which_nodes() -> None:
+def test_failed_run_reports_why_and_which_nodes() -> None:
     error = {"code": "boom", "message": "it broke", "retryable": False}
     nodes = {"a": {"status": "failed", "error": error}, "b": {"status": "blocked", "error": None}}
-    result = _told("failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}})
+    result = _message_of("failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}})
     assert result["message"] == "The run failed: it broke."
     assert result["failures"] == [{"node_id": "a", "code": "boom", "message": "it broke"}]
     assert result["node_counts"] == {"blocked": 1, "completed": 7, "failed": 1}
@@ -48,7 +48,7 @@ def test_first_of_many_requests_names_the_way_to_answer() -> None:
         {"request_id": "x", "type": "SELECTION", "prompt": "Which?"},
         {"request_id": "y", "type": "APPROVAL", "prompt": "Go?"},
     ]
-    result = _told("waiting", waiting_for=asked)
+    result = _message_of("waiting", waiting_for=asked)
     assert result["message"] == (
         "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and "
         "selected. 1 more are under `waiting_for`."
@@ -57,7 +57,7 @@ def test_first_of_many_requests_names_the_way_to_answer() -> None:
 
 def test_request_of_the_inbox_has_no_form() -> None:
     asked = {"request_id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
-    assert _told("waiting", waiting_for=[asked])["message"] == (
+    assert _message_of("waiting", waiting_for=[asked])["message"] == (
         "The run waits for people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the "
         "console or through the HTTP API; this server cannot."
     )

@@ -36,15 +36,15 @@ def _starter(folder: Path) -> tuple[RunStarter, _Runs]:
 
 async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     starter, runs = _starter(tmp_path)
-    said = {"max_rounds": 4, "worker_timeout": "2m", "timeout": "20m"}
-    assert set(said) < set(_ask().input_schema["properties"])
+    message = {"max_rounds": 4, "worker_timeout": "2m", "timeout": "20m"}
+    assert set(message) < set(_ask().input_schema["properties"])
     compare = {"request": "Compare."}
     for name in ("max_rounds", "worker_timeout"):
         with pytest.raises(CallRefused, match=f"{name}: only the profile rounds supports it"):
-            await starter.request_run({**compare, name: said[name]}, run=None)
+            await starter.request_run({**compare, name: message[name]}, run=None)
     with pytest.raises(CallRefused, match="worker_timeout: "):
         await starter.request_run({**compare, "profile": "rounds", "worker_timeout": "soon"}, run=None)
-    await starter.request_run({**compare, "profile": "rounds", **said}, run=None)
+    await starter.request_run({**compare, "profile": "rounds", **message}, run=None)
     ((plan, terms),) = runs.started
     assert plan.extender is not None
     assert (plan.extender["max_rounds"], plan.extender["worker_timeout_s"]) == (4, 120)

@@ -9,11 +9,15 @@ from dagwright_maritime.search.results import Gap, ResultTooLarge, SearchResult,
 
 
 def answered(
-    *documents: dict[str, Any], groups: Any = None, asked: Any = None, limits: QueryLimits | None = None, **told: Any
+    *documents: dict[str, Any],
+    groups: Any = None,
+    asked: Any = None,
+    limits: QueryLimits | None = None,
+    **reported: Any,
 ) -> SearchResult:
     """Return the parsed response of the server."""
     found = [{"_source": each, "sort": [place]} for place, each in enumerate(documents)]
-    body = {"took": 3, "timed_out": False, "hits": {"total": {"value": 7}, "hits": found}, **told}
+    body = {"took": 3, "timed_out": False, "hits": {"total": {"value": 7}, "hits": found}, **reported}
     if groups is not None:
         body["aggregations"] = groups
     return parse_result(body, asked or {}, limits or QueryLimits())
@@ -34,11 +38,11 @@ def test_documents_come_with_the_places_that_they_have_in_the_order() -> None:
     assert (answer.gaps, answer.problems) == ([], [])
 
 
-def test_figure_that_some_groups_lack_is_told_with_their_keys() -> None:
+def test_figure_that_some_groups_lack_is_reported_with_their_keys() -> None:
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", None), bucket("C", 1.5), bucket("D", None)]}}
     [gap] = answered(groups=groups, asked={"by": BY_SHIPPER}).gaps
     assert gap == Gap("by", "days", 4, ["B", "D"])
-    assert gap.words() == "days is available for 2 of 4 (by); missing for B, D."
+    assert gap.describe() == "days is available for 2 of 4 (by); missing for B, D."
 
 
 def test_gap_in_groups_of_groups_has_the_keys_of_both() -> None:
@@ -48,12 +52,12 @@ def test_gap_in_groups_of_groups_has_the_keys_of_both() -> None:
     assert answered(groups={"months": months}, asked=asked).gaps == [Gap("by", "days", 1, ["2026-01-01 / A"])]
 
 
-def test_figure_over_all_documents_that_no_document_has_is_told() -> None:
+def test_figure_over_all_documents_that_no_document_has_is_reported() -> None:
     asked = {"days": AVERAGE, "p": {"percentiles": {"field": "days"}}, "s": {"stats": {"field": "days"}}}
     groups = {"days": {"value": None}, "p": {"values": {"50.0": None}}, "s": {"count": 0, "sum": 0.0, "avg": None}}
     answer = answered(groups=groups, asked=asked)
     words = [f"{name} is not available: no document has a value." for name in asked]
-    assert [gap.words() for gap in answer.gaps] == words
+    assert [gap.describe() for gap in answer.gaps] == words
 
 
 def test_filter_is_no_group_of_its_own_for_a_gap() -> None:
@@ -64,11 +68,11 @@ def test_filter_is_no_group_of_its_own_for_a_gap() -> None:
 
 def test_many_groups_without_a_value_are_counted() -> None:
     gap = Gap("by", "days", 30, [f"S{number}" for number in range(25)])
-    assert gap.words().endswith("S18, S19 and 5 more.")
+    assert gap.describe().endswith("S18, S19 and 5 more.")
     assert gap.with_value == 5
 
 
-def test_what_the_server_could_not_do_is_told() -> None:
+def test_server_problems_are_reported() -> None:
     shards = {"total": 3, "failed": 1, "failures": [{"reason": {"reason": "disk is gone"}}]}
     assert answered(timed_out=True, _shards=shards).problems == [
         "The search timed out: the result covers only a part of the documents.",

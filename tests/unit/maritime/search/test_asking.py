@@ -23,32 +23,34 @@ from dagwright_maritime.search.requests import (
 )
 
 
-def told(status: Any, kind: str, reason: str, *, cause: dict[str, Any] | None = None) -> exceptions.TransportError:
+def transport_error(
+    status: Any, kind: str, reason: str, *, cause: dict[str, Any] | None = None
+) -> exceptions.TransportError:
     """Return an error of the client as an answer of the server makes it."""
     info = {"error": {"type": kind, "reason": reason, "root_cause": [cause] if cause else []}, "status": status}
     return exceptions.TransportError(status, kind, info)
 
 
-NO_INDEX = told(404, "index_not_found_exception", "no such index [goods-a]")
-WRONG = told(
+NO_INDEX = transport_error(404, "index_not_found_exception", "no such index [goods-a]")
+WRONG = transport_error(
     400,
     "search_phase_execution_exception",
     "all shards failed",
     cause={"type": "illegal_argument_exception", "reason": "Text fields are not optimised"},
 )
-TOO_MANY = told(
+TOO_MANY = transport_error(
     503, "search_phase_execution_exception", "", cause={"type": "too_many_buckets_exception", "reason": "65535"}
 )
-BAD_ORDER = told(
+BAD_ORDER = transport_error(
     500, "aggregation_execution_exception", "", cause={"type": "illegal_argument_exception", "reason": "order"}
 )
-TOO_MUCH = told(
+TOO_MUCH = transport_error(
     429,
     "search_phase_execution_exception",
     "all shards failed",
     cause={"type": "circuit_breaking_exception", "reason": "[request] Data too large, would be [2.4gb]"},
 )
-BAD_PLACE = told(
+BAD_PLACE = transport_error(
     500,
     "search_phase_execution_exception",
     "all shards failed",
@@ -65,11 +67,15 @@ BAD_PLACE = told(
         (TOO_MUCH, QueryInvalid, "The query needs more memory than the search server has; request fewer groups or fig"),
         (BAD_PLACE, QueryInvalid, "The search server rejects the query: 500: Cannot invoke"),
         (BAD_ORDER, QueryInvalid, "The search server rejects the query: 500: order"),
-        (told(403, "security_exception", "no"), AccessRefused, "The search server denies access to 'goods-a': 403"),
+        (
+            transport_error(403, "security_exception", "no"),
+            AccessRefused,
+            "The search server denies access to 'goods-a': 403",
+        ),
         (exceptions.TransportError(413, "large", None), QueryInvalid, "The search server rejects the query: 413"),
     ],
 )
-def test_what_never_works_is_final(error: exceptions.TransportError, kind: type[Exception], words: str) -> None:
+def test_permanent_failure_is_final(error: exceptions.TransportError, kind: type[Exception], words: str) -> None:
     failure = error_of(error, "goods-a")
     assert type(failure) is kind
     assert isinstance(failure, GiveUp)
@@ -81,9 +87,9 @@ def test_what_never_works_is_final(error: exceptions.TransportError, kind: type[
     [
         exceptions.ConnectionError("N/A", "refused", OSError()),
         exceptions.ConnectionTimeout("TIMEOUT", "slow", TimeoutError()),
-        told(429, "rejected_execution_exception", "queue is full"),
-        told(503, "search_phase_execution_exception", "all shards failed"),
-        told(503, "cluster_block_exception", "state not recovered"),
+        transport_error(429, "rejected_execution_exception", "queue is full"),
+        transport_error(503, "search_phase_execution_exception", "all shards failed"),
+        transport_error(503, "cluster_block_exception", "state not recovered"),
         exceptions.TransportError(502, "bad gateway", "<html>"),
         exceptions.SerializationError("no JSON"),
     ],
@@ -97,18 +103,20 @@ def test_server_that_is_not_there_is_asked_again(error: exceptions.OpenSearchExc
 
 
 def test_server_that_has_no_memory_left_for_all_it_does_is_asked_again_a_few_times() -> None:
-    failure = error_of(told(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
+    failure = error_of(transport_error(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
     assert type(failure) is QueryTimeout
     assert failure.advice == "request less, such as fewer groups"
 
 
-def test_reason_that_says_the_same_twice_is_told_once() -> None:
+def test_repeated_reason_is_reported_once() -> None:
     once = "failed to parse date field [soon] with format [strict_date]"
     inner = {"type": "illegal_argument_exception", "reason": once}
     cause = {"type": "parse_exception", "reason": f"{once}: [{once}]", "caused_by": inner}
-    failure = error_of(told(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a")
+    failure = error_of(
+        transport_error(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a"
+    )
     assert str(failure) == f"The search server rejects the query: 400: {once}"
-    other = error_of(told(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
+    other = error_of(transport_error(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
     assert str(other).endswith("400: [b] is not [a]: [b]")
 
 
@@ -126,9 +134,7 @@ class Slow:
 
 
 @pytest.mark.parametrize(("lives", "kind"), [(True, QueryTimeout), (False, ServerUnresponsive)])
-async def test_server_that_hangs_is_told_from_a_query_that_takes_too_long(
-    lives: bool, kind: type[QueryTimeout]
-) -> None:
+async def test_unresponsive_server_is_distinguished_from_a_slow_query(lives: bool, kind: type[QueryTimeout]) -> None:
     query = parse_query("goods-a", {}, prefix="goods", check=Check(QueryLimits()))
     with pytest.raises(QueryTimeout, match="did not answer in time when 'goods-a' was asked") as failed:
         await execute_query(cast("AsyncOpenSearch", Slow(lives=lives)), query, QueryLimits())

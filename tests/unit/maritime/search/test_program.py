@@ -52,7 +52,7 @@ async def test_missing_programs_are_named(programs: Path, tmp_path: Path) -> Non
         write(programs, name, "")
 
 
-async def test_what_maven_says_is_told_and_nothing_is_kept(programs: Path, tmp_path: Path) -> None:
+async def test_output_of_maven_is_reported_and_nothing_is_stored(programs: Path, tmp_path: Path) -> None:
     write(programs, "java", "")
     write(programs, "javac", "")
     write(programs, "mvn", "echo the network is down; exit 1")
@@ -76,7 +76,9 @@ async def test_without_a_checkout_a_server_has_to_be_named(tmp_path: Path) -> No
         await get_program(tmp_path, sources=tmp_path / "nowhere")
 
 
-async def test_server_that_ends_at_once_is_told_with_the_last_lines_of_its_log(programs: Path, tmp_path: Path) -> None:
+async def test_server_that_ends_at_once_is_reported_with_the_last_lines_of_its_log(
+    programs: Path, tmp_path: Path
+) -> None:
     write(programs, "mvn", _BUILDS)
     write(programs, "javac", _COMPILES)
     write(programs, "java", "echo of an earlier start")
@@ -105,7 +107,7 @@ def test_named_server_comes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["state", "state/deeper"])
-async def test_state_folder_that_is_a_file_is_told_in_a_sentence(tmp_path: Path, folder: str) -> None:
+async def test_state_folder_that_is_a_file_is_reported_in_a_sentence(tmp_path: Path, folder: str) -> None:
     (tmp_path / "state").write_text("", encoding="ascii")
     local = LocalSearch(tmp_path / folder, tmp_path)
     with pytest.raises(NoSearchServer, match=r"^the state folder cannot be used: /.*: Not a directory$"):
@@ -132,7 +134,7 @@ def test_unreadable_state_folder_is_reported(tmp_path: Path, monkeypatch: pytest
         (["maritime", "load"], 4, "the state folder cannot be used: "),
     ],
 )
-def test_commands_say_in_a_sentence_that_the_state_folder_is_a_file(
+def test_commands_report_in_a_sentence_that_the_state_folder_is_a_file(
     arguments: list[str],
     code: int,
     words: str,

@@ -23,7 +23,7 @@ def problems_of(body: Any, index: Any = "maritime-shipments") -> tuple[str, ...]
     return refused.value.problems
 
 
-def test_query_that_says_nothing_is_bounded_all_the_same() -> None:
+def test_empty_query_is_bounded_too() -> None:
     assert body_of({}) == {"query": {"match_all": {}}, "size": 50, "track_total_hits": True, "timeout": "5000ms"}
 
 
@@ -101,7 +101,7 @@ def test_histograms_have_no_empty_groups() -> None:
         ([], "/: the body of a query must be an object"),
     ],
 )
-def test_each_problem_is_told_with_its_place(body: Any, problem: str) -> None:
+def test_each_problem_is_reported_with_its_place(body: Any, problem: str) -> None:
     problems = problems_of(body)
     assert len(problems) == 1, problems
     assert problems[0].startswith(problem)
@@ -150,7 +150,7 @@ def test_each_problem_is_told_with_its_place(body: Any, problem: str) -> None:
         ),
     ],
 )
-def test_each_problem_of_an_aggregation_is_told_with_its_place(groups: Any, problem: str) -> None:
+def test_each_problem_of_an_aggregation_is_reported_with_its_place(groups: Any, problem: str) -> None:
     problems = problems_of({"aggs": groups})
     assert any(each.startswith(problem) for each in problems), problems
 
@@ -164,7 +164,7 @@ def test_only_one_index_of_the_prefix_is_read(index: Any) -> None:
     assert problem.startswith("/index: ")
 
 
-def test_all_problems_are_told_at_once_and_many_are_counted() -> None:
+def test_all_problems_are_reported_at_once_and_many_are_counted() -> None:
     body = {"explain": True, "size": -1, "query": {"bool": {"must": [{"term": {f"f{each}": 1}} for each in range(8)]}}}
     assert len(problems_of(body)) == 10
     many: dict[str, Any] = {"query": {"bool": {name: [] for name in "abcdefghijklmn"}}}

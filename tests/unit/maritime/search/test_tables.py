@@ -60,11 +60,11 @@ def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
     assert len(table(["a"], [[value]]).splitlines()) == 3
 
 
-def test_numbers_stand_right() -> None:
+def test_numbers_are_right_aligned() -> None:
     assert table(["name", "teu"], [["A", 1], ["B", None]]) == "| name | teu |\n| --- | ---: |\n| A | 1 |\n| B |  |"
 
 
-def test_documents_have_the_fields_that_matter_first_and_say_how_many_more_there_are() -> None:
+def test_documents_have_the_important_fields_first_and_count_the_rest() -> None:
     hits: list[dict[str, Any]] = [{"teu": 3, "id": "a"}, {"id": "b", "note": "x|y"}, {"id": "c"}]
     assert document_table(hits, total=1_234, rows=2, first=["id", "gone"]) == (
         "| id | teu | note |\n| --- | ---: | --- |\n| a | 3 |  |\n| b |  | x\\|y |\n\n"
@@ -72,12 +72,12 @@ def test_documents_have_the_fields_that_matter_first_and_say_how_many_more_there
     )
 
 
-def test_documents_that_are_all_shown_say_nothing_more() -> None:
+def test_complete_documents_have_no_count_of_the_rest() -> None:
     assert document_table([{"id": "a"}], total=1, rows=20) == "| id |\n| --- |\n| a |"
     assert document_table([{"id": "a"}], total=None, rows=20) == "| id |\n| --- |\n| a |"
 
 
-def test_nothing_found_and_nothing_asked_for_are_told_apart() -> None:
+def test_nothing_found_and_nothing_requested_are_distinguished() -> None:
     assert document_table([], total=0, rows=20) == "Nothing matches."
     assert document_table([], total=None, rows=20) == "Nothing matches."
     assert document_table([], total=5, rows=20) == "5 match; no documents were requested."
@@ -160,7 +160,7 @@ def test_figures_of_truth_values_are_numbers() -> None:
     assert group_tables(groups, rows=20).splitlines()[2:] == ["| share | 0.7 |"]
 
 
-def test_no_groups_are_said_and_too_many_tables_counted() -> None:
+def test_missing_groups_are_reported_and_excess_tables_counted() -> None:
     assert group_tables({"by": {"buckets": []}}, rows=20) == "There are no groups."
     many: dict[str, Any] = {f"g{number}": {"buckets": []} for number in range(MAX_TABLES + 2)}
     assert group_tables(many, rows=20).endswith("2 more tables are not shown.")

@@ -96,7 +96,7 @@ async def test_commands_show_the_parked_tool(command_line: CommandLine, write_pl
     assert (twice.code, twice.document) == (2, {"tool": name, "ok": False, "message": message})
 
 
-async def test_what_cannot_be_parked_is_refused(command_line: CommandLine, tmp_path: Path) -> None:
+async def test_tool_that_cannot_be_paused_is_refused(command_line: CommandLine, tmp_path: Path) -> None:
     tools, name = _write_tools(tmp_path)
     pure, unknown, bad = await asyncio.gather(
         command_line("tool", "pause", f"double_{name}", "--tools", tools, "--json"),

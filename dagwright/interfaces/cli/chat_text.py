@@ -72,7 +72,7 @@ def help_lines() -> list[str]:
     width = max(map(len, COMMANDS))
     return [
         "Enter sends the message, Alt-Enter starts a new line. Ctrl-C detaches from a run, Ctrl-D ends the chat.",
-        *(f"{name:<{width}}  {words}" for name, words in COMMANDS.items()),
+        *(f"{name:<{width}}  {message}" for name, message in COMMANDS.items()),
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line
-from dagwright.interfaces.cli.progress import call_words
+from dagwright.interfaces.cli.progress import call_text
 from dagwright.planning.rounds.documents import rounds_document
 from dagwright.planning.rounds.loop import Rounds
 from dagwright.planning.rounds.rounds import INTENTION
@@ -42,7 +42,7 @@ class RoundLine:
     Args:
         key: `meant`, `round 2` or `sg3`.
         name: sub-goal and worker tool, or the heading of the line.
-        words: text of a model or worker tool about it; may be empty.
+        text: text of a model or worker tool about it; may be empty.
         is_taken: false for the reason of a plan that was rejected.
         status: of a sub-goal in its round, as in the document; empty for other lines.
         about: description of a sub-goal.
@@ -50,7 +50,7 @@ class RoundLine:
 
     key: str
     name: str
-    words: str
+    text: str
     is_taken: bool = True
     action: str = ""
     status: str = ""
@@ -67,9 +67,9 @@ def calls_of(view: RunView, *, now: float) -> Mapping[str, str]:
     found = {}
     for task, call in view.pending.items():
         attempt = f"attempt {call.attempt}" if call.attempt > 1 else ""
-        if words := ", ".join(filter(None, [attempt, call_words(call, now=now)])):
+        if text := ", ".join(filter(None, [attempt, call_text(call, now=now)])):
             # Later attempts of a sub-goal and later calls of the planner have a number after the name.
-            found[task.partition("#")[0]] = one_line(words, limit=WORDS)
+            found[task.partition("#")[0]] = one_line(text, limit=WORDS)
     return found
 
 
@@ -94,14 +94,14 @@ def lines_of(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
         rounds_part: the part `rounds` of a document.
     """
     if rounds_part.get("intention"):
-        yield RoundLine("meant", "Interpretation", _said(rounds_part["intention"]))
+        yield RoundLine("meant", "Interpretation", _line_or_empty(rounds_part["intention"]))
     sub_goals = {sub_goal["id"]: sub_goal for sub_goal in rounds_part.get("sub_goals", ())}
     rounds = rounds_part.get("rounds", ())
     # A sub-goal that was started again is in several rounds, and open only in the newest of them.
     newest = {number: each["round"] for each in rounds for number in each["sub_goals"]}
     for each in rounds:
-        action, reason = each["action"], _said(each["reasoning"])
-        reason = " — ".join(filter(None, [reason, _said(each.get("refused"))]))
+        action, reason = each["action"], _line_or_empty(each["reasoning"])
+        reason = " — ".join(filter(None, [reason, _line_or_empty(each.get("refused"))]))
         if action or reason or each["sub_goals"]:
             name = f"Round {each['round']}"
             yield RoundLine(f"round {each['round']}", name, reason, is_taken=bool(action), action=action or "no plan")
@@ -122,7 +122,7 @@ def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
         return
     for line in lines_of(rounds_part):
         if line.status:
-            yield ": ".join(filter(None, [f"  {line.name}", _ENDS.get(line.status, line.status), line.words]))
+            yield ": ".join(filter(None, [f"  {line.name}", _ENDS.get(line.status, line.status), line.text]))
         else:
             yield _reason(line)
 
@@ -144,11 +144,11 @@ def phase_line(document: Mapping[str, Any], *, is_closed: bool) -> str | None:
     rounds_part = document.get("rounds")
     if not isinstance(rounds_part, Mapping) or "round" not in rounds_part:
         return None
-    words = rounds_part["phase"] if is_closed else f"{rounds_part['phase']}: {phase_words(rounds_part)}"
-    return f"round {rounds_part['round']} of {rounds_part['max_rounds']}, {words}"
+    text = rounds_part["phase"] if is_closed else f"{rounds_part['phase']}: {phase_text(rounds_part)}"
+    return f"round {rounds_part['round']} of {rounds_part['max_rounds']}, {text}"
 
 
-def phase_words(rounds_part: Mapping[str, Any]) -> str:
+def phase_text(rounds_part: Mapping[str, Any]) -> str:
     """Return the text of the phase of a question, or the reason of its failure.
 
     Args:
@@ -157,8 +157,8 @@ def phase_words(rounds_part: Mapping[str, Any]) -> str:
     phase = str(rounds_part["phase"])
     if phase == "planning" and not rounds_part.get("intention"):
         return "the question is being interpreted"
-    words = _PHASES.get(phase, "")
-    return words if phase != "failed" else rounds_part.get("planner_reasoning") or words
+    text = _PHASES.get(phase, "")
+    return text if phase != "failed" else rounds_part.get("planner_reasoning") or text
 
 
 def new_lines(rounds_part: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[str, str]]:
@@ -172,33 +172,33 @@ def new_lines(rounds_part: Mapping[str, Any] | None, seen: set[str]) -> Sequence
         seen: keys of earlier lines; new keys are added.
     """
     lines = [
-        line for line in (lines_of(rounds_part) if rounds_part is not None else ()) if line.words and not line.status
+        line for line in (lines_of(rounds_part) if rounds_part is not None else ()) if line.text and not line.status
     ]
     found = []
     for line in lines:
-        words = line.words if line.is_taken else f"rejected: {line.words}"
+        text = line.text if line.is_taken else f"rejected: {line.text}"
         # Each rejected answer is shown once.
-        key = line.key if line.is_taken else f"{line.key}: {words}"
+        key = line.key if line.is_taken else f"{line.key}: {text}"
         if key not in seen:
-            found.append((line.key, words))
+            found.append((line.key, text))
         seen.add(key)
     return found
 
 
 def _reason(line: RoundLine) -> str:
     if line.action:
-        return f"{line.name} ({line.action}): {line.words or 'no reason given'}"
-    return f"{line.name}: {line.words}"
+        return f"{line.name} ({line.action}): {line.text or 'no reason given'}"
+    return f"{line.name}: {line.text}"
 
 
 def _line(
     number: int, sub_goals: Mapping[int, Mapping[str, Any]], status: str, error: Any, message: Any = None
 ) -> RoundLine:
     sub_goal = sub_goals.get(number, {})
-    words = " — ".join(filter(None, [_said(error), _said(message)]))
+    text = " — ".join(filter(None, [_line_or_empty(error), _line_or_empty(message)]))
     name = f"sg{number} {one_line(str(sub_goal.get('worker', '')))}".strip()
-    return RoundLine(f"sg{number}", name, words, status=status, about=_said(sub_goal.get("description")))
+    return RoundLine(f"sg{number}", name, text, status=status, about=_line_or_empty(sub_goal.get("description")))
 
 
-def _said(text: Any) -> str:
+def _line_or_empty(text: Any) -> str:
     return one_line(str(text), limit=WORDS) if text else ""

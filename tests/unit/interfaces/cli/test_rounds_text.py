@@ -9,8 +9,8 @@ import pytest
 from dagwright.client.graph_folding import is_folded, picture_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.worker_results import error_words
-from dagwright.features.explain.why import what_holds, why
+from dagwright.core.model.worker_results import error_of_unfinished
+from dagwright.features.explain.why import blocking_chain, why
 from dagwright.history.explaining import Explanation
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
@@ -18,14 +18,14 @@ from dagwright.interfaces.cli.drawing import mermaid
 from dagwright.interfaces.cli.endings import failure_lines
 from dagwright.interfaces.cli.explaining import lines_of
 from dagwright.interfaces.cli.lines import LineWriter
-from dagwright.interfaces.cli.looking import _tell_node, _tell_status
+from dagwright.interfaces.cli.looking import _print_node, _print_status
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.round_words import calls_of, round_lines, rounds_of
-from dagwright.interfaces.cli.round_words import lines_of as lines_of_rounds
+from dagwright.interfaces.cli.round_text import calls_of, round_lines, rounds_of
+from dagwright.interfaces.cli.round_text import lines_of as lines_of_rounds
 from dagwright.planner import RoundsOptions
 from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, RoundsLimits
 from dagwright.protocol.documents import graph_document
-from tests.support.rounds import done, goes_on, ref, sub_goal
+from tests.support.rounds import continue_with, done, ref, sub_goal
 from tests.unit.planner.test_rounds_extender import Question
 
 PICK, OTHER = sub_goal(1, "pick", "Numbers of Maersk", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
@@ -48,26 +48,26 @@ def _lines(question: Question) -> list[list[str]]:
 
 def _status(question: Question, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
     view = _view(question, **changes)
-    _tell_status(view, view.document(), Output(), url=None)
+    _print_status(view, view.document(), Output(), url=None)
     return capsys.readouterr().out.splitlines()
 
 
-def _told(question: Question) -> Any:
+def _document_of(question: Question) -> Any:
     result = rounds_of(_view(question))
     assert result is not None
     return result
 
 
-def _begun(*, workers: Mapping[str, Any] | None = None) -> Question:
-    question = Question(goes_on(PICK, OTHER, reasoning="Both."), done(a=ref(1, "numbers")), workers=workers)
+def _started(*, workers: Mapping[str, Any] | None = None) -> Question:
+    question = Question(continue_with(PICK, OTHER, reasoning="Both."), done(a=ref(1, "numbers")), workers=workers)
     question.step()
     question.step()
-    question.begin()
+    question.start()
     return question
 
 
 def test_reason_of_a_round_precedes_its_nodes() -> None:
-    assert _lines(_begun()) == [
+    assert _lines(_started()) == [
         ["completed", "intention"],
         ["meant", "intention"],
         ["completed", "plan"],
@@ -77,9 +77,9 @@ def test_reason_of_a_round_precedes_its_nodes() -> None:
     ]
 
 
-def test_what_was_replaced_is_told_when_that_is_seen() -> None:
+def test_replaced_sub_goal_is_reported_when_noticed() -> None:
     lines: list[str] = []
-    writer, question = LineWriter(lines.append), _begun()
+    writer, question = LineWriter(lines.append), _started()
     question.scheduler.fail("sg1", NodeError("odd", "no"), at=NOW)
     writer.show(_view(question))
     question.scheduler.records[2].status = NodeStatus.SUPERSEDED
@@ -91,13 +91,13 @@ def test_what_was_replaced_is_told_when_that_is_seen() -> None:
 def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
     both = sub_goal(3, "add_up", numbers=ref(1, "numbers")), sub_goal(9, "clarify", question="Which?")
     question = Question(
-        goes_on(PICK, *both), done(all=ref(9, "clarification")), workers={"sg1": NodeError("tool_failed", "gone")}
+        continue_with(PICK, *both), done(all=ref(9, "clarification")), workers={"sg1": NodeError("tool_failed", "gone")}
     )
     question.run()
     sg1 = _view(question).document()["nodes"]["sg1"]
     assert sg1["status"] == "superseded"
     result = _status(question, capsys)
-    _tell_node("sg1", sg1, [], Output())
+    _print_node("sg1", sg1, [], Output())
     node = capsys.readouterr().out.splitlines()
     drawn = mermaid(picture_of(question.scheduler)).splitlines()
     words = [each for each in _lines(question) if each[1] in ("sg1", "sg3")]
@@ -121,12 +121,15 @@ def test_reason_of_a_round_without_a_plan_survives_a_failed_repair() -> None:
 
 def test_restarted_sub_goal_is_open_in_its_new_round_alone() -> None:
     question = Question(
-        goes_on(PICK), goes_on(PICK), done(a=ref(1, "numbers")), workers={"sg1": NodeError("tool_failed", "gone")}
+        continue_with(PICK),
+        continue_with(PICK),
+        done(a=ref(1, "numbers")),
+        workers={"sg1": NodeError("tool_failed", "gone")},
     )
     for _ in range(4):
         question.step()
-    question.begin()
-    rounds = [(line.name, line.status) for line in lines_of_rounds(_told(question))][1:]
+    question.start()
+    rounds = [(line.name, line.status) for line in lines_of_rounds(_document_of(question))][1:]
     assert rounds == [("Round 1", ""), ("sg1 pick", "failed"), ("Round 2", ""), ("sg1 pick", "running")]
 
 
@@ -136,7 +139,7 @@ def test_calls_are_listed_with_attempt_and_reason() -> None:
         "plan#3": PendingCall(2, "started", "no route"),
         "sg2": PendingCall(1, "started"),
     }
-    assert calls_of(_view(_begun(), pending=pending), now=NOW) == {
+    assert calls_of(_view(_started(), pending=pending), now=NOW) == {
         "sg1": "attempt 3, again in 4.0 s: no server runs",
         "plan": "attempt 2, no route",
     }
@@ -144,17 +147,17 @@ def test_calls_are_listed_with_attempt_and_reason() -> None:
 
 def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:
     pending = {"sg1": PendingCall(7, "backing_off", "no server runs")}
-    result = _status(_begun(), capsys, pending=pending)
+    result = _status(_started(), capsys, pending=pending)
     assert {"round 1 of 10, executing: worker tools are running", "Round 1 (continue): Both."} <= {*result}
     (row,) = [line.split() for line in result if " sg1 " in line]
     assert ("7" in row, row[-3:]) == (True, ["no", "server", "runs"])
-    question = Question(goes_on(sub_goal(1, "clarify", question="Which?")), done(a=ref(1, "clarification")))
+    question = Question(continue_with(sub_goal(1, "clarify", question="Which?")), done(a=ref(1, "clarification")))
     question.run()
     assert "round 2 of 10, done" in _status(question, capsys)
 
 
 def test_graph_names_workers_and_shows_what_is_partial() -> None:
-    question = _begun()
+    question = _started()
     question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
     picture = picture_of(question.scheduler)
     drawn = mermaid(picture)
@@ -169,9 +172,9 @@ def test_graph_has_a_group_for_each_round() -> None:
     sums = [sub_goal(number + 2, "add_up", numbers=ref(number, "numbers")) for number in (1, 2)]
     both = sub_goal(5, "compare", total=[ref(3, "total"), ref(4, "total")])
     question = Question(
-        goes_on(PICK, OTHER),
-        goes_on(*sums),
-        goes_on(both),
+        continue_with(PICK, OTHER),
+        continue_with(*sums),
+        continue_with(both),
         done(a=ref(5, "comparison")),
         workers={"sg5": {"comparison": "7 and 11"}},
         asked=RoundsOptions(limits=RoundsLimits(synthesis="model")),
@@ -209,10 +212,10 @@ def test_graph_has_a_group_for_each_round() -> None:
     assert ["sg1", "plan#2"] in result["edges"]
 
 
-def test_sub_goal_is_drawn_in_the_round_in_which_it_could_begin() -> None:
+def test_sub_goal_is_drawn_in_the_round_in_which_it_could_start() -> None:
     waits = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
     workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "gone")}
-    question = Question(goes_on(PICK, waits), goes_on(PICK), done(a=ref(3, "total")), workers=workers)
+    question = Question(continue_with(PICK, waits), continue_with(PICK), done(a=ref(3, "total")), workers=workers)
     for _ in range(6):
         question.step()
     groups = {node["node_id"]: node.get("group") for node in picture_of(question.scheduler)["nodes"]}
@@ -220,20 +223,22 @@ def test_sub_goal_is_drawn_in_the_round_in_which_it_could_begin() -> None:
 
 
 def test_round_without_a_plan_names_the_problem() -> None:
-    question = Question(*[goes_on(sub_goal(1, "nobody"), reasoning="Again.")] * 4)
+    question = Question(*[continue_with(sub_goal(1, "nobody"), reasoning="Again.")] * 4)
     question.run()
-    (line,) = [line for line in lines_of_rounds(_told(question)) if line.key == "round 1"]
-    assert (line.words.startswith("Again. — "), "nobody" in line.words) == (True, True)
-    assert "refused" not in _told(_begun())["rounds"][0]
+    (line,) = [line for line in lines_of_rounds(_document_of(question)) if line.key == "round 1"]
+    assert (line.text.startswith("Again. — "), "nobody" in line.text) == (True, True)
+    assert "refused" not in _document_of(_started())["rounds"][0]
 
 
 def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     lines: list[str] = []
     writer = LineWriter(lines.append)
-    question = Question(goes_on(sub_goal(1, "nobody"), reasoning="Again."), goes_on(PICK, reasoning="Better."), done())
+    question = Question(
+        continue_with(sub_goal(1, "nobody"), reasoning="Again."), continue_with(PICK, reasoning="Better."), done()
+    )
     question.step()
     question.step()
-    repairing = question.begin()
+    repairing = question.start()
     for _ in range(2):
         writer.show(_view(question))
     (result,) = [line for line in lines if "round 1" in line and "rejected" in line]
@@ -244,34 +249,34 @@ def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     assert "Better." in lines[-1]
 
 
-def test_why_tells_by_what_a_run_ended_besides_what_failed_in_it() -> None:
-    question = _begun()
+def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
+    question = _started()
     question.scheduler.fail("sg1", NodeError("odd", "no numbers"), at=NOW)
-    chain = what_holds(question.scheduler, calls={})
+    chain = blocking_chain(question.scheduler, calls={})
     error = {"code": "planner_repeats", "message": "the planner wants the same again"}
     ended = Explanation(_view(question, is_closed=True, status="failed", error=error), "", chain)
     assert [*lines_of(ended)][:2] == ["q is failed", "planner_repeats: the planner wants the same again"]
-    assert "the run ended by planner_repeats: " in ended.words(str)
+    assert "the run ended by planner_repeats: " in ended.describe(str)
     same = {"code": "odd", "message": "no numbers"}
     chain = replace(chain, reasons=[replace(each, detail="odd: no numbers") for each in chain.reasons])
     assert Explanation(_view(question, is_closed=True, error=same), "", chain).ended_by() is None
 
 
-def test_why_of_a_round_that_goes_on_tells_what_the_planner_said_last() -> None:
-    question = _begun()
-    result = Explanation(_view(question), "", what_holds(question.scheduler, calls={}))
+def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> None:
+    question = _started()
+    result = Explanation(_view(question), "", blocking_chain(question.scheduler, calls={}))
     assert [*lines_of(result)][:2] == ["q is running", "Round 1 (continue): Both."]
 
 
-def test_sub_goal_that_was_cancelled_says_so() -> None:
-    assert error_words(Record(NodeStatus.CANCELLED)) == "it was cancelled"
-    assert error_words(Record(NodeStatus.SKIPPED)) == "it was left out"
+def test_cancelled_sub_goal_reports_it() -> None:
+    assert error_of_unfinished(Record(NodeStatus.CANCELLED)) == "it was cancelled"
+    assert error_of_unfinished(Record(NodeStatus.SKIPPED)) == "it was left out"
 
 
 @pytest.mark.parametrize(("most", "advice"), [(2, ["more rounds: --max-rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])])
-def test_question_that_used_its_rounds_says_how_to_have_more_where_there_are_more(most: int, advice: list[str]) -> None:
+def test_question_that_used_its_rounds_explains_how_to_get_more(most: int, advice: list[str]) -> None:
     names = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, most + 1)]
-    question = Question(*map(goes_on, names), max_rounds=most)
+    question = Question(*map(continue_with, names), max_rounds=most)
     question.run()
     document = _view(question).document_with_refs()
     message = "used, and the planner has not said that it is done; to say so is a round too"

@@ -152,7 +152,7 @@ def test_call_that_found_all_as_it_should_be_takes_nothing_back(verb: Verb) -> N
 @pytest.mark.parametrize(
     "verb", [name for name in CALLS if "remove" not in name and "unlink" not in name], indirect=True
 )
-def test_what_another_call_relies_on_is_not_taken_back_before_it(verb: Verb) -> None:
+def test_call_is_not_undone_before_its_dependents(verb: Verb) -> None:
     before = verb.overview()
     verb.call("k1")
     after = verb.overview()
@@ -216,7 +216,7 @@ def test_restored_row_is_the_same_row(verbs: OnboardingVerbs, database: EntityDa
     assert (found.id, found.created) == (removed.id, False)
 
 
-def test_what_somebody_made_again_is_left(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
+def test_party_that_was_recreated_is_left(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
     verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
     verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
     after = read_overview(database)
@@ -224,7 +224,7 @@ def test_what_somebody_made_again_is_left(verbs: OnboardingVerbs, database: Enti
     assert read_overview(database) == after
 
 
-def test_link_is_not_restored_beside_its_successor(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
+def test_link_is_not_restored_next_to_its_successor(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
     verbs.unlink("k1", cbu_id=ids["fund"], entity_id=ids["manco"], link="MANAGEMENT_COMPANY")
     verbs.link("k2", cbu_id=ids["fund"], entity_id=ids["other"], link="MANAGEMENT_COMPANY")
     after = read_overview(database)
@@ -242,7 +242,7 @@ def test_undone_role_is_not_restored(verbs: OnboardingVerbs, database: EntityDat
     assert read_overview(database) == before
 
 
-def test_call_whose_changes_nobody_took_down_is_not_undone(verbs: OnboardingVerbs, database: EntityDatabase) -> None:
+def test_call_without_recorded_changes_is_not_undone(verbs: OnboardingVerbs, database: EntityDatabase) -> None:
     verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
     database.write(lambda session: session.execute(text("UPDATE effect SET changes = NULL")))
     with pytest.raises(ValueError, match="cannot be undone: its changes were not recorded"):

@@ -108,15 +108,15 @@ async def _view(runs: Runs, handle: Handle) -> RunView:
     return await RunReader(runs.client, handle.id).read()
 
 
-async def _words(runs: Runs, tool_name: str) -> str:
+async def _message(runs: Runs, tool_name: str) -> str:
     found = await find_tool_pause(runs.client, tool_name)
     assert found is not None
     return found.message
 
 
-async def test_calls_of_a_parked_tool_wait_and_the_rest_goes_on(served: Runs, service: Service) -> None:
+async def test_calls_of_a_paused_tool_wait_and_the_rest_continues(served: Runs, service: Service) -> None:
     assert await pause_tool(served.client, service.send, by="ann", reason="they migrate") is None
-    words = await _words(served, service.send)
+    words = await _message(served, service.send)
     assert words.startswith("tool paused by ann at 20")
     assert words.endswith("Z: they migrate")
     nodes = [
@@ -160,7 +160,7 @@ async def test_calls_of_a_parked_tool_wait_and_the_rest_goes_on(served: Runs, se
     assert await find_tool_pause(served.client, service.send) is None
 
 
-async def test_call_that_runs_ends_and_the_next_does_not_begin(served: Runs, service: Service) -> None:
+async def test_running_call_ends_and_the_next_does_not_start(served: Runs, service: Service) -> None:
     service.going.clear()
     handle = await served.start({"nodes": [_node("first", service.send), _node("second", service.send, "first")]})
     await eventually(lambda: service.calls == ["first"])
@@ -212,9 +212,9 @@ async def test_run_with_held_calls_can_be_cancelled(served: Runs, service: Servi
     assert service.calls == []
 
 
-async def test_sub_plan_waits_with_its_tool_and_the_run_above_says_so(served: Runs, service: Service) -> None:
+async def test_sub_plan_waits_with_its_tool_and_the_parent_run_reports_it(served: Runs, service: Service) -> None:
     await pause_tool(served.client, service.send, by="ann", reason=None)
-    words = await _words(served, service.send)
+    words = await _message(served, service.send)
     below = {"nodes": [_node("deep", service.send)]}
     handle = await served.start({"nodes": [{"id": "sub", "plan": below}]})
 
@@ -229,7 +229,7 @@ async def test_sub_plan_waits_with_its_tool_and_the_run_above_says_so(served: Ru
     assert (await document_of(handle))["status"] == "completed"
 
 
-async def test_parking_twice_says_who_did_it_and_unparking_twice_does_nothing(
+async def test_pausing_a_tool_twice_names_the_actor_and_resuming_twice_does_nothing(
     client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tool_pauses, "SETTLED_S", 0.0)
@@ -249,7 +249,7 @@ async def test_parking_twice_says_who_did_it_and_unparking_twice_does_nothing(
     await resume_tool(client, service.send, by=None)
 
 
-async def test_call_that_somebody_paused_by_hand_stays_so(served: Runs, service: Service) -> None:
+async def test_manually_paused_call_stays_paused(served: Runs, service: Service) -> None:
     service.is_down = True
     handle = await served.start({"nodes": [_node("a", service.get)]})
     await eventually(lambda: service.calls == ["a"])

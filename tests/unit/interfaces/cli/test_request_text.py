@@ -10,14 +10,14 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 
 from dagwright.interfaces.cli import inbox
 from dagwright.interfaces.cli.inbox import inbox_lines
-from dagwright.interfaces.cli.request_words import (
-    answer_words,
-    asking_line,
+from dagwright.interfaces.cli.request_text import (
+    answer_command,
     field_lines,
-    lines_behind,
+    following_lines,
     listed,
     option_lines,
     question_lines,
+    request_line,
 )
 from dagwright.server import Connection
 from dagwright.settings import Settings
@@ -57,11 +57,11 @@ _FILLED = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1"
         (_FAILED, f"{_START} --select retry  (or value --data JSON, skip, stop)"),
     ],
 )
-def test_command_answers_the_request_as_it_stands(fields: dict[str, Any], words: str) -> None:
-    assert answer_words(asked(**fields)) == words
+def test_command_answers_the_request_unchanged(fields: dict[str, Any], words: str) -> None:
+    assert answer_command(asked(**fields)) == words
 
 
-def test_fields_of_a_form_are_told_where_nobody_can_be_asked_for_them() -> None:
+def test_fields_of_a_form_are_reported_in_non_interactive_runs() -> None:
     properties: dict[str, Any] = {**_FIELDS, "more": {"type": "string", "prompt": "What\nelse?"}}
     request = asked(type="INFORMATION", prompt="Data?", schema={**_FORM, "properties": properties})
     lines = [
@@ -73,7 +73,7 @@ def test_fields_of_a_form_are_told_where_nobody_can_be_asked_for_them() -> None:
         "name (string)",
         "more (string, optional): What else?",
     ]
-    assert field_lines(request) == lines_behind(request) == lines
+    assert field_lines(request) == following_lines(request) == lines
     assert question_lines(request) == ["Data?", *lines]
     many = {"type": "object", "properties": {f"f{number}": {} for number in range(25)}, "required": ["f0"]}
     shown = field_lines(asked(type="INFORMATION", schema=many))
@@ -86,32 +86,32 @@ def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
     options = [{"id": "p_1", "label": "Ann (person, LU)"}, {"id": "p_2", "label": "Ann (person, ES)"}]
     options += [{"id": "p_3", "label": "Ann (person, PT)"}, *({"id": word, "label": word} for word in ("none", "new"))]
     request = asked(type="SELECTION", options=options, allow_text=True)
-    assert answer_words(request) == f"{_START} --select p_1  (or another id, none, new; or --text TEXT)"
+    assert answer_command(request) == f"{_START} --select p_1  (or another id, none, new; or --text TEXT)"
     lines = ["p_1: Ann (person, LU)", "p_2: Ann (person, ES)", "p_3: Ann (person, PT)"]
     assert option_lines(request) == field_lines(request) == lines
     assert option_lines(asked(type="SELECTION", options=["a"])) == option_lines(asked()) == []
 
 
 def test_long_lists_are_cut_and_prompts_are_one_safe_line() -> None:
-    words = answer_words(asked(type="SELECTION", options=list(range(30))))
+    words = answer_command(asked(type="SELECTION", options=list(range(30))))
     assert words == f"{_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
     assert listed([asked(f"n{number}") for number in range(5)], most=3) == "n0, n1, n2 and 2 more"
-    line = asking_line(asked(prompt="Total\n\x1b[31m5", assignee=None))
+    line = request_line(asked(prompt="Total\n\x1b[31m5", assignee=None))
     assert line == "check waits for anyone: Total \\u001b[31m5"
-    assert asking_line(asked(prompt="", type="SELECTION")) == "check waits for ann: Selection?"
+    assert request_line(asked(prompt="", type="SELECTION")) == "check waits for ann: Selection?"
 
 
-def test_call_that_is_to_be_approved_is_told_in_one_short_line() -> None:
+def test_call_that_needs_approval_is_described_in_one_short_line() -> None:
     request = asked(prompt="Approve 'pay'?", tool="pay", arguments={"to": "bob\nben", "amount": 3})
     call = 'pay with {"to": "bob\\nben", "amount": 3}'
-    assert asking_line(request) == f"check waits for ann: Approve 'pay'? {call}"
+    assert request_line(request) == f"check waits for ann: Approve 'pay'? {call}"
     assert question_lines(request) == ["Approve 'pay'?", call]
     long = question_lines(asked(tool="pay", arguments={"to": "x" * 1_000}))[1]
     assert (len(long), long[:20], long[-1]) == (300, 'pay with {"to": "xxx', "…")
 
 
-def test_inbox_tells_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.interfaces.cli.request_words.local_date", lambda _: "2023-11-16 23:13:20")
+def test_inbox_shows_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagwright.interfaces.cli.request_text.local_date", lambda _: "2023-11-16 23:13:20")
     requests = [
         asked(deadline="2023-11-16T22:13:20.000Z"),
         asked("archive/ask", type="INFORMATION", prompt="Who?", assignee=None, run_id="run 2"),
@@ -128,15 +128,15 @@ def test_inbox_tells_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyP
 
 def test_plan_to_approve_is_shown_by_its_steps() -> None:
     plan = asked("plan", purpose="plan", prompt="The plan has 2 nodes.\n- a: \x1b[1mx\n  - b: y\nMay it run?")
-    assert asking_line(plan) == "plan waits for ann: The plan has 2 nodes."
+    assert request_line(plan) == "plan waits for ann: The plan has 2 nodes."
     assert question_lines(plan)[2:] == ["  - b: y", "May it run?"]
     assert "\x1b" not in "".join(question_lines(plan))
     assert question_lines(asked(prompt="Total\n5")) == ["Total 5"]
     call = {"tool": "read_model_plan", "arguments": {"plan": {}, "tools": [{"name": "much.to.read"}]}}
     plan = asked("approve", purpose="approval", prompt="May this plan run?\n- a: calculator", **call)
-    assert asking_line(plan) == "approve waits for ann: May this plan run?"
-    assert question_lines(plan) == ["May this plan run?", *lines_behind(plan)]
-    assert lines_behind(plan) == ["- a: calculator"]
+    assert request_line(plan) == "approve waits for ann: May this plan run?"
+    assert question_lines(plan) == ["May this plan run?", *following_lines(plan)]
+    assert following_lines(plan) == ["- a: calculator"]
 
 
 class _Client:

@@ -41,7 +41,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class ToldRun:
+class ScriptedRun:
     """The run as one gateway sees it.
 
     Args:
@@ -50,7 +50,7 @@ class ToldRun:
         answer: its output.
         first: the first moment that this gateway sees.
         looks: number of earlier polls of the answer.
-        said: results of an agent's turns.
+        delivered: results of an agent's turns.
     """
 
     steps: Sequence[Step]
@@ -59,7 +59,7 @@ class ToldRun:
     first: int = 0
     looks: int = 0
     started: list[str] = field(default_factory=list)
-    said: Mapping[str, str] = field(default_factory=dict)
+    delivered: Mapping[str, str] = field(default_factory=dict)
 
     async def subscribe(self, run: str, *, after: SubscriptionCursor | None = None) -> AsyncGenerator[RunUpdate, None]:
         seen = self._states(self._step_at(after.cursor)) if after is not None else {}
@@ -71,14 +71,14 @@ class ToldRun:
             seen = states
             await asyncio.sleep(0)
 
-    async def parts(self, run: str, told: DeliveredText) -> AsyncIterator[TextPart]:
+    async def parts(self, run: str, reported: DeliveredText) -> AsyncIterator[TextPart]:
         for written in self.texts[self.looks :]:
-            if (piece := told.part_of(written)) is not None:
+            if (piece := reported.part_of(written)) is not None:
                 yield piece
             await asyncio.sleep(0)
 
     async def was_superseded(self, run: str, mark: TextMark) -> bool:
-        return mark.node in self.said and not mark.is_of(self.said[mark.node])
+        return mark.node in self.delivered and not mark.is_of(self.delivered[mark.node])
 
     def feed(self, run: str) -> Any:
         return self
@@ -144,22 +144,24 @@ class ToldRun:
 
 def _record(step: Step, task: str) -> Record:
     status, attempts = step.states.get(task, (NodeStatus.PENDING, 0))
-    is_begun = status not in (NodeStatus.PENDING, NodeStatus.READY)
-    return Record(status, attempts=attempts, started_at=2.0 if is_begun else None)
+    is_started = status not in (NodeStatus.PENDING, NodeStatus.READY)
+    return Record(status, attempts=attempts, started_at=2.0 if is_started else None)
 
 
 class PendingRequestsOf:
     """The requests of a run, without those of its sub-plans."""
 
     def __init__(self, people: Any, run: str) -> None:
-        self._run: ToldRun = people.requests_of.__self__
+        self._run: ScriptedRun = people.requests_of.__self__
 
     async def read(self, view: RunView) -> list[Mapping[str, Any]]:
         return self._run.requests_at(view)
 
 
 @asynccontextmanager
-async def told_desk(run: ToldRun, folder: Path, *, plans: Path | None = None) -> AsyncIterator[GatewayContext]:
+async def scripted_context(
+    run: ScriptedRun, folder: Path, *, plans: Path | None = None
+) -> AsyncIterator[GatewayContext]:
     settings = Settings(state_dir=folder, model="small")
     toolset = load_toolset(settings, ())
     connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
@@ -179,11 +181,13 @@ async def told_desk(run: ToldRun, folder: Path, *, plans: Path | None = None) ->
 
 
 @asynccontextmanager
-async def told_gateway(run: ToldRun, folder: Path, *, plans: Path | None = None) -> AsyncIterator[httpx.AsyncClient]:
+async def scripted_gateway(
+    run: ScriptedRun, folder: Path, *, plans: Path | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
     """Run a gateway inside the block; yield a client for it."""
     listener = opened_socket("127.0.0.1", 0)
     async with (
-        told_desk(run, folder, plans=plans) as context,
+        scripted_context(run, folder, plans=plans) as context,
         listening(create_app(context), listener, leaving=context.stopping),
         httpx.AsyncClient(base_url=address_of(listener), timeout=60) as http,
     ):

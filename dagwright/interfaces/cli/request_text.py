@@ -10,7 +10,7 @@ from dagwright.core.model.requests import INPUTS
 from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.plans import value_as_text
-from dagwright.interfaces.cli.wording import local_date, requested_words
+from dagwright.interfaces.cli.wording import local_date, requested_text
 
 Request = Mapping[str, Any]
 """Result of `dagwright.core.model.requests.Request.to_json`."""
@@ -23,7 +23,7 @@ _CALL_SHOWN = 300
 """Maximum length of a call that needs approval."""
 
 
-def asked_of(request: Request) -> str:
+def assignee_of(request: Request) -> str:
     """Return the assignee."""
     return one_line(str(request["assignee"] or ANYONE), limit=80)
 
@@ -33,17 +33,17 @@ def question(request: Request, *, limit: int = 300) -> str:
     return one_line(str(request["prompt"] or f"{request['type'].capitalize()}?"), limit=limit)
 
 
-def asking_line(request: Request) -> str:
+def request_line(request: Request) -> str:
     """Return assignee and question, `check waits for ann: Publish?`, with the call that needs approval.
 
-    For the approval of a plan, return the first line; `lines_behind` has the others.
+    For the approval of a plan, return the first line; `following_lines` has the others.
     """
-    asked = {**request, "prompt": _lines_of(request)[0]} if _is_long(request) else request
-    text = f"{one_line(request['request_id'])} waits for {asked_of(request)}: {question(asked)}"
+    shortened = {**request, "prompt": _lines_of(request)[0]} if _is_long(request) else request
+    text = f"{one_line(request['request_id'])} waits for {assignee_of(request)}: {question(shortened)}"
     return " ".join([text, *_call_of(request)])
 
 
-def lines_behind(request: Request) -> list[str]:
+def following_lines(request: Request) -> list[str]:
     """Return the lines that follow an asking line."""
     return [*escalation_lines(request), *(_lines_of(request)[1:] if _is_long(request) else field_lines(request))]
 
@@ -53,8 +53,12 @@ def escalation_lines(request: Request) -> list[str]:
     escalations = request.get("escalations") or ()
     if not escalations:
         return []
-    asked = {"requested_from": escalations[0]["from"], "requested_at": request["opened_at"], "escalations": escalations}
-    return [one_line(requested_words(asked), limit=300)]
+    shortened = {
+        "requested_from": escalations[0]["from"],
+        "requested_at": request["opened_at"],
+        "escalations": escalations,
+    }
+    return [one_line(requested_text(shortened), limit=300)]
 
 
 def field_lines(request: Request) -> list[str]:
@@ -175,7 +179,7 @@ def _example_value(field: Any) -> Any:
     return _EXAMPLES.get(str(schema.get("type")), "TEXT")
 
 
-def answer_words(request: Request) -> str:
+def answer_command(request: Request) -> str:
     """Return the command that answers the request, with alternatives; `option_lines` explains labelled options."""
     others = ""
     if request["type"] == "APPROVAL":
@@ -183,7 +187,7 @@ def answer_words(request: Request) -> str:
     elif request.get("purpose") == "budget":
         others = f"  (or --data {_word(json.dumps({'finish': True}))})"
     elif request["type"] == "SELECTION" and request["options"]:
-        _, *rest = [_option_words(request, option) for option in request["options"][:OPTIONS_SHOWN]]
+        _, *rest = [_option_text(request, option) for option in request["options"][:OPTIONS_SHOWN]]
         more = ["…"] if len(request["options"]) > OPTIONS_SHOWN else []
         also = f"or {', '.join([*dict.fromkeys(rest), *more])}" if rest else ""
         several = "repeatable" if request.get("multiple") else ""
@@ -193,7 +197,7 @@ def answer_words(request: Request) -> str:
     return command_for(request) + others
 
 
-def _option_words(request: Request, option: Any) -> str:
+def _option_text(request: Request, option: Any) -> str:
     """Return an option as it is typed; the choice `value` after a failure needs a value too."""
     if option_label(option):
         # The label of the option has a line of its own.
@@ -217,7 +221,7 @@ def _is_labelled(option: Any) -> bool:
     return isinstance(option, Mapping) and {*option} == {"id", "label"}
 
 
-def deadline_words(request: Request, *, now: float) -> str:
+def deadline_text(request: Request, *, now: float) -> str:
     """Return the deadline of a request; empty if it has none.
 
     Args:
@@ -230,7 +234,7 @@ def deadline_words(request: Request, *, now: float) -> str:
     return f"until {local_date(until)} ({left})"
 
 
-def age_words(request: Request, *, now: float) -> str:
+def age_text(request: Request, *, now: float) -> str:
     """Return the time since the request was opened."""
     return long_duration(max(0.0, now - seconds_of(request["opened_at"])))
 

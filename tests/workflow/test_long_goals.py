@@ -11,7 +11,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.planning.extenders import workflow_type_of
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from tests.support.goals import call, ended, goal, purposes, written
-from tests.support.intents import fund, intents_goal, made, product, said, seed
+from tests.support.intents import fund, intents_answer, intents_goal, made, product, seed
 from tests.support.people import answer, asks
 from tests.support.runs import Handle, Runs, bare, chain_of, document_of, end_of
 from tests.workflow.building import Scripted
@@ -22,7 +22,7 @@ _FRAGILE = {**call("a", "give_up"), "on_error": "replan"}
 """A node whose failure has it planned again."""
 
 
-async def test_a_request_goes_on_in_new_executions(client: Client, scripted: Scripted) -> None:
+async def test_a_request_continues_in_new_executions(client: Client, scripted: Scripted) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 8)]
     plan = written(call("n0", "plus", left=0, right=1), *chain)
     async with scripted("No.", plan, "It is 8.") as (model, runs):
@@ -37,7 +37,7 @@ async def test_a_request_goes_on_in_new_executions(client: Client, scripted: Scr
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
 
 
-async def test_a_request_that_is_planned_again_goes_on_in_new_executions(client: Client, scripted: Scripted) -> None:
+async def test_a_replanned_request_continues_in_new_executions(client: Client, scripted: Scripted) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 4)]
     plan = written(
         _FRAGILE, call("b", "plus", left="{{a.result}}", right=1), call("n0", "plus", left=0, right=1), *chain
@@ -55,7 +55,7 @@ async def test_a_request_that_is_planned_again_goes_on_in_new_executions(client:
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
 
 
-async def test_fork_takes_the_plan_over_and_answers_anew_only_what_came_out_otherwise(scripted: Scripted) -> None:
+async def test_fork_reuses_the_plan_and_answers_again_only_different_results(scripted: Scripted) -> None:
     plan = written(call("a", "plus", left=1, right=2), call("b", "flaky", until=1))
     async with scripted(plan, "First.", "Second.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Add.", "plus", "flaky"))
@@ -88,9 +88,9 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(scripted: Scr
     assert found["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
 
 
-async def test_intents_go_on_in_new_executions_and_in_forks(client: Client, scripted: Scripted) -> None:
-    first = said(fund("Apex"), *[product("CUSTODY", f"@result_{number}") for number in (1, 1)])
-    script = (said(*seed("circular")), first, said(fund("Other")))
+async def test_intents_continue_in_new_executions_and_in_forks(client: Client, scripted: Scripted) -> None:
+    first = intents_answer(fund("Apex"), *[product("CUSTODY", f"@result_{number}") for number in (1, 1)])
+    script = (intents_answer(*seed("circular")), first, intents_answer(fund("Other")))
     async with scripted(*script) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
             handle = await runs.start_compiled(intents_goal(runs, confidence=0.95, context={"cbu": {"id": "prt_1"}}))
@@ -118,7 +118,7 @@ async def test_intents_go_on_in_new_executions_and_in_forks(client: Client, scri
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
 
 
-async def test_fork_of_a_request_that_was_planned_again_begins_with_the_first_plan(scripted: Scripted) -> None:
+async def test_fork_of_a_replanned_request_starts_with_the_first_plan(scripted: Scripted) -> None:
     wrong = written({**call("a", "give_up", message="nobody there"), "on_error": "replan"})
     right = written(call("a", "plus", left=1, right=1))
     async with scripted(wrong, right, "It is 2.", right, "Two.") as (_, runs):

@@ -10,7 +10,7 @@ from typing import TextIO
 
 _LINES = 10
 _LINE_CHARACTERS = 300
-_STRAY_LINES_TOLD = 5
+_MAX_STRAY_LINES = 5
 _READ_S = 1.0
 
 # Not structlog, which writes to stdout in commands that do not configure logging.
@@ -31,15 +31,15 @@ class _StrayLines(logging.Filter):
         """Drop the traceback, and all lines after the first few."""
         record.exc_info = record.exc_text = None
         self._count += 1
-        if self._count == _STRAY_LINES_TOLD:
+        if self._count == _MAX_STRAY_LINES:
             record.msg = f"{record.msg} (any more such lines are left out)"
-        return self._count <= _STRAY_LINES_TOLD
+        return self._count <= _MAX_STRAY_LINES
 
 
 logging.getLogger("mcp.client.stdio").addFilter(_StrayLines())
 
 
-class LastWords:
+class StderrTail:
     """Stores the last lines that a server wrote to its standard error, and logs all lines at level `debug`.
 
     Args:
@@ -74,6 +74,6 @@ class LastWords:
     def _read(self, descriptor: int) -> None:
         with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace", newline=None) as file:
             while line := file.readline(_LINE_CHARACTERS):
-                if words := line.strip():
-                    self._lines.append(words)
-                    _LOG.debug("the MCP server %s says: %s", self._server, words)
+                if message := line.strip():
+                    self._lines.append(message)
+                    _LOG.debug("the MCP server %s says: %s", self._server, message)

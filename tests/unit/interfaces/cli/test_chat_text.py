@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dagwright.interfaces.cli.chat_words import (
+from dagwright.interfaces.cli.chat_text import (
     Typed,
     asking_options,
     command_hint,
@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.chat_words import (
 )
 from dagwright.interfaces.cli.requests import ChatRequest
 from dagwright.interfaces.cli.round_picture import rounds_table
-from dagwright.interfaces.cli.round_words import NO_CALLS, new_lines, reason_lines, round_lines
+from dagwright.interfaces.cli.round_text import NO_CALLS, new_lines, reason_lines, round_lines
 from dagwright.interfaces.cli.sessions import turn_lines
 from dagwright.protocol.sessions import Session, Turn
 from dagwright.protocol.turns import TurnStart
@@ -97,10 +97,10 @@ def test_help_lists_all_commands_and_a_mistyped_one_gets_a_hint() -> None:
     assert unknown_command("/nonsense") == "unknown command /nonsense; /help lists the commands"
 
 
-def test_status_tells_what_goes_on() -> None:
+def test_status_reports_current_work() -> None:
     session = Session("s")
     assert status_line(session, profile="plan") == "session s: idle, 0 turns; profile plan"
-    session.begin_turn(TurnStart("run-1", {}, "Show it."), at=1.0)
+    session.start_turn(TurnStart("run-1", {}, "Show it."), at=1.0)
     assert status_line(session, profile="rounds") == (
         "session s: running, 1 turn; profile rounds; running: run-1 (Show it.)"
     )
@@ -120,36 +120,36 @@ def _round(number: int) -> dict[str, Any]:
     return {**document, "sub_goals": [number], "results": results}
 
 
-def _told(rounds: int) -> dict[str, Any]:
+def _document(rounds: int) -> dict[str, Any]:
     numbers = range(1, rounds + 1)
     parts = {"sub_goals": [*map(_sub_goal, numbers)], "rounds": [*map(_round, numbers)]}
     return {"phase": "planning", "max_rounds": 10, "intention": "All of\nit.", **parts}
 
 
-def _shown(told: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
+def _shown(reported: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(rounds_table(told, room=room, calls=calls))
+        console.print(rounds_table(reported, room=room, calls=calls))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def test_each_round_is_shown_with_its_reason_and_results() -> None:
-    assert [line.strip() for line in _shown(_told(1), room=20)] == [
+    assert [line.strip() for line in _shown(_document(1), room=20)] == [
         "Interpretation: All of it.",
         "Round 1 of 10: Because 1.",
         f"✓ sg1 look: Looks.  {SHOWN}",
         "the planner decides what to do next",
     ]
-    newest = [line.strip() for line in _shown(_told(9), room=5)]
+    newest = [line.strip() for line in _shown(_document(9), room=5)]
     assert (len(newest), newest[:2]) == (5, ["16 earlier lines", f"✓ sg8 look: Looks.  {SHOWN}"])
     failed = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
     assert [line.strip() for line in _shown(failed, room=9)] == ["it is no answer"]
-    assert [*reason_lines({"rounds": _told(1)})] == ["Interpretation: All of it.", "Round 1 (continue): Because 1."]
+    assert [*reason_lines({"rounds": _document(1)})] == ["Interpretation: All of it.", "Round 1 (continue): Because 1."]
     assert [*reason_lines({"rounds": None}), *reason_lines({})] == []
 
 
 def test_picture_names_attempts_of_calls_and_the_phase() -> None:
-    result = _told(1)
+    result = _document(1)
     result["sub_goals"].append(_sub_goal(2, "running"))
     result["rounds"][0]["sub_goals"].append(2)
     calls = {"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"}
@@ -157,32 +157,32 @@ def test_picture_names_attempts_of_calls_and_the_phase() -> None:
         f"✓ sg1 look: Looks.  {SHOWN}",
         "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
     ]
-    planning = _shown(_told(1), room=20, calls={"plan": "attempt 2, no route"})[-1]
+    planning = _shown(_document(1), room=20, calls={"plan": "attempt 2, no route"})[-1]
     assert planning.strip() == "the planner decides what to do next  attempt 2, no route"
-    assert _shown({**_told(0), "intention": None}, room=9)[-1].strip() == "the question is being interpreted"
-    assert _shown({**_told(1), "phase": "done"}, room=9)[-1].strip() == "the answer is being written"
+    assert _shown({**_document(0), "intention": None}, room=9)[-1].strip() == "the question is being interpreted"
+    assert _shown({**_document(1), "phase": "done"}, room=9)[-1].strip() == "the answer is being written"
 
 
-def _refused(told: dict[str, Any]) -> dict[str, Any]:
+def _refused(reported: dict[str, Any]) -> dict[str, Any]:
     """The same rounds before the last answer was repaired."""
-    *before, last = told["rounds"]
+    *before, last = reported["rounds"]
     refused = {**last, "reasoning": "No such worker.", "action": None, "sub_goals": [], "results": []}
-    return {**told, "sub_goals": told["sub_goals"][:-1], "rounds": [*before, refused]}
+    return {**reported, "sub_goals": reported["sub_goals"][:-1], "rounds": [*before, refused]}
 
 
 def test_each_line_is_written_once_and_a_refused_answer_is_marked() -> None:
     seen: set[str] = set()
     assert new_lines(None, seen) == []
-    assert new_lines(_told(1), seen) == [("meant", "All of it."), ("round 1", "Because 1.")]
-    assert new_lines(_refused(_told(2)), seen) == [("round 2", "rejected: No such worker.")]
-    assert new_lines(_refused(_told(2)), seen) == []
-    assert new_lines(_told(2), seen) == [("round 2", "Because 2.")]
-    assert "Round 2 of 10, rejected: No such worker." in _shown(_refused(_told(2)), room=20)[3]
-    assert [*round_lines({"rounds": _refused(_told(2))})][3:] == ["Round 2 (no plan): No such worker."]
+    assert new_lines(_document(1), seen) == [("meant", "All of it."), ("round 1", "Because 1.")]
+    assert new_lines(_refused(_document(2)), seen) == [("round 2", "rejected: No such worker.")]
+    assert new_lines(_refused(_document(2)), seen) == []
+    assert new_lines(_document(2), seen) == [("round 2", "Because 2.")]
+    assert "Round 2 of 10, rejected: No such worker." in _shown(_refused(_document(2)), room=20)[3]
+    assert [*round_lines({"rounds": _refused(_document(2))})][3:] == ["Round 2 (no plan): No such worker."]
 
 
-def test_open_sub_goals_and_omitted_results_stand_in_their_round() -> None:
-    result = _told(2)
+def test_open_sub_goals_and_omitted_results_are_in_their_round() -> None:
+    result = _document(2)
     result["sub_goals"] += [_sub_goal(3, "pending", worker="show", description="Shows.")]
     result["rounds"][0] |= {"results": [], "omitted_results": 1}
     result["rounds"][1]["sub_goals"].append(3)

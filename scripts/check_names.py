@@ -1,0 +1,95 @@
+"""Report identifiers with words that the project no longer uses, each with what to write instead.
+
+It reads the names of modules, functions, classes, parameters, variables and attributes of Python files.
+
+    python scripts/check_names.py [PATH ...]
+"""
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+_READ = (
+    "dagwright",
+    "workflows",
+    "activities",
+    "apps",
+    "benchmarks",
+    "examples",
+    "scripts",
+    "tests",
+    "worker.py",
+    "starter.py",
+)
+_LEFT_OUT = ("dagwright/workflows", "dagwright/activities")
+_WORDS: dict[str, str] = {
+    "tell|tells|told|untold": "report, return, log, send, print",
+    "said": "message, text, response",
+    "somebody|whoever|whom": "name the user, client, caller, worker or process",
+    "anew": "again",
+    "begins|begun": "start, started",
+    "goes_on|went_on": "continue",
+    "by_hand": "manual, override",
+    "takes_back|taken_back|take_back|took_back": "compensate",
+    "mend|mends": "repair",
+    "wanted": "expected, required, requested; projections of a result",
+    "stands": "is, remains",
+    "lose_above|told_below": "parent, child",
+    "farewell|way_out": "interrupt handling, exit watchdog",
+    "patience": "timeout",
+}
+"""Words of snake case in an identifier, and what to write instead."""
+_PATTERNS = [(re.compile(rf"(?:^|_)(?:{words})(?=_|$)"), advice) for words, advice in _WORDS.items()]
+
+
+def main() -> int:
+    """Print the findings of the given paths and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("paths", nargs="*", default=_READ)
+    has_findings = False
+    for path in _files(parser.parse_args().paths):
+        for line, name, advice in _findings(path):
+            has_findings = True
+            print(f"{path.relative_to(ROOT)}:{line}: {name}: use: {advice}")
+    return int(has_findings)
+
+
+def _files(paths: list[str]) -> Iterator[Path]:
+    for each in paths:
+        path = (ROOT / each).resolve()
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            if not file.relative_to(ROOT).as_posix().startswith(_LEFT_OUT):
+                yield file
+
+
+def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
+    seen: set[str] = set()
+    for line, name in [(1, path.stem), *_names(ast.parse(path.read_text(encoding="utf-8")))]:
+        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+        for pattern, advice in _PATTERNS:
+            if name not in seen and pattern.search(snake):
+                seen.add(name)
+                yield line, name, advice
+
+
+def _names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of everything that is defined."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.lineno, node.name
+            case ast.arg():
+                yield node.lineno, node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.lineno, node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.lineno, node.attr
+
+
+if __name__ == "__main__":
+    sys.exit(main())
