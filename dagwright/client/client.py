@@ -325,10 +325,10 @@ class Client:
         if limit < 1:
             raise OptionInvalid(f"limit must be at least 1, not {limit}")
         until = None if older_than is None else time.time() - duration_s("older_than", older_than)
-        wanted = InboxFilter(assignee=assignee, type=type, opened_before=until)
+        inbox_filter = InboxFilter(assignee=assignee, type=type, opened_before=until)
         page, place = None, _place(after)
         while page is None or not (page.requests or page.following is None):
-            page = await self._services.runs.inbox(limit=limit, wanted=wanted, after=place)
+            page = await self._services.runs.inbox(limit=limit, inbox_filter=inbox_filter, after=place)
             place = page.following
         cursor = None if place is None else str(place)
         return [

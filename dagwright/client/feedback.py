@@ -170,8 +170,8 @@ class People:
             # The run may have ended since it was listed.
             with suppress(RunNotFound):
                 async with turns:
-                    asked = _asked_in(await RunReader(self._client, run.id).read())
-                return [with_path(each, workflow_id, tasks[len(path) :]) for each in asked]
+                    requests = _own_requests(await RunReader(self._client, run.id).read())
+                return [with_path(each, workflow_id, tasks[len(path) :]) for each in requests]
             return []
 
         runs = [run async for run in self._client.list_workflows(query)]

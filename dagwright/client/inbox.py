@@ -86,7 +86,7 @@ class InboxPage:
 
 
 async def read_inbox(
-    connection: Connection, *, limit: int, wanted: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
+    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
 ) -> InboxPage:
     """Return a page of the inbox; the runs that started last come first.
 
@@ -105,18 +105,18 @@ async def read_inbox(
     omitted: dict[str, int] = {}
     number_of_runs = 0
     following: RunPlace | None = None
-    async for next_place, run in executions_from(connection.client, wanted.query(), place):
+    async for next_place, run in executions_from(connection.client, inbox_filter.query(), place):
         following = next_place
         number_of_runs += 1
         memo = await readable_memo(run)
         root, owner = root_in(memo) or run.id, owner_in(memo)
         listed = _listed_requests(run, memo)
-        is_visible = wanted.owner in (None, owner)
+        is_visible = inbox_filter.owner in (None, owner)
         if is_visible and (listed is None or listed.count > len(listed.shown)):
             omitted[root] = omitted.get(root, 0) + (1 if listed is None else listed.count - len(listed.shown))
         if listed is not None:
             requests = _requests_of(run, listed, root=root, path=path_in(memo))
-            found += [each for each in requests if wanted.matches(each, owner=owner)]
+            found += [each for each in requests if inbox_filter.matches(each, owner=owner)]
         if len(found) >= limit or number_of_runs == _MOST_PAGES * place.page:
             break
     found.sort(key=lambda request: str(request.document["opened_at"]))

@@ -206,10 +206,10 @@ class Runs:
         return found, None
 
     async def inbox(
-        self, *, limit: int, run_filter: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
+        self, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
     ) -> InboxPage:
         """Return a page of the open requests of all runs; see `read_inbox`."""
-        return await read_inbox(self._connection, limit=limit, run_filter=run_filter, after=after)
+        return await read_inbox(self._connection, limit=limit, inbox_filter=inbox_filter, after=after)
 
     async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
         """Return the number of open runs of an owner, without sub-plans; the count lags by about a second.

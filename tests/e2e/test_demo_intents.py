@@ -13,7 +13,7 @@ pytestmark = pytest.mark.server
 _DEMO = ("tests/support/quick_demo.py",)
 
 
-async def test_demo_goes_on_after_a_kill_and_then_changes_nothing(own_commands_without_server: CommandLine) -> None:
+async def test_demo_continues_after_a_kill_and_then_changes_nothing(own_commands_without_server: CommandLine) -> None:
     first = await own_commands_without_server.start("--pace", "0.5", program=_DEMO)
     await line_with(first, "completed  @result_1")
     first.send_signal(signal.SIGKILL)
@@ -30,4 +30,4 @@ async def test_demo_goes_on_after_a_kill_and_then_changes_nothing(own_commands_w
     third.succeeded()
     assert "onboarding-demo-2: completed in " in third.stdout
     assert "nothing changed: every step was already done\n" in third.stdout
-    assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_kept()
+    assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_persistent()

@@ -52,8 +52,8 @@ async def check_filters(connection: Connection) -> None:
     await _start(client, f"{of}-over", {wire.MEMO_TAGS: tags}, Session="ann:main")
     await client.get_workflow_handle(f"{of}-over").terminate()
 
-    async def found(**wanted: Any) -> list[str]:
-        listed = await runs.list_runs(wanted=RunFilter(**{"tags": tags, **wanted}))
+    async def found(**expected_filter: Any) -> list[str]:
+        listed = await runs.list_runs(run_filter=RunFilter(**{"tags": tags, **expected_filter}))
         return sorted(run.run_id.removeprefix(f"{of}-") for run in listed)
 
     async def are_listed() -> bool:
@@ -77,12 +77,16 @@ async def check_filters(connection: Connection) -> None:
         ({"since": 0.0}, ["asks", "odd", "over", "plain"]),
         ({"since": 4e9}, []),
     ]
-    assert [await found(**wanted) for wanted, _ in expected] == [names for _, names in expected]
-    for wanted in (InboxFilter(owner=f"bob-{of}"), InboxFilter(assignee="ann"), InboxFilter(opened_before=4e9)):
-        page = await runs.inbox(limit=1_000, wanted=wanted)
+    assert [await found(**expected_filter) for expected_filter, _ in expected] == [names for _, names in expected]
+    for expected_filter in (
+        InboxFilter(owner=f"bob-{of}"),
+        InboxFilter(assignee="ann"),
+        InboxFilter(opened_before=4e9),
+    ):
+        page = await runs.inbox(limit=1_000, inbox_filter=expected_filter)
         ids = {each.id for each in page.requests if each.document["run_id"] == f"{of}-asks"}
-        assert ids == {"check", "in/check"}, wanted
-    assert (await runs.inbox(limit=10, wanted=InboxFilter(owner=f"eve-{of}"))).requests == []
+        assert ids == {"check", "in/check"}, expected_filter
+    assert (await runs.inbox(limit=10, inbox_filter=InboxFilter(owner=f"eve-{of}"))).requests == []
     assert await runs.count_open_runs(f"bob-{of}") == 1
     assert await runs.count_open_runs(f"bob-{of}", without=[f"{of}-asks"]) == 0
     for name in ("plain", "odd", "asks", "asks/in"):

@@ -227,10 +227,10 @@ async def test_list_shows_a_run_of_many_executions_once(eager_client: Client, ea
     first = await eager_client.get_workflow_handle(started.workflow_id, run_id=started.run_id).describe()
 
     async def is_listed() -> bool:
-        return bool(await runs.list_runs(wanted=RunFilter(title=started.workflow_id, status="completed")))
+        return bool(await runs.list_runs(run_filter=RunFilter(title=started.workflow_id, status="completed")))
 
     await eventually(is_listed)
-    (mine,) = await runs.list_runs(wanted=RunFilter(title=started.workflow_id))
+    (mine,) = await runs.list_runs(run_filter=RunFilter(title=started.workflow_id))
     assert (mine.status, mine.nodes_done, mine.nodes_total) == ("completed", _SIZE, _SIZE)
     assert mine.started_at is not None
     assert abs(mine.started_at - first.start_time) < timedelta(milliseconds=10)

@@ -107,13 +107,13 @@ async def test_status_names_the_node_that_failed_inside_and_the_list_counts_it(r
     compiled = prepare_plan(check_plan({**made, "output": f"{{{{n{COUNT - 1}.result}}}}"}, runs.tools), {})
     started = await client.start(StartRequest(compiled))
     assert (await document_of(runs.client.get_workflow_handle(started.workflow_id)))["status"] == "failed"
-    wanted = RunFilter(title=started.workflow_id, status="failed")
+    expected_filter = RunFilter(title=started.workflow_id, status="failed")
 
     async def is_listed() -> bool:
-        return bool(await client.list_runs(wanted=wanted))
+        return bool(await client.list_runs(run_filter=expected_filter))
 
     await eventually(is_listed)
-    (listed,) = await client.list_runs(wanted=wanted)
+    (listed,) = await client.list_runs(run_filter=expected_filter)
     assert listed.error is not None
     # The payload store knows the node, and a list does not read it.
     assert (listed.error.code, listed.error.message, listed.error.node) == ("node_failed", "1 node failed", None)

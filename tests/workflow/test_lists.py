@@ -90,12 +90,12 @@ async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Clien
         assert error is not None
         assert (error.code, error.message, error.node) == ("node_failed", "'fail' failed: no lamp", "fail")
         asking = lines[" asks"].run_id
-        for wanted in (
+        for expected_filter in (
             {"title": f"{tag} as"},
             {"title": asking},
             {"status": "waiting", "tags": {"of": tag}},
         ):
-            assert [run.run_id for run in await shop.list_runs(**cast(Any, wanted))] == [asking]
+            assert [run.run_id for run in await shop.list_runs(**cast(Any, expected_filter))] == [asking]
         assert await shop.list_runs(title=f"{tag} asks", since="2100-01-01") == []
 
         asking_ids = (asking, outer.id)
@@ -106,7 +106,7 @@ async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Clien
 
         await eventually(asks_twice)
         with counted_rpcs(shop.temporal) as rpcs:
-            page = await _services(shop).runs.inbox(limit=100, wanted=InboxFilter(assignee="ann"))
+            page = await _services(shop).runs.inbox(limit=100, inbox_filter=InboxFilter(assignee="ann"))
             assert set(rpcs) == {"list_workflow_executions"}
             assert len(rpcs) <= 3
         by_id = {each.id: each for each in page.requests if each.document["run_id"] in asking_ids}
@@ -163,8 +163,8 @@ async def test_start_with_an_api_key_sends_three_requests(client: temporalio.cli
             await eventually(is_counted)
             listed = (await http.get("/v1/runs")).json()
             assert [line["run_id"] for line in listed["data"]] == [run]
-            wanted = RunFilter(owner="ann-unknown")
-            assert await context.runs.list_runs(wanted=wanted) == []
+            expected_filter = RunFilter(owner="ann-unknown")
+            assert await context.runs.list_runs(run_filter=expected_filter) == []
     await client.get_workflow_handle(run).terminate()
 
 
@@ -175,7 +175,7 @@ async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Cl
     await client.start_workflow("RunPlan", {}, id=name, task_queue="nobody", memo={"dagwright_title": {"no": "text"}})
 
     async def is_listed() -> bool:
-        return [(run.run_id, run.status.value) for run in await runs.list_runs(wanted=RunFilter(title=name))] == [
+        return [(run.run_id, run.status.value) for run in await runs.list_runs(run_filter=RunFilter(title=name))] == [
             (name, "running")
         ]
 
@@ -183,7 +183,7 @@ async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Cl
     await client.get_workflow_handle(name).terminate()
 
     async def has_ended() -> bool:
-        [run] = await runs.list_runs(wanted=RunFilter(title=name))
+        [run] = await runs.list_runs(run_filter=RunFilter(title=name))
         return run.error is not None and run.error.code == "terminated"
 
     await eventually(has_ended)

@@ -33,14 +33,18 @@ def inbox(request: InboxRequest, output: Output) -> int:
         CommandRefused: `--older-than` is not a duration, or `--after` not a cursor.
     """
     settings = command_settings()
-    wanted = InboxFilter(assignee=request.assignee, type=request.type, opened_before=_opened_before(request.older_than))
+    inbox_filter = InboxFilter(
+        assignee=request.assignee, type=request.type, opened_before=_opened_before(request.older_than)
+    )
     place = read_place(request.after)
 
     async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
-            page = await read_inbox(connection, limit=request.limit, wanted=wanted, after=place)
+            page = await read_inbox(connection, limit=request.limit, inbox_filter=inbox_filter, after=place)
             while page.following is not None and not page.requests:
-                page = await read_inbox(connection, limit=request.limit, wanted=wanted, after=page.following)
+                page = await read_inbox(
+                    connection, limit=request.limit, inbox_filter=inbox_filter, after=page.following
+                )
             note = await worker_note(connection, settings)
         found = [each.document for each in page.requests]
         if output.is_json:
@@ -49,7 +53,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
             for line in inbox_lines(found, now=time.time()):
                 output.print(line)
         else:
-            output.print("there are no open requests" if selected == EVERY_REQUEST else "no open request matches")
+            output.print("there are no open requests" if inbox_filter == EVERY_REQUEST else "no open request matches")
         for line in _lines_beyond(page):
             output.log(line)
         if note is not None:

@@ -56,7 +56,7 @@ def session(request: SessionRequest, output: Output) -> int:
 
 def _print_sessions(views: Sequence[SessionView], following: RunPlace | None, output: Output) -> None:
     if following is not None:
-        output.tell(f"there are more sessions; continue with `--after {following}`")
+        output.log(f"there are more sessions; continue with `--after {following}`")
     if output.is_json:
         output.document([view.to_line() for view in views])
         return

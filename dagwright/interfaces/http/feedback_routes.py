@@ -71,7 +71,9 @@ async def _answerable(context: GatewayContext, run: str) -> tuple[Sequence[OpenR
 
 async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
     """Return a page of the open requests of all runs of the caller."""
-    found = await context.runs.inbox(limit=page.limit, wanted=InboxFilter(owner=context.caller.owner), after=page.after)
+    found = await context.runs.inbox(
+        limit=page.limit, inbox_filter=InboxFilter(owner=context.caller.owner), after=page.after
+    )
     data = [request_document(each) for each in found.requests]
     omitted = [{"run_id": run, "count": count} for run, count in found.omitted.items()]
     return {"object": "list", "data": data, **next_page(found.following), "omitted": omitted}

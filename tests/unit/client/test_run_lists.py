@@ -135,7 +135,7 @@ _TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
 
 
 @pytest.mark.parametrize(
-    ("wanted", "condition"),
+    ("expected_filter", "condition"),
     [
         (RunFilter(), ""),
         (RunFilter(owner="ann"), " AND DagwrightOwner = 'ann'"),
@@ -153,8 +153,8 @@ _TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
         ),
     ],
 )
-def test_filter_is_a_query(wanted: RunFilter, condition: str) -> None:
-    assert wanted.query() == f"{_TYPES}{condition}"
+def test_filter_is_a_query(expected_filter: RunFilter, condition: str) -> None:
+    assert expected_filter.query() == f"{_TYPES}{condition}"
 
 
 def test_query_matches_more_than_the_filter_only_if_case_or_first_execution_differ() -> None:
@@ -266,7 +266,7 @@ _WAITS = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting I
 
 
 @pytest.mark.parametrize(
-    ("wanted", "condition"),
+    ("expected_filter", "condition"),
     [
         (EVERY_REQUEST, ""),
         (InboxFilter(assignee="ann"), " AND (DagwrightAwaiting = 'ann' OR DagwrightAwaiting = '…')"),
@@ -277,8 +277,8 @@ _WAITS = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting I
         (InboxFilter(opened_before=0.0, type="APPROVAL"), " AND StartTime <= '1970-01-01T00:00:00.000Z'"),
     ],
 )
-def test_filter_of_the_inbox_is_a_query(wanted: InboxFilter, condition: str) -> None:
-    assert wanted.query() == f"{_WAITS}{condition}"
+def test_filter_of_the_inbox_is_a_query(expected_filter: InboxFilter, condition: str) -> None:
+    assert expected_filter.query() == f"{_WAITS}{condition}"
 
 
 def _asking(
@@ -306,7 +306,7 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
 
 
 @pytest.mark.parametrize(
-    ("wanted", "ids"),
+    ("expected_filter", "ids"),
     [
         (EVERY_REQUEST, ["old", "check", "choose"]),
         (InboxFilter(assignee="ann"), ["old", "check"]),
@@ -318,14 +318,14 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
         (InboxFilter(owner="ann"), ["old", "check"]),
     ],
 )
-async def test_inbox_is_filtered(wanted: InboxFilter, ids: list[str]) -> None:
+async def test_inbox_is_filtered(expected_filter: InboxFilter, ids: list[str]) -> None:
     requests = [
         _request("check", assignee="ann"),
         _request("choose", type="SELECTION"),
         _request("old", assignee="ann", day=1),
     ]
     page = await runs_of(Namespace([_asking(1, *requests, memo={wire.MEMO_OWNER: "bob"})])).inbox(
-        limit=10, wanted=wanted
+        limit=10, inbox_filter=expected_filter
     )
     assert [each.id for each in page.requests] == ids
 
@@ -335,12 +335,12 @@ async def test_inbox_counts_what_it_does_not_list() -> None:
     page = await runs_of(Namespace(there)).inbox(limit=10)
     assert [each.id for each in page.requests] == ["check"]
     assert page.omitted == {"run-1": 950, "run-2": 1, "run-3": 1}
-    assert (await runs_of(Namespace(there)).inbox(limit=10, wanted=InboxFilter(owner="eve"))).omitted == {}
+    assert (await runs_of(Namespace(there)).inbox(limit=10, inbox_filter=InboxFilter(owner="eve"))).omitted == {}
 
 
 async def test_page_of_the_inbox_ends_after_three_pages_of_the_server() -> None:
     namespace = Namespace([_asking(number, _request()) for number in range(10)])
-    first = await runs_of(namespace).inbox(limit=2, wanted=InboxFilter(type="GUIDANCE"))
+    first = await runs_of(namespace).inbox(limit=2, inbox_filter=InboxFilter(type="GUIDANCE"))
     assert (first.requests, len(namespace.queries)) == ([], 3)
     found: list[str] = []
     page = await runs_of(namespace).inbox(limit=2, after=first.following)
