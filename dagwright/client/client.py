@@ -227,7 +227,8 @@ class Client:
         """Start a run of a request in natural language: a model writes its plan, and its output is the answer.
 
         Args:
-            run_id, tools: as in `start`.
+            run_id: as in `start`.
+            tools: as in `start`.
 
         Raises:
             GoalRefused: the request cannot be planned.

@@ -75,7 +75,8 @@ class FeedbackRequest:
         options: for a SELECTION, the options.
         assignee: person who should answer; `None` for anyone.
         deadline: when the request expires.
-        tool, arguments: for an APPROVAL, the call to approve.
+        tool: for an APPROVAL, the tool of the call to approve.
+        arguments: for an APPROVAL, the arguments of that call.
         title: title of the plan with the request.
         is_shortened: whether the request was too large for the inbox, which lists it without schema, options and
             arguments and with the first part of its prompt.

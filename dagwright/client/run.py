@@ -121,7 +121,8 @@ class Run:
         Where the output is not a terminal, each change of a node is a line.
 
         Args:
-            raise_on_failure, max_bytes: as in `result`.
+            raise_on_failure: as in `result`.
+            max_bytes: as in `result`.
 
         Raises:
             RunFailed, RunCancelled: as in `result`.

@@ -37,7 +37,8 @@ class RunSummary:
     """One run in a list.
 
     Args:
-        nodes_done, nodes_total: as the run has written them last; see docs/contributing/internals/lists.md.
+        nodes_done: nodes that have ended, as the run has written it last; see docs/contributing/internals/lists.md.
+        nodes_total: all nodes, as the run has written it last.
         error: for a failed run: code, message and node.
         cursor: where the list continues after this run: `list_runs(after=run.cursor)`; `None` for the last run.
     """

@@ -36,8 +36,12 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
     `run_id` continues it.
 
     Args:
-        plan, inputs, run_id, options: as in `Client.start`.
-        tools, agents: that the worker serves, with the tools that were added to a `Plan`; as in `Worker`.
+        plan: as in `Client.start`.
+        inputs: as in `Client.start`.
+        run_id: as in `Client.start`.
+        tools: tools that the worker serves besides those that were added to a `Plan`; as in `Worker`.
+        agents: agents that the worker serves; as in `Worker`.
+        **options: as in `Client.start`.
         raise_on_failure: raise if the run does not complete.
 
     Returns:

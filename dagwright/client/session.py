@@ -114,7 +114,9 @@ class Session:
         """Start a run of a request in natural language as the next turn, as soon as the session is idle.
 
         Args:
-            run_id, tools, options: as in `Client.ask`.
+            run_id: as in `Client.ask`.
+            tools: as in `Client.ask`.
+            **options: as in `Client.ask`.
 
         Raises:
             TurnNotTaken: the session takes no more turns, or no worker serves it.
@@ -135,7 +137,11 @@ class Session:
         """Start a run of a plan as the next turn, as soon as the session is idle.
 
         Args:
-            plan, inputs, run_id, tools, options: as in `Client.start`.
+            plan: as in `Client.start`.
+            inputs: as in `Client.start`.
+            run_id: as in `Client.start`.
+            tools: as in `Client.start`.
+            **options: as in `Client.start`.
 
         Raises:
             TurnNotTaken: the session takes no more turns, or no worker serves it.

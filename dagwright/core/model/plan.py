@@ -201,7 +201,7 @@ class Node(_Strict):
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     """Items of the `for_each` that run at the same time. Example: `5`"""
     when: str | None = None
-    """Condition; if it is false, the node is skipped. Example: `"{{sum.result}} > 10"`"""
+    """Condition; if it is false, the node is skipped. Example: `sum.result > 10`"""
     join: Literal["all", "any", "all_done"] | AtLeast = "all"
     """Which dependencies must be done before the node starts. Example: `{at_least: 2}`"""
     depends_on: NodeNames = Field(default_factory=list)
