@@ -1,4 +1,4 @@
-"""Settings from environment variables, read once (docs/deploy/settings.md has the list).
+"""Settings from environment variables, read once (docs/reference/settings.md has the list).
 
 This module is the only place that reads environment variables; `worker.py`, `starter.py` and similar programs create
 one `Settings` and pass it on. Variables of libraries are not included: `temporalio.envconfig` reads those of

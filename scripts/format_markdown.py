@@ -17,7 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 FORMATTED = (
     "docs/index.md",
+    "CONTRIBUTING.md",
+    "docs/concepts",
+    "docs/contributing",
     "docs/decisions",
+    "docs/deploy",
     "docs/reference",
 )
 """Files and folders whose format is checked."""

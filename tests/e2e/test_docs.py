@@ -250,7 +250,7 @@ def _without_blocks(page: Path) -> str:
 
 def test_every_variable_of_the_page_on_settings_is_a_setting() -> None:
     rows = re.findall(
-        r"^\| (`[A-Z]+_.*?`) \|", PAGES["docs/deploy/settings.md"].read_text(encoding="utf-8"), re.MULTILINE
+        r"^\| (`[A-Z]+_.*?`) \|", PAGES["docs/reference/settings.md"].read_text(encoding="utf-8"), re.MULTILINE
     )
     named = {name.strip("`") for row in rows for name in row.split(", ")}
     fields = Settings.model_fields | MaritimeSettings.model_fields

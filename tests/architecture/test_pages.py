@@ -1,4 +1,4 @@
-"""Pages on concepts agree with the code: the table of packages, and the pictures of states."""
+"""Pages agree with the code: the table of packages, and the pictures of states."""
 
 import re
 import tomllib
@@ -28,7 +28,7 @@ def _documented_layers() -> dict[int, set[str]]:
 
 
 def test_pictures_of_states_have_each_state() -> None:
-    page = (_CONCEPTS / "life-of-a-run.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "states.md").read_text(encoding="utf-8")
     drawn = [set(re.findall(r"^ +(\w+) --> |--> (\w+)", text, re.MULTILINE)) for text in _DIAGRAM.findall(page)]
     states = [{name for pair in pairs for name in pair if name} for pairs in drawn]
     assert states == [{*map(str, NodeStatus)}, {*map(str, RunStatus)}]
