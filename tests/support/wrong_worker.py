@@ -16,7 +16,7 @@ def _push_backwards(self: ReadyQueue, entry: Entry) -> None:
     _push(self, (-priority, ref))
 
 
-ReadyQueue.push = _push_backwards  # the defect of this worker
+ReadyQueue.push = _push_backwards  # type: ignore[method-assign]  # the defect of this worker
 
 if __name__ == "__main__":
     runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")
