@@ -80,7 +80,7 @@ class RunStatus(StrEnum):
     RUNNING = "running"
     """A node can still start or is in flight."""
     WAITING = "waiting"
-    """Only people or paused tools can make it continue."""
+    """Only people, paused tools or missing workers can make it continue."""
     COMPLETED = "completed"
     """Every node is completed, skipped or superseded."""
     COMPLETED_WITH_FAILURES = "completed_with_failures"
