@@ -1,6 +1,8 @@
 """Dagwright runs plans that must not be lost: graphs of steps, made durable by Temporal.
 
-The names of `__all__` are the public API. They are imported when they are first used, so `import dagwright` is cheap.
+`__all__` has the names that programs call, and the errors that most of them catch or raise. They are imported when they
+are first used, so `import dagwright` is cheap. `dagwright.errors`, `dagwright.events` and `dagwright.types` have the
+other errors, the events of runs, and the types that methods return.
 """
 
 from importlib import import_module
@@ -8,25 +10,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dagwright.client.client import Client
-    from dagwright.client.events import RunEvent
-    from dagwright.client.feedback import FeedbackRejected
-    from dagwright.client.feedback_request import FeedbackRequest
-    from dagwright.client.results import NodeResult, RunCancelled, RunFailed, RunResult
+    from dagwright.client.results import RunFailed, RunResult
     from dagwright.client.run import Run
-    from dagwright.client.run_lists import RunSummary
     from dagwright.client.run_script import run
-    from dagwright.client.runs import RunIdInUse
     from dagwright.client.session import Session
-    from dagwright.client.steering import CommandRejected
     from dagwright.client.sync_client import SyncClient
     from dagwright.core.errors import DagwrightError
-    from dagwright.core.model.errors import PlanInvalid, Problem
+    from dagwright.core.model.errors import PlanInvalid
     from dagwright.core.model.tools import Effects
     from dagwright.history.run_reader import RunNotFound
     from dagwright.plans.human_requests import ask_human
     from dagwright.plans.plan import Plan
-    from dagwright.server.errors import ServerUnreachable
-    from dagwright.tools.context import ToolContext, context
+    from dagwright.tools.context import context
     from dagwright.tools.errors import GiveUp, RetryLater
     from dagwright.tools.spec import declare_activity, declare_workflow, tool
     from dagwright.worker.plugin import DagwrightPlugin
@@ -38,30 +33,19 @@ __version__ = "0.1.0"
 _MODULES = {
     "ChildRunFailed": "workflows.child",
     "Client": "client.client",
-    "CommandRejected": "client.steering",
     "DagwrightError": "core.errors",
     "DagwrightPlugin": "worker.plugin",
     "Effects": "core.model.tools",
-    "FeedbackRejected": "client.feedback",
-    "FeedbackRequest": "client.feedback_request",
     "GiveUp": "tools.errors",
-    "NodeResult": "client.results",
     "Plan": "plans.plan",
     "PlanInvalid": "core.model.errors",
-    "Problem": "core.model.errors",
     "RetryLater": "tools.errors",
     "Run": "client.run",
-    "RunEvent": "client.events",
-    "RunCancelled": "client.results",
     "RunFailed": "client.results",
-    "RunIdInUse": "client.runs",
     "RunNotFound": "history.run_reader",
     "RunResult": "client.results",
-    "RunSummary": "client.run_lists",
-    "ServerUnreachable": "server.errors",
     "Session": "client.session",
     "SyncClient": "client.sync_client",
-    "ToolContext": "tools.context",
     "Worker": "worker.worker",
     "ask_human": "plans.human_requests",
     "context": "tools.context",
@@ -77,30 +61,19 @@ _MODULES = {
 __all__ = [
     "ChildRunFailed",
     "Client",
-    "CommandRejected",
     "DagwrightError",
     "DagwrightPlugin",
     "Effects",
-    "FeedbackRejected",
-    "FeedbackRequest",
     "GiveUp",
-    "NodeResult",
     "Plan",
     "PlanInvalid",
-    "Problem",
     "RetryLater",
     "Run",
-    "RunCancelled",
-    "RunEvent",
     "RunFailed",
-    "RunIdInUse",
     "RunNotFound",
     "RunResult",
-    "RunSummary",
-    "ServerUnreachable",
     "Session",
     "SyncClient",
-    "ToolContext",
     "Worker",
     "__version__",
     "ask_human",

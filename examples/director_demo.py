@@ -10,9 +10,10 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from dagwright import FeedbackRequest, SyncClient
+from dagwright import SyncClient
 from dagwright.plugins.commands import ExitCode, Output, guarded, leave
 from dagwright.settings import load_settings
+from dagwright.types import FeedbackRequest
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.overview import read_overview
 from examples.command_line import choose_id, run_command, started_command

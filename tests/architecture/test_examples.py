@@ -9,7 +9,7 @@ import dagwright
 from tests.architecture.source_files import imported_modules, place, python_files
 from tests.support.docs import Block, blocks, pages
 
-_PUBLIC = ("errors", "events", "settings", "testing", "tools", "plugins", "llm")
+_PUBLIC = ("errors", "events", "types", "settings", "testing", "tools", "plugins", "llm")
 """Packages below `dagwright` that programs and applications may import, with their modules."""
 
 

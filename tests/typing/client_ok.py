@@ -6,19 +6,18 @@ from typing import Any, assert_type
 from dagwright import (
     Client,
     DagwrightError,
-    FeedbackRequest,
     Plan,
-    Problem,
     Run,
     RunFailed,
     RunResult,
-    RunSummary,
     Session,
     SyncClient,
     Worker,
     run,
     tool,
 )
+from dagwright.errors import Problem
+from dagwright.types import FeedbackRequest, RunSummary
 
 
 @tool(effects="read")

@@ -17,6 +17,7 @@ import dagwright
 from dagwright import Client, Plan, PlanInvalid, Run, SyncClient, Worker, ask_human, tool
 from dagwright.client.client import ClientClosed, OtherEventLoop
 from dagwright.client.options import OptionInvalid
+from dagwright.errors import RunIdInUse
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolLoadError
@@ -84,7 +85,7 @@ async def test_one_id_is_one_run(shop: Client) -> None:
         first = await shop.start(LAMPS, run_id=name)
         assert (await first.result()).output == 4
         assert (await (await shop.start(LAMPS, run_id=name)).result()).output == 4
-        with pytest.raises(dagwright.RunIdInUse, match="belongs to a run with another plan"):
+        with pytest.raises(RunIdInUse, match="belongs to a run with another plan"):
             await shop.start({**LAMPS, "title": "Other"}, run_id=name)
     assert [run.run_id for run in await shop.list_runs(title=name)] == [name]
 
