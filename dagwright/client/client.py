@@ -35,7 +35,7 @@ from dagwright.client.services import Services, create_services
 from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import StartRequest
 from dagwright.client.tool_pauses import PausedTool, ResumedTool, pause_tool, paused_tools, resume_tool
-from dagwright.core.boundary.arguments import checks_arguments, checks_methods, refuse_unknown
+from dagwright.core.boundary.arguments import checks_arguments, checks_methods
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
@@ -198,7 +198,6 @@ class Client:
             ToolLoadError: an object among the tools is not a tool.
             TurnNotTaken: the session does not accept the turn.
         """
-        refuse_unknown(options, StartOptions.__annotations__, function="start")
         options = without_none(options)
         services = self._services
         read = read_plan_to_repair if options.get("repair") else read_plan
@@ -234,7 +233,6 @@ class Client:
             GoalRefused: the request cannot be planned.
             RunIdInUse, OptionInvalid, ToolLoadError, TurnNotTaken: as in `start`.
         """
-        refuse_unknown(options, AskOptions.__annotations__, function="ask")
         options = without_none(options)
         services = self._services
         toolset = await self._tools.toolset(tools)

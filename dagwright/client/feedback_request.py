@@ -13,7 +13,7 @@ from dagwright.client.answering import (
 )
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, People, Place
 from dagwright.client.steering import Steering
-from dagwright.core.boundary.arguments import checks_arguments, json_argument, refuse_unknown
+from dagwright.core.boundary.arguments import checks_arguments, json_argument
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import seconds_of, time_of
 from dagwright.core.model.tools import ToolDeclaration
@@ -145,10 +145,8 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     """Return the content of an answer in the format of runs, without its nodes.
 
     Raises:
-        TypeError: an argument is unknown.
         FeedbackRejected: the arguments have no answer, or more than one.
     """
-    refuse_unknown(answer, FeedbackAnswer.__annotations__, function="feedback")
     given = [name for name in _KINDS if name in answer] or (["text"] if "nodes" in answer else [])
     if len(given) != 1:
         what = f"{' and '.join(given)} exclude each other" if given else "an answer is missing"

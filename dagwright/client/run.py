@@ -29,7 +29,7 @@ from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services
 from dagwright.client.steering import PAUSE, RESUME, Actor, Command, read_scheduler
 from dagwright.client.wait_notices import WaitNotices
-from dagwright.core.boundary.arguments import checks_methods, json_argument, refuse_unknown
+from dagwright.core.boundary.arguments import checks_methods, json_argument
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import Duration, format_duration, time_of
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
@@ -276,7 +276,6 @@ class Run:
             OptionInvalid: the deadline is invalid.
             CommandRejected, RunClosed: as `pause`.
         """
-        refuse_unknown(limits, Limits.__annotations__, function="set_limits")
         if not limits:
             raise TypeError("set_limits() needs at least one of max_parallel, deadline and budget")
         changed: dict[str, Any] = {**limits}

@@ -11,7 +11,7 @@ from dagwright.client.run import Run
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services
 from dagwright.client.sessions import SessionView
-from dagwright.core.boundary.arguments import checks_methods, refuse_unknown
+from dagwright.core.boundary.arguments import checks_methods
 from dagwright.protocol.sessions import Turn
 from dagwright.toolset.given_tools import ToolSource
 
@@ -122,7 +122,6 @@ class Session:
             TurnNotTaken: the session takes no more turns, or no worker serves it.
             GoalRefused: the request cannot be planned.
         """
-        refuse_unknown(options, RequestOptions.__annotations__, function="ask")
         return await self._client.ask(text, run_id=run_id, tools=tools, session=self._id, **options)
 
     async def start(
@@ -147,7 +146,6 @@ class Session:
             TurnNotTaken: the session takes no more turns, or no worker serves it.
             PlanInvalid: the plan is invalid.
         """
-        refuse_unknown(options, PlanOptions.__annotations__, function="start")
         return await self._client.start(plan, inputs=inputs, run_id=run_id, tools=tools, session=self._id, **options)
 
     async def state(self) -> SessionState:

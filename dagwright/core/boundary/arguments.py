@@ -45,18 +45,21 @@ def refuse_unknown(given: Iterable[str], known: Collection[str], *, function: st
 
 
 def checks_arguments(function: Function) -> Function:
-    """Make a function raise `TypeError` for an argument of another type than its annotation, with the argument's name.
+    """Make a function raise `TypeError` for an unknown argument, and for one of another type than its annotation.
 
-    Lists are checked with their items; a string is not a list. Types that cannot be checked are accepted.
+    The message names the argument. Lists are checked with their items; a string is not a list. Types that cannot be
+    checked are accepted.
     """
     parameters = [*inspect.signature(function).parameters.values()]
     shown_name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
     names = [each.name for each in parameters if each.kind is not inspect.Parameter.KEYWORD_ONLY]
-    hints: dict[str, Any] = {}
+    # The modules of the annotations are complete when the function is first called.
+    hints_of = functools.cache(lambda: _hints_of(function, parameters))
 
     def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        if not hints:
-            hints.update(_hints_of(function, parameters))
+        hints, known = hints_of()
+        if known is not None:
+            refuse_unknown(kwargs, known, function=shown_name)
         for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
             if name in hints and not _fits(value, hints[name]):
                 shown = f"{value!r:.60}" if not callable(value) else f"the {type(value).__name__} {_name_of(value)}"
@@ -99,18 +102,27 @@ def json_argument(value: object, name: str, *, function: str) -> Any:
         raise TypeError(f"{function}(): {name} has no JSON form: {error}") from None
 
 
-def _hints_of(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
-    """Return the types of the parameters, with those of the keys of a TypedDict for `**options`."""
-    found = get_type_hints(function)
+def _hints_of(
+    function: Callable[..., Any], parameters: Sequence[inspect.Parameter]
+) -> tuple[dict[str, Any], list[str] | None]:
+    """Return the types of the arguments, and the names of the keyword arguments; `None` if every name is accepted.
+
+    `**options` with the type of a TypedDict are its keys.
+    """
+    hints = {name: hint for name, hint in get_type_hints(function).items() if name != "return"}
+    known: list[str] | None = [each.name for each in parameters if each.name not in ("self", "cls")]
     for each in parameters:
         if each.kind is inspect.Parameter.VAR_KEYWORD:
-            rest = found.pop(each.name, None)
+            rest = hints.pop(each.name, None)
             options = get_args(rest)[0] if get_origin(rest) is Unpack else None
-            if options is not None and is_typeddict(options):
+            if options is None or not is_typeddict(options):
+                known = None
+            elif known is not None:
                 # An option of `None` is left out.
-                found |= {name: Union[hint, None] for name, hint in get_type_hints(options).items()}  # noqa: UP007
-    found.pop("return", None)
-    return {name: hint for name, hint in found.items() if hint is not Any}
+                types = {name: Union[hint, None] for name, hint in get_type_hints(options).items()}  # noqa: UP007
+                hints |= types
+                known = [*(name for name in known if name != each.name), *types]
+    return {name: hint for name, hint in hints.items() if hint is not Any}, known
 
 
 def _fits(value: object, hint: Any) -> bool:

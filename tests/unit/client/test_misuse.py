@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta
 from typing import Any, cast
 
@@ -53,6 +53,22 @@ def test_worker_of_an_unconnected_client_is_refused() -> None:
     for client in (dagwright.Client.connect(), "localhost:7233"):
         with pytest.raises(TypeError, match=r"^Worker\(\): client must be a connected Client, not .*; await Client"):
             Worker(cast("Any", client))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cast("Any", dagwright.Client.connect)(addres="x"), "connect() .* 'addres'; did you mean 'address'"),
+        (lambda: cast("Any", dagwright.SyncClient.connect)(addres="x"), "connect() .* 'addres'"),
+        (lambda: cast("Any", dagwright.run)({}, input={}), "run() .* 'input'; did you mean 'inputs'"),
+        (lambda: cast("Any", dagwright.run)({}, deadlin="2h"), "run() .* 'deadlin'; did you mean 'deadline'"),
+        (lambda: cast("Any", dagwright.Plan)(titel="Refill"), "Plan() .* 'titel'; did you mean 'title'"),
+        (lambda: cast("Any", dagwright.ask_human)("Order?", asignee="ann"), "ask_human() .* did you mean 'assignee'"),
+    ],
+)
+def test_misspelt_keyword_argument_is_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message.replace("()", r"\(\)")):
+        call()
 
 
 async def test_limits_need_a_value() -> None:

@@ -37,6 +37,11 @@ def plain(effects: Effects | Literal["none"], is_new: bool = False, extra: Any =
     return "plain"
 
 
+@checks_arguments
+def open_to_all(name: str, **arguments: Any) -> Mapping[str, Any]:
+    return {"name": name, **arguments}
+
+
 async def test_arguments_that_fit_are_passed() -> None:
     subject = Subject("a")
     assert subject.work([print, "shop", Path("shop.py")], tags={"a": "b"}, mode="fast") == "done"
@@ -63,14 +68,22 @@ async def test_arguments_that_fit_are_passed() -> None:
         ),
         (lambda subject: subject.work(mode="quick"), "mode must be one of 'fast', 'slow', not 'quick'"),
         (lambda subject: subject.each("names"), "each(): names must be a list of strings, not 'names'"),
+        (lambda subject: subject.work(tagz={}), "work() got an unexpected argument 'tagz'; did you mean 'tags'?"),
+        (lambda subject: subject.work(tool=[]), "work() got an unexpected argument 'tool'; did you mean 'tools'?"),
+        (lambda subject: subject.each(name="a"), "each() got an unexpected argument 'name'; did you mean 'names'?"),
+        (lambda subject: subject.work(options={}), "work() got an unexpected argument 'options'"),
         (lambda _: cast("Any", plain)("all"), "plain(): effects must be a member of Effects or 'none', not 'all'"),
         (lambda _: cast("Any", plain)("none", 1), "is_new must be True or False, not 1"),
     ],
 )
-def test_argument_of_another_type_is_named(call: Callable[[Any], object], message: str) -> None:
+def test_unknown_argument_and_argument_of_another_type_are_named(call: Callable[[Any], object], message: str) -> None:
     with pytest.raises(TypeError) as refused:
         call(Subject("a"))
     assert message in str(refused.value)
+
+
+def test_function_of_any_keyword_argument_accepts_all_names() -> None:
+    assert open_to_all("a", nam=1, arguments=2) == {"name": "a", "nam": 1, "arguments": 2}
 
 
 async def test_coroutines_refuse_arguments_too() -> None:
