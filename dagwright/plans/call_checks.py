@@ -6,7 +6,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from dagwright.core.expressions.references import contains_reference, listed, suggestion, walk_texts
+from dagwright.core.expressions.references import contains_reference, listed, nearest, suggestion, walk_texts
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.errors import Problem, pointer
@@ -112,12 +112,14 @@ def problems_of_inputs(declared: Mapping[str, Any], node: Node, *, is_read: Mapp
         is_read: names of undeclared arguments -> whether the sub-plan reads them.
     """
     known = {name: {"type": "string", **schema} for name, schema in declared.items() if isinstance(schema, Mapping)}
+    misspelt: set[str] = set()
     for name in (name for name, read in is_read.items() if not read):
         near = suggestion(name, known) or (f"it has {listed(known)}" if known else "it has none")
+        misspelt.update(nearest(name, known, most=1))
         at = pointer("arguments", name)
         yield Problem("invalid_arguments", f"the sub-plan has no input {name!r}", at, node.id, near)
     for name, schema in known.items():
-        if name not in node.arguments and "default" not in schema:
+        if name not in node.arguments and "default" not in schema and name not in misspelt:
             yield Problem("missing_input", f"the sub-plan needs the input {name!r}", "/arguments", node.id)
     given = {name: value for name, value in node.arguments.items() if name in known}
     for path, message, hint in schema_of(known).problems_of(given, _bindings(given)):

@@ -17,6 +17,7 @@ from dagwright.core.expressions.references import (
     Placeholder,
     Reference,
     ResultOf,
+    nearest,
     parse_template,
     reference_keys,
     walk_texts,
@@ -246,8 +247,16 @@ class _Checker:
         if checked is None:
             return
         self.sub_plans[index] = checked
+        written = document.plan.get("inputs")
+        unknown = [
+            name
+            for name in node.arguments
+            if name not in checked.inputs and (written is None or (isinstance(written, dict) and name not in written))
+        ]
+        # A misspelt name is reported as unknown, not as missing too.
+        misspelt = {each for name in unknown for each in nearest(name, checked.inputs, most=1, hints=self.hints)}
         for name, declared in checked.inputs.items():
-            if name not in node.arguments and "default" not in declared:
+            if name not in node.arguments and "default" not in declared and name not in misspelt:
                 message = f"the sub-plan needs the input {name!r}"
                 self.report.report_problem("missing_input", message, ("nodes", index, "arguments"), node=node.id)
         bindings = references.argument_bindings
@@ -257,14 +266,12 @@ class _Checker:
             self.report.report_problem(
                 "invalid_arguments", f"the sub-plan's input {message}", at_value, node=node.id, hint=advice
             )
-        written = document.plan.get("inputs")
-        for name in node.arguments:
-            if name not in checked.inputs and (written is None or (isinstance(written, dict) and name not in written)):
-                hint = self.hints.near(name, checked.inputs)
-                where = ("nodes", index, "arguments", name)
-                self.report.report_problem(
-                    "invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint
-                )
+        for name in unknown:
+            hint = self.hints.near(name, checked.inputs)
+            where = ("nodes", index, "arguments", name)
+            self.report.report_problem(
+                "invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint
+            )
 
     def _read_output(self, plan: Plan, numbers: Mapping[str, int]) -> list[Binding]:
         bindings: list[Binding] = []

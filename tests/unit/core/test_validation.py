@@ -325,6 +325,10 @@ def test_sub_plans_are_checked_in_place_not_read_and_not_nested_too_deep() -> No
         ("missing_input", "/nodes/1/arguments", "s", "the sub-plan needs the input 'n'", None),
         ("invalid_arguments", "/nodes/1/arguments/m", "s", "the sub-plan has no input 'm'", None),
     ]
+    net = plan_of(node("y", arguments={"n": "{{PLACEHOLDER_net}}"}))
+    assert problems_in(node("s", plan=net, arguments={"nett": 3})) == [
+        ("invalid_arguments", "/nodes/0/arguments/nett", "s", "the sub-plan has no input 'nett'", "did you mean 'net'?")
+    ]
     [problem] = problems_in(node("s", plan="other.yaml"))
     assert problem[:2] == ("unreadable", "/nodes/0/plan")
     assert "write the sub-plan itself into the node (plan: {nodes: […]})" in str(problem)

@@ -194,7 +194,7 @@ def refused(act: Callable[[Plan], object]) -> tuple[str, str, str | None]:
     with pytest.raises(PlanInvalid) as caught:
         act(plan)
     assert plan.to_yaml() == before
-    problem = caught.value.problems[0]
+    [problem] = caught.value.problems
     return problem.pointer, problem.message, problem.hint
 
 
