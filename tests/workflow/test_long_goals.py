@@ -124,7 +124,7 @@ async def test_fork_of_a_replanned_request_starts_with_the_first_plan(scripted: 
     async with scripted(wrong, right, "It is 2.", right, "Two.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Add.", "plus", "give_up"))
         assert [*(await ended(runs, handle))["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "a#2", "answer"]
-        with pytest.raises(ForkRefused, match="or have the model plan again: --rerun plan"):
+        with pytest.raises(ForkRefused, match="or add 'plan' to `rerun` to have the model plan again"):
             await _draft(runs, handle.id)
         found = bare(await document_of(await _started(runs, await _draft(runs, handle.id, "plan"))))
     assert (found["status"], found["output"]) == ("completed", "Two.")
