@@ -45,10 +45,12 @@ _COPIED = ("examples", "docs")
 _PASSING = re.compile(r"^(\d\d:\d\d:\d\d  (running|waiting|pending|retrying) |Temporal UI: )")
 _VARYING = (
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "HH:MM:SS"),
-    (re.compile(r"\b\d+(\.\d+)? (ms|s|min|h)\b"), "N s"),
+    (re.compile(r"\b\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h)\b)?"), "N s"),
     (re.compile(r"\brun-[0-9a-f]{12}\b"), "run-ID"),
     (re.compile(r"\bdw1_\w+"), "dw1_KEY"),
     (re.compile(r"\bkill -9 \d+"), "kill -9 PID"),
+    # The first line of a node also has its tool; that line may be one of a passing state.
+    (re.compile(r"^(HH:MM:SS  (?:completed|failed)  \S+)  .*?N s", re.MULTILINE), r"\1  N s"),
     (re.compile(r"\b(127\.0\.0\.1|localhost):\d+"), "HOST:PORT"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
     (re.compile(r" {2,}"), "  "),
@@ -185,9 +187,10 @@ class Clone:
         if "background" in block.notes:
             self._background.enter_context(self._running(script))
             return Ended(0, "")
+        is_of_repository = block.text.removeprefix("$ ").startswith(_OF_REPOSITORY)
         ended = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self._with_session(script)],
-            cwd=ROOT if block.text.removeprefix("$ ").startswith(_OF_REPOSITORY) else self._working_folder(),
+            ["bash", "-euo", "pipefail", "-c", script if is_of_repository else self._with_session(script)],
+            cwd=ROOT if is_of_repository else self._working_folder(),
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
