@@ -123,8 +123,8 @@ def _sub_goals(number: int) -> list[dict[str, Any]]:
     noted = {"from_sub_goal": _id(number, 0, _LENGTH - 1), "slot": "noted"}
     document = {
         "id": _id(number, 0, _LENGTH),
-        "worker": "tell",
-        "description": "tell",
+        "worker": "describe",
+        "description": "describe",
         "inputs": {"noted": noted},
         "params": {},
     }

@@ -47,8 +47,8 @@ class _Starter(RunStarter):
 
 
 class _Runs:
-    async def list_runs(self, *, limit: int, run_filter: RunFilter) -> list[RunSummary]:
-        return [RunSummary(f"{run_filter.status} {limit}", RunStatus.RUNNING, None, None, None, 0, 1)]
+    async def page_of_runs(self, *, limit: int, run_filter: RunFilter, after: None) -> tuple[list[RunSummary], None]:
+        return [RunSummary(f"{run_filter.status} {limit}", RunStatus.RUNNING, None, None, None, 0, 1)], after
 
 
 NOTHING = cast("Any", SimpleNamespace(meta=None))
