@@ -129,12 +129,12 @@ class Steerable:
 
     @workflow.signal(name=wire.ADD_NODES)
     def signal_append_nodes(self, message: RawValue) -> None:
-        """Adds nodes to the plan."""
+        """Add nodes to the plan."""
         self._people.take_signal(wire.ADD_NODES, message)
 
     @workflow.update(name=wire.ADD_NODES)
     def add_nodes(self, message: RawValue) -> Mapping[str, Any]:
-        """Adds nodes to the plan."""
+        """Add nodes to the plan."""
         return self._people.take_update(wire.ADD_NODES, message)
 
     @add_nodes.validator

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Mapping
 
 from scripts.format_markdown import format_markdown
-from scripts.reference import cli, decisions, http_api, limits, plan, settings, states, tools
+from scripts.reference import cli, decisions, errors, http_api, limits, plan, settings, states, tools, workflows
 from scripts.reference.markdown import ROOT
 
 _PARTS: Mapping[str, Callable[[], str]] = {
     "commands": cli.command_index,
     "command options": cli.command_sections,
     "decisions": decisions.decisions_index,
+    "exceptions": errors.exceptions_table,
     "http errors": http_api.common_errors,
     "http events": http_api.events,
     "http operations": http_api.operations,
@@ -20,7 +21,9 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "limits": limits.limits_tables,
     "node states": states.node_states,
     "plan": plan.plan_fields,
+    "run messages": workflows.run_messages,
     "run states": states.run_states,
+    "session messages": workflows.session_messages,
     "settings": settings.settings_table,
     "tools": tools.tool_sections,
 }

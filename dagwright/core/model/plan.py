@@ -138,7 +138,7 @@ class Human(_Strict):
     """A question to a person."""
 
     type: Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"] = "APPROVAL"
-    """What is asked for, which sets the form of the answer. Example: `SELECTION`"""
+    """Kind of the request, which sets the form of the answer. Example: `SELECTION`"""
     prompt: str = ""
     """The question; Markdown and references are possible. Example: `Publish {{total.result}}?`"""
     # An attribute `schema` would hide a method of pydantic's models, so attribute and key have different names.
@@ -159,7 +159,7 @@ class Human(_Strict):
     reminder: Duration | None = None
     """Time after which the notification is repeated, again and again. Example: `1d`"""
     on_timeout: OnTimeout = "fail"
-    """What happens at the deadline: the node fails, or this. Example: `{escalate: boss}`"""
+    """The action at the deadline. Example: `{escalate: boss}`"""
 
 
 AGENT_NAME, AGENT_INSIDE = "name", "inside"
@@ -213,7 +213,7 @@ class Node(_Strict):
     heartbeat: Duration | None = None
     """Longest time between two heartbeats of the call, after which the attempt fails. Example: `10s`"""
     on_error: Literal["block", "skip", "ask", "replan"] | OnErrorValue = "block"
-    """What a failure does to the dependents. Example: `{value: []}`"""
+    """Effect of a failure on the dependents. Example: `{value: []}`"""
     approval: Literal["policy", "required", "never"] | Human = "policy"
     """Whether a person approves the call before it starts. Example: `required`"""
     priority: Annotated[int, Field(ge=1, le=5)] = 3

@@ -1,5 +1,6 @@
 """Markdown has one sentence per line, and the parts that are generated are written between their marks."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +12,10 @@ from dagwright.core.boundary import limits as core_limits
 from dagwright.plans.schema import plan_schema
 from scripts.format_markdown import format_markdown
 from scripts.reference.__main__ import with_generated_parts
+from scripts.reference.errors import used_codes
 from scripts.reference.json_types import type_name
 from scripts.reference.limits import with_unit
-from scripts.reference.markdown import constants, table
+from scripts.reference.markdown import ROOT, constants, table
 from scripts.reference.plan import examples
 
 
@@ -92,3 +94,10 @@ def test_types_of_json_schemas_are_named(schema: dict[str, object], name: str) -
 def test_example_of_a_field_of_a_plan_is_valid(name: str, schema: Mapping[str, Any], example: str) -> None:
     whole = {**schema, "$defs": plan_schema()["$defs"]}
     assert jsonschema_rs.is_valid(whole, yaml.safe_load(example)), name
+
+
+def test_page_of_errors_has_every_code() -> None:
+    page = (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page, re.MULTILINE)
+    listed = {code for cell in cells for code in re.findall(r"`(\w+)`", cell)}
+    assert sorted(used_codes() - listed) == []

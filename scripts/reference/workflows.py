@@ -1,0 +1,78 @@
+"""The tables of messages to workflows, from their handlers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from temporalio import workflow
+
+from dagwright.core.boundary import wire
+from dagwright.workflows.run_plan import RunPlanWorkflow
+from dagwright.workflows.session import SessionWorkflow
+from scripts.reference.markdown import code, first_paragraph, table
+
+_INTERNAL = frozenset(
+    {
+        wire.SIGNAL_BUDGET_GRANT,
+        wire.SIGNAL_BUDGET_REPORT,
+        wire.SIGNAL_PLANNED,
+        wire.SIGNAL_SUB_PLAN_ENDED,
+        wire.SIGNAL_TURN_ENDED,
+        wire.UPDATE_START_TURN,
+    }
+)
+"""Messages between workflows and activities of Dagwright, which other programs do not send."""
+_BY_AND_REASON = '{"reason": "too early", "by": "ann"}'
+_PAYLOADS: Mapping[str, str] = {
+    wire.SIGNAL_FEEDBACK: '{"request_id": "check", "answer": {"approved": true}, "by": "ann", "note": "fine"}',
+    wire.UPDATE_SUBMIT_FEEDBACK: '{"request_id": "check", "answer": {"approved": true}, "by": "ann", "note": "fine"}',
+    wire.CANCEL: _BY_AND_REASON,
+    wire.PAUSE: _BY_AND_REASON,
+    wire.RESUME: _BY_AND_REASON,
+    wire.CANCEL_NODE: '{"node_id": "sum", "branch": false, "reason": "wrong input", "by": "ann"}',
+    wire.RETRY_NODE: '{"node_id": "sum", "arguments": {"expression": "1 + 2"}, "by": "ann"}',
+    wire.SET_RESULT: '{"node_id": "sum", "result": 3, "reason": "checked", "by": "ann"}',
+    wire.ADD_NODES: '{"nodes": [{"id": "more", "tool": "calculator"}], "tools": {}, "by": "ann"}',
+    wire.SET_POLICY: '{"policy": {"otherwise": "run"}, "by": "ann"}',
+    wire.SET_LIMITS: '{"max_parallel": 8, "deadline": "4h", "budget": {"tokens": 50000}, "by": "ann"}',
+    wire.QUERY_STATUS: "",
+    wire.QUERY_PENDING: "",
+    wire.QUERY_GRAPH: "",
+    wire.QUERY_NODE: '"sum"',
+    wire.SIGNAL_END_SESSION: "",
+}
+"""Message -> example of its payload."""
+
+
+def run_messages() -> str:
+    """Return a row for each message to a run: name, kinds, payload and meaning.
+
+    Raises:
+        KeyError: a message has no payload in `_PAYLOADS`.
+    """
+    return _messages(RunPlanWorkflow)
+
+
+def session_messages() -> str:
+    """Return a row for each message to a session; raises like `run_messages`."""
+    return _messages(SessionWorkflow)
+
+
+def _messages(kind: type) -> str:
+    return table(("Message", "Kind", "Payload", "Meaning"), _rows(kind))
+
+
+def _rows(kind: type) -> Iterator[Sequence[str]]:
+    kinds: dict[str, list[str]] = {}
+    meanings: dict[str, str] = {}
+    definition = workflow._Definition.must_from_class(kind)
+    for name, handlers in (
+        ("signal", definition.signals),
+        ("update", definition.updates),
+        ("query", definition.queries),
+    ):
+        for message, handler in handlers.items():
+            if message is not None and message not in _INTERNAL:
+                kinds.setdefault(message, []).append(name)
+                function = getattr(handler, "fn", None)
+                meanings.setdefault(message, first_paragraph(getattr(function, "__doc__", "")))
+    for message in sorted(kinds, key=lambda each: (kinds[each] == ["query"], each)):
+        yield code(message), ", ".join(kinds[message]), code(_PAYLOADS[message]), meanings[message]
