@@ -12,6 +12,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.preparation import check_plan, check_size
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.loading import load_tools
 from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec
@@ -28,8 +29,7 @@ def declarations_of(tools: Tools) -> dict[str, ToolDeclaration]:
 
     Raises:
         TypeError: one of them is not a tool.
-        ToolLoadError: a module cannot be loaded, or has no tool.
-        ValueError: two tools have one name.
+        ToolLoadError: a module cannot be loaded, or has no tool, or two tools have one name.
     """
     if isinstance(tools, Mapping):
         return dict(tools)
@@ -42,7 +42,11 @@ def declarations_of(tools: Tools) -> dict[str, ToolDeclaration]:
         else:
             functions.append(each)
     loaded = load_tools(references) if references else ToolRegistry()
-    return loaded.merged(ToolRegistry.of(*functions)).declarations()
+    try:
+        given = ToolRegistry.of(*functions)
+    except ValueError as error:
+        raise ToolLoadError(str(error)) from None
+    return loaded.merged(given).declarations()
 
 
 def problems_of_plan(

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.model.plan import Human
-from dagwright.core.model.times import Duration, format_duration
+from dagwright.core.model.times import Duration
 from dagwright.plans.handles import Handle
-from dagwright.plans.node_values import Text
+from dagwright.plans.node_values import Text, write_duration
 
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
 
@@ -56,7 +56,7 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
         on_timeout: `fail`, `{"default": answer}`, or `{"escalate": assignee, "then": ...}`.
 
     Raises:
-        ValueError: a duration is invalid.
+        PlanInvalid: a duration is invalid.
     """
     inferred: RequestType = "SELECTION" if options is not None else "INFORMATION" if schema is not None else "APPROVAL"
     given: dict[str, object] = {"type": type or inferred, "prompt": prompt}
@@ -69,8 +69,8 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
         "allow_text": allow_text or None,
         "assignee": assignee,
         "channel": None if channel == "any" else channel,
-        "deadline": None if deadline is None else format_duration(deadline),
-        "reminder": None if reminder is None else format_duration(reminder),
+        "deadline": None if deadline is None else write_duration(deadline, "deadline"),
+        "reminder": None if reminder is None else write_duration(reminder, "reminder"),
         "on_timeout": None if on_timeout == "fail" else on_timeout,
     }
     return HumanRequest(given | {name: part for name, part in parts.items() if part is not None})

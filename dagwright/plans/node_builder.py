@@ -63,7 +63,7 @@ class NodeBuilder:
 
         Raises:
             PlanInvalid: a field, an argument or a handle is invalid.
-            TypeError, ValueError: as `written_options`.
+            TypeError: as `written_options`.
         """
         writer = JsonWriter()
         node_id = self._new_id(options.get("id"), work.name)

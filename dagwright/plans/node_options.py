@@ -6,11 +6,11 @@ from typing import Any, Literal, TypedDict
 
 from pydantic import JsonValue
 
-from dagwright.core.model.times import Duration, format_duration
+from dagwright.core.model.times import Duration
 from dagwright.plans.expressions import Condition, Operand
 from dagwright.plans.handles import Handle, HandleUse, NodeHandle
 from dagwright.plans.human_requests import HumanRequest
-from dagwright.plans.node_values import JsonWriter, Text
+from dagwright.plans.node_values import JsonWriter, Text, write_duration
 
 When = Operand | str
 Retry = int | Mapping[str, Any]
@@ -72,9 +72,8 @@ def written_options(options: NodeOptions, writer: JsonWriter) -> dict[str, JsonV
         writer: records the handles, each with its field.
 
     Raises:
-        PlanInvalid: a value is not JSON.
+        PlanInvalid: a value is not JSON, or a duration is invalid.
         TypeError: a condition cannot be serialized.
-        ValueError: a duration is invalid.
     """
     found: dict[str, JsonValue] = {}
     for name, value in options.items():
@@ -87,7 +86,7 @@ def written_options(options: NodeOptions, writer: JsonWriter) -> dict[str, JsonV
 
 def _written(name: str, value: Any) -> tuple[str, object]:
     if name in _DURATIONS:
-        return name, format_duration(value)
+        return name, write_duration(value, name)
     match name:
         case "needs":
             return "depends_on", [each.id if isinstance(each, NodeHandle) else each for each in _listed(value)]
@@ -98,7 +97,7 @@ def _written(name: str, value: Any) -> tuple[str, object]:
         case "join":
             return name, {"at_least": value} if isinstance(value, int) else value
         case "cache":
-            return name, value if value == "off" else {"ttl": format_duration(value)}
+            return name, value if value == "off" else {"ttl": write_duration(value, name, "ttl")}
         case "approval":
             return name, value.fields if isinstance(value, HumanRequest) else value
     return name, value
@@ -126,6 +125,8 @@ def _with_delays(retry: Mapping[str, Any]) -> dict[str, object]:
     if not isinstance(retry, Mapping):
         raise TypeError(f"retry={retry!r:.60}: expected an object, such as retry={{'max_attempts': 3}}")
     return {
-        name: format_duration(each) if name in _DELAYS and isinstance(each, timedelta | int | float | str) else each
+        name: write_duration(each, "retry", name)
+        if name in _DELAYS and isinstance(each, timedelta | int | float | str)
+        else each
         for name, each in retry.items()
     }

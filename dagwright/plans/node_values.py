@@ -10,6 +10,7 @@ import pydantic_core
 from pydantic import JsonValue
 
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.times import Duration, format_duration
 from dagwright.plans.expressions import Expression, Operand
 from dagwright.plans.handles import Handle, HandleUse
 
@@ -43,6 +44,21 @@ class JsonWriter:
         if isinstance(value, list | tuple):
             return [self.write(each, (*at, index)) for index, each in enumerate(value)]
         return _json_of(value, at)
+
+
+def write_duration(value: Duration, *at: str) -> str:
+    """Return a duration in the plan format.
+
+    Args:
+        at: path of the field, whose name is in the message.
+
+    Raises:
+        PlanInvalid: the duration is invalid.
+    """
+    try:
+        return format_duration(value)
+    except ValueError as error:
+        raise PlanInvalid([Problem("invalid_field", f"{'.'.join(at)}: {error}", pointer(*at))]) from None
 
 
 def _key(key: object, at: ValuePath) -> str:

@@ -16,7 +16,7 @@ from dagwright.core.model.agent_cards import FeedbackPolicy
 from dagwright.core.model.errors import CYCLE, PlanInvalid, Problem, pointer
 from dagwright.core.model.plan import Node
 from dagwright.core.model.plan import Plan as PlanModel
-from dagwright.core.model.times import Duration, format_duration
+from dagwright.core.model.times import Duration
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import TEXT_DIALECTS, detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text
@@ -28,8 +28,9 @@ from dagwright.plans.human_requests import HumanRequest
 from dagwright.plans.input_types import input_schema_of
 from dagwright.plans.node_builder import NodeBuilder, Work
 from dagwright.plans.node_options import Approval, CacheTime, Items, Join, Needs, NodeOptions, OnError, Retry, When
-from dagwright.plans.node_values import JsonWriter, Text
+from dagwright.plans.node_values import JsonWriter, Text, write_duration
 from dagwright.plans.yaml_writer import write_yaml
+from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.spec import ToolSpec, spec_of
 
 P = ParamSpec("P")
@@ -52,6 +53,9 @@ class Plan:
     Two plans are equal if their documents are equal.
     """
 
+    # A misspelt attribute, such as `plan.outptu = total`, is an error.
+    __slots__ = ("_dialect", "_document", "_handles", "_tools")
+
     @checks_arguments
     def __init__(
         self,
@@ -73,9 +77,9 @@ class Plan:
                 function.
 
         Raises:
-            PlanInvalid: the metadata is not JSON.
+            PlanInvalid: the deadline is invalid, or the metadata is not JSON.
             TypeError: an object is not a tool.
-            ValueError: the deadline is invalid.
+            ToolLoadError: two tools have the same name.
         """
         document: dict[str, JsonValue] = {"plan": 1}
         if title is not None:
@@ -85,7 +89,7 @@ class Plan:
         if on_failure != "continue":
             document["on_failure"] = on_failure
         if deadline is not None:
-            document["deadline"] = format_duration(deadline)
+            document["deadline"] = write_duration(deadline, "deadline")
         document["nodes"] = []
         self._document: JsonValue = document
         self._dialect = _NATIVE
@@ -245,8 +249,7 @@ class Plan:
 
         Raises:
             TypeError: an object is not a tool.
-            ToolLoadError: a module cannot be loaded, or has no tool.
-            ValueError: two tools have the same name.
+            ToolLoadError: a module cannot be loaded, or has no tool, or two tools have the same name.
         """
         own = {spec.name: spec.declaration for spec in self.tools}
         return problems_of_plan(
@@ -315,10 +318,11 @@ class Plan:
         """Return the handle of a secret, which the worker fills in: the history of the run has only its name.
 
         Raises:
-            ValueError: the name has characters other than ASCII letters, digits and `_`.
+            PlanInvalid: the name has characters other than ASCII letters, digits and `_`.
         """
         if not name.isascii() or not name.replace("_", "a").isalnum():
-            raise ValueError(f"{name!r:.80}: the name of a secret has letters, digits and _")
+            message = f"{name!r:.80}: the name of a secret has letters, digits and _"
+            raise PlanInvalid([Problem("invalid_reference", message)])
         return Handle(Secret(name), owner=self)
 
     @property
@@ -420,7 +424,7 @@ class Plan:
         Raises:
             PlanInvalid: a name, a value or a handle is invalid; the message has the most similar name.
             TypeError: the function is not a tool, or a value is not allowed there.
-            ValueError: a duration is invalid.
+            ToolLoadError: another tool of the plan has the name of the function.
         """
         options = NodeOptions(
             id=id, title=title, needs=needs, when=when, for_each=for_each, key=key, max_parallel=max_parallel,
@@ -552,10 +556,10 @@ class Plan:
         """Remember a tool.
 
         Raises:
-            ValueError: another tool of the plan has the same name.
+            ToolLoadError: another tool of the plan has the same name.
         """
         if self._tools.setdefault(spec.name, spec) is not spec:
-            raise ValueError(f"two tools of the plan are called {spec.name!r}")
+            raise ToolLoadError(f"two tools of the plan are called {spec.name!r}")
 
     def _native(self) -> dict[str, JsonValue]:
         if self._dialect != _NATIVE or not isinstance(self._document, dict):

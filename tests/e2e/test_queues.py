@@ -117,7 +117,7 @@ async def test_node_without_a_worker_waits_and_explains_how_to_start_one(
         )
         watching = await command_line.start("watch", "no-worker", "--no-worker")
         assert "waiting    own" in await line_with(watching, "no worker for stamp")
-        command = shlex.join(["python", "worker.py", *both])
+        command = shlex.join(["dagwright", "worker", *both])
         note = (
             f"no worker serves the queue {_own_queue(tools)!r} of stamp; start one with "
             f"`dagwright watch no-worker` or `{command}`"
@@ -138,7 +138,7 @@ async def test_node_without_a_worker_waits_and_explains_how_to_start_one(
         assert [item["status"] for item in graph.document["nodes"]] == ["completed", "completed", "waiting", "pending"]
 
         # Exactly the reported command.
-        worker = await command_line.start(*shlex.split(command)[2:], program=("worker.py",))
+        worker = await command_line.start(*shlex.split(command)[1:])
         watched = await ended(watching)
         worker.terminate()
         await ended(worker)

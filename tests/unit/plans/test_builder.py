@@ -233,6 +233,29 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
         ),
     ),
     (
+        lambda plan: plan.add(stock, item="lamp", timeout="soon"),
+        (
+            "/nodes/2/timeout",
+            "timeout: 'soon' is not a duration; write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d",
+            None,
+        ),
+    ),
+    (
+        lambda plan: plan.add(stock, item="lamp", retry={"max_attempts": 2, "max_delay": "1 hour"}),
+        (
+            "/nodes/2/retry/max_delay",
+            "retry.max_delay: '1 hour' is not a duration; write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d",
+            None,
+        ),
+    ),
+    (lambda plan: plan.add(stock, item="lamp", cache="1 hour"), ("/nodes/2/cache/ttl", "", None)),
+    (lambda _: ask_human("Order?", deadline="soon"), ("/deadline", "", None)),
+    (lambda _: Plan(deadline="soon"), ("/deadline", "", None)),
+    (
+        lambda plan: plan.secret("a b"),
+        ("", "'a b': the name of a secret has letters, digits and _", None),
+    ),
+    (
         lambda plan: plan.add(stock, id="stock", item="lamp"),
         ("/nodes/2/id", "the id 'stock' is already used", None),
     ),
@@ -345,8 +368,15 @@ def test_two_tools_with_one_name() -> None:
     def other(item: str) -> str:
         return item
 
-    with pytest.raises(ValueError, match="two tools of the plan are called 'stock'"):
+    with pytest.raises(ToolLoadError, match="two tools of the plan are called 'stock'"):
         plan.add(other, item="x")
+    with pytest.raises(ToolLoadError, match="two of the given tools have this name"):
+        plan.check(tools=[stock, other])
+
+
+def test_misspelt_attribute_is_refused() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'outptu'"):
+        Plan().outptu = 3  # type: ignore[attr-defined] # the error under test
 
 
 def test_plan_can_be_read_and_extended(tmp_path: Path) -> None:
