@@ -71,7 +71,8 @@ class Lineage:
         reused: of a result that a fork reuses, the run and the node that made it.
         answers: answers of people, with name and time.
         commands: manual commands to the node, such as a retry or a set result.
-        files, urls: what its tool has read.
+        files: paths that its tool has read.
+        urls: addresses that its tool has read.
         model_calls: of an agent, IDs of the calls of models.
         tool_calls: of an agent, `{"node_id", "tool", "status"}` of each call by the model.
         omitted: how many files, addresses and calls are missing, because there are too many.

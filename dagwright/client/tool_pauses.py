@@ -19,7 +19,8 @@ class PausedTool:
 
     Args:
         since: time of the pause.
-        by, reason: who paused it and why, if given.
+        by: the person who paused it, if given.
+        reason: reason of the pause, if given.
     """
 
     tool: str
@@ -33,7 +34,8 @@ class ResumedTool:
     """Effect of resuming a tool.
 
     Args:
-        calls, runs: number of calls that waited, and of their runs and sub-plans.
+        calls: number of calls that waited.
+        runs: number of the runs and sub-plans of these calls.
         ramp: period over which these calls start.
     """
 
