@@ -4,7 +4,7 @@ from dagwright.interfaces.cli.calling import call
 from dagwright.interfaces.cli.edge import guarded, leave
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.leaving import leave_at_once
-from dagwright.interfaces.cli.options import Json, NoColor, PlainHelp
+from dagwright.interfaces.cli.options import Json, NoColor, PlainGroup, PlainHelp
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plans import STANDARD_INPUT
 
@@ -15,6 +15,7 @@ __all__ = [
     "Json",
     "NoColor",
     "Output",
+    "PlainGroup",
     "PlainHelp",
     "call",
     "exit_code_of",

@@ -4,11 +4,14 @@ from typing import Annotated
 
 import typer
 
-from dagwright.plugins.commands import Json, NoColor, Output, PlainHelp, call
+from dagwright.plugins.commands import Json, NoColor, Output, PlainGroup, PlainHelp, call
 
 _ACTIONS = "dagwright_onboarding.party_commands"
 entities = typer.Typer(
-    help="Manage the parties that onboarding plans look up.", rich_markup_mode=None, add_completion=False
+    cls=PlainGroup,
+    help="Manage the parties that onboarding plans look up.",
+    rich_markup_mode=None,
+    add_completion=False,
 )
 
 

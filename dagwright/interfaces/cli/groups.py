@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from dagwright.interfaces.cli.calling import call
-from dagwright.interfaces.cli.options import Json, NoColor, PlainHelp
+from dagwright.interfaces.cli.options import Json, NoColor, PlainGroup, PlainHelp
 from dagwright.interfaces.cli.output import Output
 
-store = typer.Typer(help="Manage the store of large values.", rich_markup_mode=None)
-agents = typer.Typer(help="Manage the agents in the database.", rich_markup_mode=None)
-new = typer.Typer(help="Create files from templates.", rich_markup_mode=None)
-keys = typer.Typer(help="Manage the keys of the HTTP API.", rich_markup_mode=None)
+store = typer.Typer(cls=PlainGroup, help="Manage the store of large values.", rich_markup_mode=None)
+agents = typer.Typer(cls=PlainGroup, help="Manage the agents in the database.", rich_markup_mode=None)
+new = typer.Typer(cls=PlainGroup, help="Create files from templates.", rich_markup_mode=None)
+keys = typer.Typer(cls=PlainGroup, help="Manage the keys of the HTTP API.", rich_markup_mode=None)
 
 
 @store.command("show", cls=PlainHelp)

@@ -4,19 +4,46 @@ import re
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from dagwright.tools.references import queue_reference
 
 _TYPE = re.compile(r" <(?:str|list\[str\])>")
 
 
+SITE = "https://dagwright.github.io/dagwright/"
+"""Address of the documentation."""
+
+
 class PlainHelp(TyperCommand):
-    """A command whose help shows the metavar of an option and not its Python type."""
+    """A command whose help shows the metavar of an option and not its Python type, and links its documentation."""
 
     def get_help(self, ctx: Any) -> str:
         # Spaces instead, so that the columns stay aligned.
         return _TYPE.sub(lambda found: " " * len(found[0]), super().get_help(ctx))
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the address of the documentation of the command."""
+        formatter.write(f"\nDocumentation: {SITE}reference/commands/#{ctx.command_path.replace(' ', '-')}\n")
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands whose help shows whole summaries and links the documentation."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of the group."""
+        names = self.list_commands(ctx)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary_of(self.get_command(ctx, name))) for name in names])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click passes both
+        """Write the address of the documentation of all commands."""
+        formatter.write(f"\nDocumentation: {SITE}reference/cli/\n")
+
+
+def summary_of(command: Any) -> str:
+    """Return the first line of the help of a command; click's own summary is cut at the width of the terminal."""
+    return str(command.help or "").partition("\n")[0]
 
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout, and nothing else.")]

@@ -6,17 +6,15 @@ A plugin is loaded only for its own command, for the list of commands, and for a
 from typing import Annotated, Any
 
 import typer.main
-from typer.core import TyperGroup
 
 from dagwright import __version__
 from dagwright.core.plugins import InstalledPlugin, PluginError, contributions
+from dagwright.interfaces.cli.options import PlainGroup, summary_of
 
 _PLUGIN_PANEL = "Other"
-_HELP_MARGIN = 6
-"""Columns around the names of commands, as in click's own help."""
 
 
-class PluginGroup(TyperGroup):
+class PluginGroup(PlainGroup):
     """The commands of the engine, followed by the command groups of the installed plugins."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -36,8 +34,7 @@ class PluginGroup(TyperGroup):
         width = max(len(name) for rows in panels.values() for name, _ in rows)
         for panel, rows in panels.items():
             with formatter.section(panel):
-                limit = formatter.width - width - _HELP_MARGIN
-                formatter.write_dl([(f"{name:{width}}", command.get_short_help_str(limit)) for name, command in rows])
+                formatter.write_dl([(f"{name:{width}}", summary_of(command)) for name, command in rows])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)

@@ -6,7 +6,7 @@ import typer
 
 from dagwright.interfaces.cli.calling import call
 from dagwright.interfaces.cli.exits import CommandRefused
-from dagwright.interfaces.cli.options import Budget, By, Json, Node, PlainHelp, Reason, RunId, Tools
+from dagwright.interfaces.cli.options import Budget, By, Json, Node, PlainGroup, PlainHelp, Reason, RunId, Tools
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import (
     AddNodesRequest,
@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.requests import (
     ToolPauseRequest,
 )
 
-tool = typer.Typer(help="Pause and resume tools in all runs.", rich_markup_mode=None)
+tool = typer.Typer(cls=PlainGroup, help="Pause and resume tools in all runs.", rich_markup_mode=None)
 ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")]
 
 

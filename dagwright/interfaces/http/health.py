@@ -24,7 +24,7 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
     @app.get(
         LIVEZ,
         tags=["health"],
-        summary="Liveness: the gateway responds",
+        summary="Check that the gateway responds",
         responses=response_docs(Health, examples.HEALTH),
     )
     async def livez() -> Health:
@@ -33,7 +33,7 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
     @app.get(
         READYZ,
         tags=["health"],
-        summary="Readiness: Temporal and the payload store respond",
+        summary="Check that Temporal and the payload store respond",
         responses={**response_docs(Ready, examples.READY), 503: ERROR_RESPONSES[503]},
     )
     async def readyz() -> Ready:

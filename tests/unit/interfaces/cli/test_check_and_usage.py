@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dagwright.interfaces.cli.app import run_command_line
+from dagwright.interfaces.cli.options import SITE
+from tests.support.docs import ROOT, anchors
 
 _VALID = {
     "plan": 1,
@@ -376,6 +379,23 @@ def test_help_describes_each_value_and_not_its_type(command: Command) -> None:
         entries = [line for line in out.splitlines() if re.match(r"  (-|[A-Z]+ )", line)]
         wrong = [line for line in entries if re.search("<[a-z]", line) or not re.search(r"\S  +\S", line)]
         assert (code, wrong) == (0, []), each
+
+
+def test_help_has_whole_summaries_and_links_a_section_of_the_reference(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    pages = {name: anchors(ROOT / f"docs/reference/{name}.md") for name in ("cli", "commands")}
+    groups = [["entities"], ["store"], ["tool"]]
+    for each in [[], *groups, ["run"], ["set-result"], ["entities", "find"], ["store", "prune"], ["tool", "pause"]]:
+        out = command(*each, "--help")[1]
+        assert "..." not in out.replace("[ARGS]...", ""), each
+        page, _, anchor = out.rstrip().rpartition(f"Documentation: {SITE}reference/")[2].partition("/")
+        assert page in pages, out
+        assert not anchor or anchor.removeprefix("#") in pages[page], out
+    assert (
+        yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\ntheme:")[0])["site_url"] == SITE
+    )
 
 
 def test_answer_of_a_model_is_repaired_only_with_repair(command: Command) -> None:
