@@ -147,26 +147,26 @@ def test_files_of_other_commands_of_the_state_folder_are_refused(settings: Setti
 def test_modules_with_tools_of_other_commands_are_refused(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (project / "data" / "shop").mkdir()
-    file = project / "data" / "shop" / "tools.py"
+    (project / "data" / "wares").mkdir()
+    file = project / "data" / "wares" / "tools.py"
     file.write_text("from dagwright.tools import tool\n\n@tool(effects='pure')\ndef sell() -> int:\n    return 1\n")
     monkeypatch.syspath_prepend(str(project / "data"))
-    load_tools(["shop.tools"])
+    load_tools(["wares.tools"])
     try:
-        record_protected(settings, environment_of(settings, references_of(["shop.tools"], [])).protected)
+        record_protected(settings, environment_of(settings, references_of(["wares.tools"], [])).protected)
     finally:
-        for name in ("shop.tools", "shop"):
+        for name in ("wares.tools", "wares"):
             sys.modules.pop(name)
     # A worker with another path for modules, which never imports them.
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(project / "data")])
     monkeypatch.chdir(project / "lib")
     bare = tools_in(environment_of(settings.model_copy(update={"files_root": project})))
     with tool_context():
-        for path in ("data/shop/tools.py", "DATA/shop/tools.py"):
+        for path in ("data/wares/tools.py", "DATA/wares/tools.py"):
             with pytest.raises(GiveUp):
                 bare["read_file"](path=path)
         with pytest.raises(GiveUp, match="would be importable by Python"):
-            bare["write_file"](path="data/shop/more.py", content="x")
+            bare["write_file"](path="data/wares/more.py", content="x")
         assert bare["read_file"](path="data/a.txt") == "before"
 
 
