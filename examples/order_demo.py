@@ -32,20 +32,20 @@ def demo(output: Output) -> int:
     for name in ("order.yaml", "shop.py"):
         shutil.copy(FILES / name, folder)
     command = ("dagwright", "run", "order.yaml", "--tools", "shop.py", "--id", run_id)
-    output.say(f"\n$ cd {os.path.relpath(folder)}\n$ {' '.join(command)}")
+    output.print(f"\n$ cd {os.path.relpath(folder)}\n$ {' '.join(command)}")
     environment = {"DAGWRIGHT_STATE_DIR": str(settings.state_dir.resolve())}
     with started_command(*command[1:], environment=environment, folder=folder) as process:
         is_killed = _is_killed_in_the_middle(process, folder / "shop.log")
         if is_killed:
-            output.say(f"\n$ kill -9 {process.pid}\n\n$ {' '.join(command)}")
+            output.print(f"\n$ kill -9 {process.pid}\n\n$ {' '.join(command)}")
     if is_killed:
         with started_command(*command[1:], environment=environment, folder=folder) as process:
             pass
     if process.returncode == ExitCode.COMPLETED:
-        output.say(f"\n$ cat shop.log\n{(folder / 'shop.log').read_text()}")
+        output.print(f"\n$ cat shop.log\n{(folder / 'shop.log').read_text()}")
         how = "the second command continued the run of the first" if is_killed else "this command continued the run"
-        output.say(f"Each lamp was packed once: {how}.")
-    output.say("The server keeps running for its UI; `.venv/bin/dagwright down` stops it.")
+        output.print(f"Each lamp was packed once: {how}.")
+    output.print("The server keeps running for its UI; `.venv/bin/dagwright down` stops it.")
     code: int = process.returncode
     return code
 
