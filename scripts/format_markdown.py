@@ -16,13 +16,13 @@ import mdformat
 ROOT = Path(__file__).resolve().parents[1]
 
 FORMATTED = (
-    "docs/index.md",
+    "README.md",
     "CONTRIBUTING.md",
-    "docs/concepts",
-    "docs/contributing",
-    "docs/decisions",
-    "docs/deploy",
-    "docs/reference",
+    "docs",
+    "apps/maritime/README.md",
+    "apps/maritime/docs",
+    "apps/onboarding/README.md",
+    "apps/onboarding/docs",
 )
 """Files and folders whose format is checked."""
 
