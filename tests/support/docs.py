@@ -5,7 +5,6 @@ in ```yaml title="price.yaml", is a file name that readers see: the block is sav
 The title of commands is text for readers. The commands of a page share their folder and exported variables, as in one
 shell. An HTML comment right before a block has instructions, separated by `;`:
 
-    file: NAME          the same as the title, for a file name that readers do not have to see
     exits with N        the commands end with that exit code
     background          the command continues while the rest of the page runs
     invalid             the check rejects the plan
@@ -80,7 +79,7 @@ class Block:
         """The file name of the block for commands."""
         first_line = _FIRST_LINE_NAME.match(self.text) if self.language == "python" else None
         title = None if self.language in COMMANDS else self.title
-        return title or self.notes.get("file") or (first_line[1] if first_line else None)
+        return title or (first_line[1] if first_line else None)
 
     @property
     def exit_code(self) -> int:

@@ -21,7 +21,9 @@ from dagwright.interfaces.http.keys import KeyFile, KeysUnreadable
 from dagwright.interfaces.http.limits import INVALID_KEYS_A_MINUTE, KeyUsage, StreamReservation
 from dagwright.process.health import LIVEZ, READYZ
 
-_OPEN = (LIVEZ, READYZ, "/openapi.json", "/", CONSOLE)
+SWAGGER, REDOC = "/docs", "/redoc"
+"""Paths of the pages that show the OpenAPI document."""
+_OPEN = (LIVEZ, READYZ, "/openapi.json", SWAGGER, REDOC, "/", CONSOLE)
 _OPEN_FILES = f"{CONSOLE}/"
 """Paths that need no key: the console page itself contains no data."""
 _BEARER = "bearer "

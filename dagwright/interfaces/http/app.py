@@ -21,7 +21,7 @@ from dagwright.interfaces.http import (
     session_routes,
     steering_routes,
 )
-from dagwright.interfaces.http.access import AccessMiddleware
+from dagwright.interfaces.http.access import REDOC, SWAGGER, AccessMiddleware
 from dagwright.interfaces.http.allowed_hosts import AllowedHosts, listed
 from dagwright.interfaces.http.console import add_console
 from dagwright.interfaces.http.context import GatewayContext
@@ -38,6 +38,8 @@ _ABOUT = (
     "OpenAI's API in front of durable runs. A model is a model of the service, or `plan/NAME`, `agent/NAME` or "
     "`profile/NAME`. docs/guides/gateway.md describes the extensions to OpenAI's API."
 )
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Hosts that only this machine can reach: there Swagger UI and ReDoc are on. Their scripts come from another host."""
 _ROUTED = (
     model_routes,
     completions,
@@ -104,8 +106,8 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
         title="Dagwright",
         description=_ABOUT,
         version="0.1.0",
-        docs_url=None,
-        redoc_url=None,
+        docs_url=SWAGGER if (is_local := host in _LOCAL) else None,
+        redoc_url=REDOC if is_local else None,
         generate_unique_id_function=operation_id,
         routes=[*_routes()],
     )

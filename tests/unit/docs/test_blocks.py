@@ -13,8 +13,9 @@ PAGE = """# A page
 plan: 1
 ```
 
-<!-- file: hidden.json; invalid -->
-```json
+<!-- invalid -->
+
+```json title="wrong.json"
 {}
 ```
 
@@ -40,15 +41,15 @@ def blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Block]:
     return docs.blocks(page)
 
 
-def test_blocks_have_the_name_of_their_title_comment_or_first_line(blocks: list[Block]) -> None:
+def test_blocks_have_the_name_of_their_title_or_first_line(blocks: list[Block]) -> None:
     assert [(block.line, block.language, block.name) for block in blocks] == [
         (3, "yaml", "plans/price.yaml"),
-        (8, "json", "hidden.json"),
-        (12, "python", "tools.py"),
-        (16, "bash", None),
-        (20, "text", None),
+        (9, "json", "wrong.json"),
+        (13, "python", "tools.py"),
+        (17, "bash", None),
+        (21, "text", None),
     ]
-    assert [block.title for block in blocks] == ["plans/price.yaml", None, None, "In a second terminal", None]
+    assert [block.title for block in blocks] == ["plans/price.yaml", "wrong.json", None, "In a second terminal", None]
     assert "invalid" in blocks[1].notes
 
 

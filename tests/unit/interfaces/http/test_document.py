@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import httpx
 import jsonschema_rs
 import pytest
 
@@ -166,3 +167,12 @@ async def test_example_is_accepted_with_the_scope_that_it_needs(away: Apart, met
         assert (error_of(refused), client.asked) == ((403, "insufficient_scope"), [])
     taken = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {alone}"})
     assert taken.status_code == (503 if client.asked else 200), taken.text
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("127.0.0.1", 200), ("0.0.0.0", 404)])
+async def test_swagger_ui_and_redoc_are_on_for_localhost_only(host: str, status: int) -> None:
+    app = create_app(cast(GatewayContext, _PARTS), host=host)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        for path, title in (("/docs", "Swagger UI"), ("/redoc", "ReDoc")):
+            response = await client.get(path)
+            assert (response.status_code, title in response.text) == (status, status == 200)
