@@ -112,11 +112,20 @@ def moment_at(view: RunView, snapshot: HistorySnapshot) -> EventMoment:
     return EventMoment(view, states, facts_of(snapshot.scheduler, states))
 
 
-class MomentEvents(NamedTuple):
-    """Events of one moment, in the order in which they are reported; a cursor counts only the `durable` events."""
+_ENDS_OF_STATES = frozenset({"node.resumed", "run.running", "feedback.closed"})
 
-    passing: Sequence[AnyRunEvent]
+
+class MomentEvents(NamedTuple):
+    """Events of one moment, in the order in which they are reported; a cursor counts only the `durable` events.
+
+    Args:
+        ended: live events about states that have ended: `node.resumed`, `run.running` and `feedback.closed`.
+        begun: the other live events, such as `node.waiting`; they follow the start of their node and run.
+    """
+
+    ended: Sequence[AnyRunEvent]
     durable: Sequence[AnyRunEvent]
+    begun: Sequence[AnyRunEvent]
 
 
 class EventMapper:
@@ -154,7 +163,8 @@ class EventMapper:
             durable.append(self._end(moment.view))
         elif not is_closed:
             passing += [*self._of_child_requests(moment), *self._of_status(moment.view)]
-        return MomentEvents(passing, durable)
+        ended = [each for each in passing if each.type in _ENDS_OF_STATES]
+        return MomentEvents(ended, durable, [each for each in passing if each.type not in _ENDS_OF_STATES])
 
     # The run.
 

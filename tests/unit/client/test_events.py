@@ -3,13 +3,14 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dagwright.client.event_mapping import EventMapper, EventMoment, Reported, reported_at
+from dagwright.client.event_stream import EventStream
 from dagwright.client.events import CursorInvalid, EventCursor, FeedbackRequested, NodeEvent, RunEvent
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Feedback
@@ -170,12 +171,25 @@ def test_node_that_waits_for_a_worker_waits_and_resumes() -> None:
     durable_of(live, view)
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
     found = live.events(moment_of(view, hidden=marks.hidden), is_closed=False)
-    assert [description(each) for each in found.passing] == ["node.waiting a"]
-    assert found.durable == []
+    assert [description(each) for each in found.begun] == ["node.waiting a"]
+    assert (found.ended, found.durable) == ([], [])
     marks.clear()
     found = live.events(moment_of(view), is_closed=False)
-    assert ([description(each) for each in found.passing], found.durable) == (["node.resumed a"], [])
+    assert ([description(each) for each in found.ended], found.durable, found.begun) == (["node.resumed a"], [], [])
     start_ready(view.scheduler)
+
+
+def test_live_events_of_a_moment_follow_the_starts_before_them() -> None:
+    """A client that connects while a node waits receives the start of the run first."""
+    view, marks = view_of(node("a")), WaitMarks()
+    assert view.scheduler is not None
+    start_ready(view.scheduler)
+    marks.put(view.scheduler, {"a": "no worker serves its queue"})
+    found = mapper().events(moment_of(view, hidden=marks.hidden), is_closed=False)
+    stream = EventStream(cast("Any", None), "run-1", run=None, after=EventCursor())
+    events = [*stream._placed(found, SubscriptionCursor(Cursor(1, 7), has_marks=True))]
+    assert [description(each) for each in events] == ["run.started", "node.started a", "node.waiting a"]
+    assert events[1].cursor == events[2].cursor
 
 
 def test_status_of_the_run_is_reported_when_it_changes() -> None:
@@ -188,7 +202,7 @@ def test_status_of_the_run_is_reported_when_it_changes() -> None:
         ("running", ["run.running"]),
     ):
         found = live.events(moment_of(view)._replace(view=replace(view, status=status)), is_closed=False)
-        assert [each.type for each in found.passing] == expected
+        assert [each.type for each in (*found.ended, *found.begun)] == expected
 
 
 @pytest.mark.parametrize(
