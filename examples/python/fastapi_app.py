@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Header, HTTPException, Request
-from fastapi.responses import StreamingResponse
+from fastapi import Depends, FastAPI, Header, Request
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 
 from dagwright import Client, DagwrightError, Effects, Plan, Run, RunNotFound, Worker, ask_human, tool
@@ -55,6 +55,12 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(title="Refills", lifespan=lifespan)
 
 
+@app.exception_handler(DagwrightError)
+async def refuse(_: Request, error: DagwrightError) -> JSONResponse:
+    """Return the message of an error: 404 for an unknown run, else 409."""
+    return JSONResponse({"detail": str(error)}, 404 if isinstance(error, RunNotFound) else 409)
+
+
 def connected_client(request: Request) -> Client:
     """Return the client of the application."""
     client: Client = request.app.state.client
@@ -76,10 +82,7 @@ async def start(refill: Refill, client: Annotated[Client, Depends(connected_clie
 @app.get("/refills/{run_id}")
 async def read(run: Annotated[Run, Depends(requested_run)]) -> dict[str, Any]:
     """Return the status and output of a run."""
-    try:
-        found = await run.snapshot()
-    except RunNotFound as error:
-        raise HTTPException(404, str(error)) from None
+    found = await run.snapshot()
     return {"run_id": run.id, "status": found.status.value, "output": found.output}
 
 
@@ -88,6 +91,8 @@ async def events(
     run: Annotated[Run, Depends(requested_run)], last_event_id: Annotated[str | None, Header()] = None
 ) -> StreamingResponse:
     """Stream the events of a run; a client that reconnects with `Last-Event-ID` misses nothing."""
+    # Refuses an unknown run before the response starts.
+    await run.status()
 
     async def lines() -> AsyncIterator[str]:
         async for event in run.events(after=last_event_id):
@@ -99,10 +104,5 @@ async def events(
 @app.post("/refills/{run_id}/approval")
 async def approve(approval: Approval, run: Annotated[Run, Depends(requested_run)]) -> dict[str, str]:
     """Answer the request of a run."""
-    try:
-        message = await run.feedback("approval", approved=approval.approved, reason=approval.reason or "")
-    except RunNotFound as error:
-        raise HTTPException(404, str(error)) from None
-    except DagwrightError as error:
-        raise HTTPException(409, str(error)) from None
+    message = await run.feedback("approval", approved=approval.approved, reason=approval.reason or "")
     return {"message": message}

@@ -72,7 +72,8 @@ async def test_application_starts_runs_streams_their_events_and_takes_answers(co
         status = (await http.get(f"/refills/{run_id}")).json()
         assert status == {"run_id": run_id, "status": "completed", "output": "ordered 20 x lamp"}
         assert (await http.post(f"/refills/{run_id}/approval", json=answer)).status_code == httpx.codes.CONFLICT
-        assert (await http.get("/refills/none")).status_code == httpx.codes.NOT_FOUND
+        for unknown in ("/refills/none", "/refills/none/events"):
+            assert (await http.get(unknown)).status_code == httpx.codes.NOT_FOUND
     server.terminate()
     await ended(server)
 
