@@ -48,6 +48,7 @@ _VARYING = (
     (re.compile(r"\brun-[0-9a-f]{12}\b"), "run-ID"),
     (re.compile(r"\bdw1_\w+"), "dw1_KEY"),
     (re.compile(r"\bkill -9 \d+"), "kill -9 PID"),
+    (re.compile(r"\b[\d,]+ tokens\b"), "N tokens"),
     # The first line of a node also has its tool; that line may be one of a passing state.
     (re.compile(r"^(HH:MM:SS  (?:completed|failed)  \S+)  .*?N s", re.MULTILINE), r"\1  N s"),
     (re.compile(r"\b(127\.0\.0\.1|localhost):\d+"), "HOST:PORT"),
