@@ -35,7 +35,7 @@ from dagwright.activities.model_caller import ModelCaller, failure_details
 from dagwright.activities.plan_stream import PlanStream
 from dagwright.activities.store_retry import STORE_MARGIN_S, StoreRetry
 from dagwright.activities.text_heartbeats import HeartbeatPace, TextHeartbeats
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY, METADATA_STORED
 from dagwright.core.expressions.stored_values import stored_to_json
@@ -67,7 +67,7 @@ T = TypeVar("T")
 CallModel = Callable[..., Awaitable[RawValue]]
 
 
-def model_activity(clients: ModelClients, values: Values) -> CallModel:
+def model_activity(clients: ModelClients, values: LargeValues) -> CallModel:
     """Return the activity `call_model`."""
     pace = HeartbeatPace()
 
@@ -82,7 +82,7 @@ def model_activity(clients: ModelClients, values: Values) -> CallModel:
 class _Attempt:
     """One attempt of one model call."""
 
-    def __init__(self, clients: ModelClients, values: Values, info: activity.Info, *, pace: HeartbeatPace) -> None:
+    def __init__(self, clients: ModelClients, values: LargeValues, info: activity.Info, *, pace: HeartbeatPace) -> None:
         self._pace = pace
         self._heartbeats = Heartbeats(info)
         self._models = ModelCaller(clients, info, self._heartbeats)

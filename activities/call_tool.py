@@ -53,7 +53,7 @@ from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import CacheLookup, ResultCache
 from dagwright.activities.store_retry import STORE_MARGIN_S, StoreRetry
 from dagwright.activities.tool_runs import Outcome, ToolRun, run_tool
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import (
@@ -121,7 +121,7 @@ def named_tool_activities(
     registry: ToolRegistry,
     environment: ToolEnvironment,
     *,
-    values: Values,
+    values: LargeValues,
     cache: ResultCache,
     guards: CallGuards = NO_GUARDS,
     models: ModelClients | None = None,
@@ -157,7 +157,7 @@ class _Shared:
 
     spec: ToolSpec
     environment: ToolEnvironment
-    values: Values
+    values: LargeValues
     cache: ResultCache
     code: str | None
     guards: CallGuards

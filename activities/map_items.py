@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.errors import retry_decision
 from dagwright.activities.store_retry import with_store
-from dagwright.activities.values import Loaded, Values
+from dagwright.activities.values import LargeValues, Loaded
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue, find_value_refs, stored_to_json
@@ -31,7 +31,7 @@ _INLINE_ITEMS_BYTES = 256 * 1024
 """JSON size limit of the items that a map batch holds inline; beyond it, large items stay in the store."""
 
 
-def map_activities(values: Values) -> list[Callable[..., Any]]:
+def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
     """Return the activities `load_items` and `join_items`."""
 
     @activity.defn(name=ACTIVITY_LOAD_ITEMS)
@@ -77,7 +77,7 @@ def _items_of(loaded: Loaded, whole: StoredValue, first: int, count: int) -> lis
     return [loaded.take([*whole.paths, (index,)], whole.name) for index in range(first, first + count)]
 
 
-async def _inline_or_reference(values: Values, item: Any, projections: Sequence[Projection], *, count: int) -> Any:
+async def _inline_or_reference(values: LargeValues, item: Any, projections: Sequence[Projection], *, count: int) -> Any:
     """Return an item, or a reference to it if it exceeds its share of the inline limit.
 
     Args:
@@ -96,7 +96,7 @@ async def _inline_or_reference(values: Values, item: Any, projections: Sequence[
     return StoredValue(stored.ref, name=stored.name, paths=stored.paths, shape=stored.shape, parts=parts)
 
 
-async def _join(values: Values, lists: Sequence[Mapping[str, Any]]) -> list[Any]:
+async def _join(values: LargeValues, lists: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return all results in order, with stored values loaded.
 
     Raises:
@@ -128,7 +128,7 @@ class _ResultPart:
     size_bytes: int
 
 
-async def _parts(values: Values, each: Mapping[str, Any]) -> list[Mapping[str, Any] | bytes]:
+async def _parts(values: LargeValues, each: Mapping[str, Any]) -> list[Mapping[str, Any] | bytes]:
     """Return the parts of a list of results, decoded or as JSON."""
     if "pieces" not in each:
         return [each]
@@ -148,7 +148,7 @@ def _decode_part(encoded: Mapping[str, Any] | bytes) -> _ResultPart:
     return _ResultPart(results, bindings, size + sum(shape.size_bytes for shape in shapes if shape is not None))
 
 
-async def _hydrate(values: Values, stretch: _ResultPart) -> None:
+async def _hydrate(values: LargeValues, stretch: _ResultPart) -> None:
     """Fill in the stored values of a part of the results."""
     for path, stored in stretch.bindings:
         loaded = await values.load([stored.ref])

@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 from dagwright.activities.call_headers import attempt_details, attempt_metadata, given_bindings
 from dagwright.activities.errors import RetryDecision, activity_failure_of, retry_decision
 from dagwright.activities.heartbeats import heartbeating
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -30,7 +30,7 @@ from dagwright.tools.results import encoded_json
 ReadModelPlan = Callable[..., Awaitable[RawValue]]
 
 
-def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> ReadModelPlan:
+def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues) -> ReadModelPlan:
     """Return the activity `read_model_plan`.
 
     Args:

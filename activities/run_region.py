@@ -25,7 +25,7 @@ from dagwright.activities.region_state import OffloadedRegionState, RegionCache,
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.store_retry import StoreRetry
 from dagwright.activities.tool_runs import SHUTDOWN_WAIT_S
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import ACTIVITY_RUN_REGION
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
@@ -53,7 +53,7 @@ def region_activity(
     environment: ToolEnvironment,
     *,
     store: PayloadStore,
-    values: Values,
+    values: LargeValues,
     cache: ResultCache,
 ) -> RegionActivity:
     """Return the activity `run_region` for the Python tools of `registry`."""
@@ -91,7 +91,7 @@ class _Attempt:
         self,
         tools: Mapping[str, ToolSpec],
         environment: ToolEnvironment,
-        values: Values,
+        values: LargeValues,
         *,
         results: BatchCache,
         cancellation: Cancellation,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from temporalio import activity
 
 from dagwright.activities.heartbeats import Heartbeats, heartbeating
-from dagwright.activities.values import Load, Loaded, Values
+from dagwright.activities.values import LargeValues, Load, Loaded
 from dagwright.core.boundary.limits import STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.store import PayloadStore, StoreUnavailable
@@ -26,7 +26,7 @@ _CLOCK_MARGIN = timedelta(minutes=5)
 """By how much the clock of the store may be ahead of this one."""
 
 
-def await_store_activity(store: PayloadStore, values: Values) -> AwaitStore:
+def await_store_activity(store: PayloadStore, values: LargeValues) -> AwaitStore:
     """Return the activity `await_store`."""
 
     @activity.defn(name=ACTIVITY_AWAIT_STORE)
@@ -133,7 +133,7 @@ class StoreRetry:
                 raise asyncio.CancelledError
             await asyncio.sleep(_POLL_INTERVAL_S)
 
-    def loader(self, values: Values, loop: asyncio.AbstractEventLoop) -> Load:
+    def loader(self, values: LargeValues, loop: asyncio.AbstractEventLoop) -> Load:
         """Return a blocking loader for threads; on cancellation it raises `concurrent.futures.CancelledError`."""
 
         async def loaded(refs: Sequence[str]) -> Mapping[str, Loaded]:

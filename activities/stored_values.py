@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.errors import activity_failure_of, retry_decision
 from dagwright.activities.heartbeats import heartbeating
 from dagwright.activities.store_retry import with_store
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.decoding import pack_json
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_GET_BLOB, ACTIVITY_LOAD_PLAN, ACTIVITY_LOAD_VALUES, ACTIVITY_PUT_BLOB
@@ -71,7 +71,7 @@ def load_activity(store: PayloadStore) -> LoadActivity:
 LoadValues = Callable[[dict[str, Any]], Awaitable[RawValue]]
 
 
-def load_values_activity(values: Values) -> LoadValues:
+def load_values_activity(values: LargeValues) -> LoadValues:
     """Return the activity `load_values`."""
 
     @activity.defn(name=ACTIVITY_LOAD_VALUES)

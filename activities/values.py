@@ -1,6 +1,6 @@
 """Large values of calls: load them from the payload store for arguments, and store results.
 
-One `Values` serves all calls of a worker. Many calls read parts of the same value, so loaded values are cached in
+One `LargeValues` serves all calls of a worker. Many calls read parts of the same value, so loaded values are cached in
 memory within a size limit.
 """
 
@@ -78,7 +78,7 @@ def hydrate_arguments(
         raise MissingPart(str(error)) from None
 
 
-class Values:
+class LargeValues:
     """Load and store the large values of all calls of a worker.
 
     Args:

@@ -60,7 +60,7 @@ def _priority(key: int) -> Priority:
     return Priority(priority_key=key)
 
 
-class Call(RawValue):
+class EncodedCall(RawValue):
     """Encoded arguments of a call, with its headers."""
 
     def __init__(self, payload: Payload, headers: Mapping[str, Payload]) -> None:
@@ -95,11 +95,11 @@ class RunScope:
         return idempotency_key(scope or self.scope, [*map(list, self.path), *path])
 
 
-def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> Call:
+def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> EncodedCall:
     """Return the payload and headers of a call."""
     task = ready.task
     if task.node.kind == "region":
-        return Call(json_payload(ready.arguments), {})
+        return EncodedCall(json_payload(ready.arguments), {})
     key = run.key_of(task.scope, task.path)
     headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(key))}
     if ready.bindings:
@@ -120,7 +120,7 @@ def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> Call
         headers[wire.HEADER_EFFECTS] = json_payload(pydantic_core.to_json(task.node.effects))
     if task.answers:
         headers[wire.HEADER_ANSWERS] = json_payload(pydantic_core.to_json(task.answers))
-    return Call(json_payload(ready.arguments), headers)
+    return EncodedCall(json_payload(ready.arguments), headers)
 
 
 _JSON = Payload(metadata={"encoding": b"json/plain"})
@@ -135,7 +135,9 @@ def json_payload(encoded: bytes) -> Payload:
     return payload
 
 
-def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> workflow.ActivityHandle[RawValue]:
+def start_call(
+    task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunScope
+) -> workflow.ActivityHandle[RawValue]:
     """Start the activity of a task; its id is the node's id."""
     node = task.node
     if node.kind == "region":
@@ -156,12 +158,12 @@ def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) 
     )
 
 
-def start_workflow(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> "asyncio.Task[RawValue]":
+def start_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunScope) -> "asyncio.Task[RawValue]":
     """Start the child workflow of a task, as `start_call` starts an activity; its ID follows from run and node."""
     return asyncio.create_task(_run_workflow(task, call, tool=tool, run=run))
 
 
-async def _run_workflow(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> RawValue:
+async def _run_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunScope) -> RawValue:
     timeout, retry_policy = timedelta(seconds=task.node.activity_timeout_s), retry_policy_of(task, tool)
     ended: RawValue = await workflow.execute_child_workflow(
         str(tool.workflow),
@@ -182,7 +184,7 @@ async def _run_workflow(task: Task, call: Call, *, tool: ToolDeclaration, run: R
     return ended
 
 
-def _start_region_batch(task: Task, call: Call, *, task_queue: str) -> workflow.ActivityHandle[RawValue]:
+def _start_region_batch(task: Task, call: EncodedCall, *, task_queue: str) -> workflow.ActivityHandle[RawValue]:
     return workflow.start_activity(
         wire.ACTIVITY_RUN_REGION,
         call,
@@ -231,7 +233,7 @@ def start_store_wait(task: Task, message: bytes, *, run: RunScope) -> workflow.A
 
 
 class CallInterceptor(Interceptor):
-    """Interceptor that adds the headers of a `Call` to the command, which `workflow.start_activity` does not
+    """Interceptor that adds the headers of an `EncodedCall` to the command, which `workflow.start_activity` does not
     support.
     """
 
@@ -316,7 +318,7 @@ class CountsSignals(Protocol):
 
 class _Outbound(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[object]:
-        if input.args and isinstance(input.args[0], Call):
+        if input.args and isinstance(input.args[0], EncodedCall):
             input.headers = {**input.headers, **input.args[0].headers}
             if (owner := owner_of_run()) is not None:
                 input.headers[wire.HEADER_OWNER] = json_payload(pydantic_core.to_json(owner))

@@ -28,7 +28,7 @@ _LOAD_S = timedelta(minutes=10)
 _LOAD_RETRIES = RetryPolicy(maximum_attempts=5)
 
 
-class WrittenPlan(Protocol):
+class BuiltPlan(Protocol):
     """A plan that a program has built."""
 
     @property
@@ -47,7 +47,7 @@ class WrittenPlan(Protocol):
         ...
 
 
-class PlanOptions(TypedDict, total=False):
+class ChildPlanOptions(TypedDict, total=False):
     """Options of a plan that a workflow starts; all may be left out."""
 
     dialect: str
@@ -172,7 +172,7 @@ class ChildRun:
         return loaded["output"]
 
 
-async def start_plan(plan: WrittenPlan | Mapping[str, Any] | str, **options: Unpack[PlanOptions]) -> ChildRun:
+async def start_plan(plan: BuiltPlan | Mapping[str, Any] | str, **options: Unpack[ChildPlanOptions]) -> ChildRun:
     """Start a plan as a child of the current workflow.
 
     Args:
@@ -181,7 +181,7 @@ async def start_plan(plan: WrittenPlan | Mapping[str, Any] | str, **options: Unp
     Raises:
         WorkflowAlreadyStartedError: a run with this ID exists.
     """
-    refuse_unknown(options, PlanOptions.__annotations__, function="start_plan")
+    refuse_unknown(options, ChildPlanOptions.__annotations__, function="start_plan")
     info = workflow.info()
     caller_queue = options.get("task_queue")
     handle = await workflow.start_child_workflow(
@@ -200,7 +200,7 @@ async def start_plan(plan: WrittenPlan | Mapping[str, Any] | str, **options: Unp
     return ChildRun(handle, caller_queue)
 
 
-async def execute_plan(plan: WrittenPlan | Mapping[str, Any] | str, **options: Unpack[PlanOptions]) -> PlanResult:
+async def execute_plan(plan: BuiltPlan | Mapping[str, Any] | str, **options: Unpack[ChildPlanOptions]) -> PlanResult:
     """Run a plan as a child of the current workflow and return its result; see `start_plan`.
 
     Raises:
@@ -215,7 +215,7 @@ def _next_run_id() -> str:
     return f"{info.workflow_id}/plan-{workflow.uuid4().hex[:8]}"
 
 
-def _document_of(plan: WrittenPlan | Mapping[str, Any] | str) -> Any:
+def _document_of(plan: BuiltPlan | Mapping[str, Any] | str) -> Any:
     # A copy of a large plan could take longer than the two seconds that the SDK allows a workflow.
     return plan if isinstance(plan, str | Mapping) else plan._shared_document
 
@@ -224,7 +224,7 @@ _RUN_OPTIONS = ("max_parallel", "policy", "budget", "model", "approve_plan", "co
 """Options with the same name and form in docs/reference/messages.md."""
 
 
-def _message_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOptions) -> dict[str, Any]:
+def _message_of(plan: BuiltPlan | Mapping[str, Any] | str, options: ChildPlanOptions) -> dict[str, Any]:
     given: Mapping[str, Any] = {**options}
     encoded_options = {name: given[name] for name in _RUN_OPTIONS if name in given}
     if (deadline := options.get("deadline")) is not None:
@@ -240,7 +240,7 @@ def _message_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOption
     }
 
 
-def _memo_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOptions, *, caller: str) -> dict[str, Any]:
+def _memo_of(plan: BuiltPlan | Mapping[str, Any] | str, options: ChildPlanOptions, *, caller: str) -> dict[str, Any]:
     title = options.get("title")
     if not title and not isinstance(plan, str):
         title = plan.get("title") if isinstance(plan, Mapping) else plan.title

@@ -21,7 +21,7 @@ from dagwright.workflows.engine import Engine
 from dagwright.workflows.timers import now_s
 
 
-class People:
+class FeedbackMessages:
     """Handler of the messages of people.
 
     Args:

@@ -76,7 +76,7 @@ from dagwright.workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
 from dagwright.workflows.engine import Engine
 from dagwright.workflows.handing_on import compensation_snapshot, put_state, state_of
 from dagwright.workflows.maps import end_of_map_batch, items_of_map_batch
-from dagwright.workflows.people import People
+from dagwright.workflows.people import FeedbackMessages
 from dagwright.workflows.plan_pages import load_plan
 from dagwright.workflows.retries import FIVE_ATTEMPTS
 from dagwright.workflows.search_attributes import SearchAttributes
@@ -112,7 +112,7 @@ class PlanWorkflow(Steerable):
         """Reports that arrived before the plan was known."""
         self._early_budget_messages: list[BudgetMessage] = []
         """Budget messages that arrived before the plan was known."""
-        super().__init__(People(self._notes))
+        super().__init__(FeedbackMessages(self._notes))
         self._attributes = SearchAttributes()
         self._started_at = workflow.info().workflow_start_time.timestamp()
         """Start of the first execution of this run; deadlines count from there."""

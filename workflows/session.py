@@ -27,7 +27,7 @@ from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.states import RunStatus
 from dagwright.protocol.command_handler import bug_message
 from dagwright.protocol.messages import MessageInvalid, read_message
-from dagwright.protocol.sessions import Session, TurnRefused, input_problem, name_of_session, session_from_json
+from dagwright.protocol.sessions import SessionRecord, TurnRefused, input_problem, name_of_session, session_from_json
 from dagwright.protocol.turns import (
     OUTCOME_BYTES,
     TurnEnd,
@@ -53,10 +53,10 @@ class SessionWorkflow:
         self._unreadable: str | None = None
         try:
             state = workflow.memo().get(wire.MEMO_SESSION_STATE)
-            self._session = Session(name) if state is None else session_from_json(state, name=name)
+            self._session = SessionRecord(name) if state is None else session_from_json(state, name=name)
         # The process edge: a client may start a workflow with any memo, and an exception here would block it.
         except Exception as error:
-            self._unreadable, self._session = f"invalid memo of the session: {error}", Session(name)
+            self._unreadable, self._session = f"invalid memo of the session: {error}", SessionRecord(name)
         self._published_version = self._session.version
         self._starting: TurnStart | None = None
         """A turn whose run is not started yet; it is not part of the state, so the session does not continue as new

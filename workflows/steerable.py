@@ -11,7 +11,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from dagwright.core.boundary import wire
-from dagwright.workflows.people import People
+from dagwright.workflows.people import FeedbackMessages
 
 
 class Steerable:
@@ -21,7 +21,7 @@ class Steerable:
         people: handler of the messages.
     """
 
-    def __init__(self, people: People) -> None:
+    def __init__(self, people: FeedbackMessages) -> None:
         self._people = people
 
     @workflow.signal(name=wire.SIGNAL_FEEDBACK)

@@ -9,8 +9,8 @@ from dagwright.client.feedback import (
     Answer,
     FeedbackRejected,
     ItemNotNamed,
+    NamespaceRequests,
     OpenRequest,
-    People,
     Place,
     by_run,
     of_node,
@@ -149,7 +149,7 @@ async def no_extras(_: Place) -> Mapping[str, Any]:
 
 
 async def send_answer(
-    people: People, target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
+    people: NamespaceRequests, target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
 ) -> AnswerOutcome:
     """Send an answer to each run with a matching request; if none is open, send it to the request with that name."""
     turns = asyncio.Semaphore(_AT_ONCE)
@@ -171,16 +171,16 @@ async def send_answer(
     return AnswerOutcome(target, await asyncio.gather(*map(send, places)))
 
 
-async def answer_request(people: People, run: str, request: str, answer: Answer) -> str:
+async def answer_request(people: NamespaceRequests, run: str, request: str, answer: Answer) -> str:
     """Answer one request of a run or its sub-plans; return the message of the run.
 
     Raises:
-        FeedbackRejected, RunNotFound, RunClosed: as `People.answer`.
+        FeedbackRejected, RunNotFound, RunClosed: as `NamespaceRequests.answer`.
     """
     return await people.answer(await people.place_of(run, request), answer)
 
 
-async def next_request(people: People, outcome: AnswerOutcome) -> Mapping[str, Any] | None:
+async def next_request(people: NamespaceRequests, outcome: AnswerOutcome) -> Mapping[str, Any] | None:
     """Return the next request that a lookup opens after the answer, if any.
 
     A lookup without a match opens another request. Without this function, the user would see only "is answered".

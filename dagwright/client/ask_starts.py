@@ -13,7 +13,7 @@ from dagwright.client.options import (
 from dagwright.client.requests import TextRequest, prepare_request
 from dagwright.client.starts import StartRequest
 from dagwright.planning.plan_and_execute.goals import context_from_json
-from dagwright.protocol.sessions import Session
+from dagwright.protocol.sessions import SessionRecord
 from dagwright.toolset.toolset import Toolset
 
 
@@ -25,7 +25,7 @@ class AskStart:
     options: RequestOptions = field(default_factory=RequestOptions)
 
 
-def prepare_ask(start: AskStart, toolset: Toolset, session: Session | None = None) -> StartRequest:
+def prepare_ask(start: AskStart, toolset: Toolset, session: SessionRecord | None = None) -> StartRequest:
     """Prepare the run of a request.
 
     Args:

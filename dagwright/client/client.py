@@ -26,7 +26,7 @@ from dagwright.client.plan_starts import (
     read_plan,
     read_plan_to_repair,
 )
-from dagwright.client.requests import SessionTurn, start_turn
+from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run import Run
 from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary
 from dagwright.client.runs import RunIdInUse, Started
@@ -41,7 +41,7 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import Duration
 from dagwright.plans.human_requests import RequestType
-from dagwright.protocol.sessions import Session as StoredSession
+from dagwright.protocol.sessions import SessionRecord as StoredSession
 from dagwright.protocol.sessions import Turn, session_name
 from dagwright.server import LocalServer, connection_of, open_connection, separate_client
 from dagwright.settings import Settings, load_settings
@@ -445,7 +445,7 @@ class Client:
         run_id: str | None,
     ) -> Run:
         services = self._services
-        turn = SessionTurn(session_name(name), request, prepare)
+        turn = TurnRequest(session_name(name), request, prepare)
         started, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, busy=_wait)
         return self.get_run(started.workflow_id)
 

@@ -124,7 +124,7 @@ class Answer:
         return {"request_id": request, "answer": self.content, "by": self.by, "note": self.note, **declared}
 
 
-class People:
+class NamespaceRequests:
     """The requests of the runs of one namespace.
 
     Args:

@@ -11,7 +11,7 @@ from dagwright.client.answering import (
     find_target,
     send_answer,
 )
-from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, People, Place
+from dagwright.client.feedback import Answer, FeedbackRejected, NamespaceRequests, OpenRequest, Place
 from dagwright.client.steering import Steering
 from dagwright.core.boundary.arguments import checks_arguments, json_argument
 from dagwright.core.errors import DagwrightError
@@ -170,7 +170,7 @@ class Feedback:
         tools: tools that nodes of an answer may call.
     """
 
-    people: People
+    people: NamespaceRequests
     steering: Steering
     run_id: str
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from temporalio.service import RPCError
 
-from dagwright.client.feedback import People, has_sub_plans, requests_in
+from dagwright.client.feedback import NamespaceRequests, has_sub_plans, requests_in
 from dagwright.client.runs import Runs
 from dagwright.history.moment_facts import MomentFacts
 from dagwright.history.reader import TaskState
@@ -125,7 +125,7 @@ def request_key(request: Mapping[str, Any]) -> RequestKey:
 class PendingRequests:
     """Poll the open requests of one run and its sub-plans."""
 
-    def __init__(self, people: People, workflow_id: str) -> None:
+    def __init__(self, people: NamespaceRequests, workflow_id: str) -> None:
         self._people = people
         self._workflow_id = workflow_id
         self._of_children: Sequence[Mapping[str, Any]] = ()

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.client.forks import Draft, ForkRefused, Forks, retooled
+from dagwright.client.forks import ForkDraft, ForkRefused, Forks, retooled
 from dagwright.client.runs import Runs, Started
-from dagwright.client.starts import RunOptions, StartRequest
+from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
@@ -48,7 +48,7 @@ class ForkWish:
 
 async def draft_of(
     workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks, tools: Mapping[str, ToolDeclaration]
-) -> Draft:
+) -> ForkDraft:
     """Return the draft of a fork.
 
     Args:
@@ -142,7 +142,7 @@ class ForkOptions:
     tags: Mapping[str, str] | None = None
 
 
-async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, options: ForkOptions) -> Started:
+async def start_fork(draft: ForkDraft, *, runs: Runs, forks: Forks, options: ForkOptions) -> Started:
     """Start a fork with the owner of its original run; starting the same fork twice returns the same run.
 
     Raises:
@@ -151,7 +151,7 @@ async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, options: ForkOpt
         StoreUnavailable: the store is unavailable.
     """
     input_fields = await forks.ready(draft)
-    run_options = RunOptions(
+    run_options = RunStartOptions(
         deadline_s=input_fields.deadline_s,
         policy=input_fields.policy,
         needs_approval=input_fields.needs_approval,

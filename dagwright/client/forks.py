@@ -28,7 +28,7 @@ from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_compensation
 from dagwright.features.fork_reuse.reuse import MAX_REUSABLE_RESULTS, ReusableResult, ReuseBook
-from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
+from dagwright.features.forks.planner import ForkDifferences, Outlook, Source, Takeover, outlook, takeover
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.map_items import OpenReader
 from dagwright.history.run_reader import RunNotFound, RunView
@@ -53,7 +53,7 @@ class ForkRefused(DagwrightError):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ForkDraft:
     """A fork that has not been started.
 
     Args:
@@ -109,7 +109,7 @@ class Forks:
 
     async def draft(
         self, view: RunView, plan: CompiledPlan, *, inputs: Mapping[str, Any], rerun: Collection[str] = ()
-    ) -> Draft:
+    ) -> ForkDraft:
         """Return the draft of a fork.
 
         Args:
@@ -127,7 +127,7 @@ class Forks:
             above = run_input.parent.workflow_id
             raise ForkRefused(f"{view.workflow_id!r} is a part of the run {above!r}: fork that one")
         changed = {name for name in {*inputs, *old.state.inputs} if inputs.get(name) != old.state.inputs.get(name)}
-        change = Change(changed, frozenset(rerun))
+        change = ForkDifferences(changed, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
         looking = create_scheduler(plan, inputs)
         # The analysis of a large plan must not block the event loop.
@@ -140,7 +140,7 @@ class Forks:
             raise ForkRefused("; ".join(taken.problems[:5]))
         written = await asyncio.to_thread(plan_to_json, plan)
         content = {"of": view.first_run_id, "plan": written, "inputs": dict(inputs), "rerun": sorted(rerun)}
-        return Draft(
+        return ForkDraft(
             origin=view.workflow_id,
             workflow_id=_id_of_fork(view.workflow_id, content),
             plan=plan,
@@ -153,7 +153,7 @@ class Forks:
             omitted=_omitted(old.plan, plan),
         )
 
-    async def ready(self, draft: Draft) -> RunInput:
+    async def ready(self, draft: ForkDraft) -> RunInput:
         """Return the run input of a fork without its plan and inputs; its values are stored durably first.
 
         Raises:
@@ -172,7 +172,7 @@ class Forks:
     # Sub-plans.
 
     async def _take_sub_plans(
-        self, view: RunView, plan: CompiledPlan, taken: Takeover, *, change: Change, reused: Collection[str]
+        self, view: RunView, plan: CompiledPlan, taken: Takeover, *, change: ForkDifferences, reused: Collection[str]
     ) -> None:
         """Add the reused results of each sub-plan that is not reused as a whole."""
         assert view.scheduler is not None
@@ -194,7 +194,7 @@ class Forks:
             )
 
     async def _sub_plan_snapshot(
-        self, view: RunView, task_id: str, plan: CompiledPlan, taken: Takeover, *, change: Change
+        self, view: RunView, task_id: str, plan: CompiledPlan, taken: Takeover, *, change: ForkDifferences
     ) -> dict[str, Any] | None:
         """Return the run snapshot of a sub-plan of the fork."""
         self._read += 1
@@ -205,7 +205,7 @@ class Forks:
         child = await self._feed(child_id).read()
         if child.scheduler is None or child.run_input is None:
             return None
-        inner = Change({*plan.inputs}, change.in_sub_plan(task_id))
+        inner = ForkDifferences({*plan.inputs}, change.in_sub_plan(task_id))
         source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
         found = takeover(child.scheduler, plan, source=source, change=inner)
         taken.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in found.problems]
@@ -261,7 +261,7 @@ class Forks:
 
 
 def _takeover_and_outlook(
-    looking: RunScheduler, old: RunScheduler, *, source: Source, change: Change
+    looking: RunScheduler, old: RunScheduler, *, source: Source, change: ForkDifferences
 ) -> tuple[Takeover, Outlook]:
     """Return the results that a fork reuses, and the nodes that it would execute."""
     taken = takeover(old, looking.plan, source=source, change=change)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
 from dagwright.client.requests import AnyProfile
-from dagwright.client.starts import NO_EXTRAS, RunOptions
+from dagwright.client.starts import NO_EXTRAS, RunStartOptions
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy, policy_from_json
@@ -124,7 +124,7 @@ OF_INTENTS: Sequence[str] = ("context", "confidence")
 OF_PLANS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
 
 
-def run_options(given: RunSettings) -> RunOptions:
+def run_options(given: RunSettings) -> RunStartOptions:
     """Return the options that a run is started with.
 
     Raises:
@@ -137,7 +137,7 @@ def run_options(given: RunSettings) -> RunOptions:
         compensate=given.get("compensate", False),
         is_interactive=is_interactive,
     )
-    return RunOptions(
+    return RunStartOptions(
         duration_s("deadline", given["deadline"]) if "deadline" in given else None,
         read_policy(given["policy"]) if "policy" in given else None,
         input_fields=input_fields,

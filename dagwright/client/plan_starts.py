@@ -25,7 +25,7 @@ from dagwright.plans.preparation import (
     prepare_to_ask,
     unused_inputs,
 )
-from dagwright.protocol.sessions import Session
+from dagwright.protocol.sessions import SessionRecord
 from dagwright.tools.spec import ToolSpec
 
 _FILE_SUFFIXES = (".yaml", ".yml", ".json", ".txt", ".plan")
@@ -117,7 +117,7 @@ def _problems_of_inputs(inputs: object) -> list[Problem]:
 
 
 def prepare_start(
-    start: PlanStart, tools: Mapping[str, ToolDeclaration], session: Session | None = None
+    start: PlanStart, tools: Mapping[str, ToolDeclaration], session: SessionRecord | None = None
 ) -> StartRequest:
     """Check and compile a plan.
 

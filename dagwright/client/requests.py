@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 from dagwright.client.runs import Runs, Started
 from dagwright.client.sessions import Busy, PreparedTurn, Sessions
-from dagwright.client.starts import DEFAULT_OPTIONS, RunOptions, StartRequest
+from dagwright.client.starts import DEFAULT_OPTIONS, RunStartOptions, StartRequest
 from dagwright.core.validation.workers import workers_among
 from dagwright.planner import PlanningOptions, RoundsOptions, prepare_goal, prepare_rounds
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.model_calls.calls import ModelConfig
 from dagwright.planning.plan_and_execute.goals import Profile, context_from_json
 from dagwright.planning.rounds.rounds import RoundsLimits, Synthesis
-from dagwright.protocol.sessions import Session
+from dagwright.protocol.sessions import SessionRecord
 from dagwright.toolset.toolset import Toolset
 
 AnyProfile = Profile | Literal["rounds"]
@@ -36,7 +36,7 @@ class TextRequest:
 
     text: str
     config: ModelConfig = field(default_factory=ModelConfig)
-    options: RunOptions = DEFAULT_OPTIONS
+    options: RunStartOptions = DEFAULT_OPTIONS
     profile: AnyProfile = "plan"
     max_repairs: int | None = None
     max_replans: int | None = None
@@ -76,7 +76,7 @@ class PreparedRequest:
     may_ask_first: bool = False
 
 
-def prepare_request(request: TextRequest, toolset: Toolset, session: Session | None = None) -> PreparedRequest:
+def prepare_request(request: TextRequest, toolset: Toolset, session: SessionRecord | None = None) -> PreparedRequest:
     """Prepare the run of a request.
 
     Args:
@@ -127,7 +127,7 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: Session | N
 
 
 def _prepare_rounds(
-    request: TextRequest, toolset: Toolset, session: Session | None, *, options: RunOptions
+    request: TextRequest, toolset: Toolset, session: SessionRecord | None, *, options: RunStartOptions
 ) -> PreparedRequest:
     # Such a run never opens requests to people.
     options = replace(options, input_fields=replace(options.input_fields, is_interactive=False))
@@ -158,7 +158,7 @@ def _turn_text(turn: TurnSummary) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionTurn:
+class TurnRequest:
     """A request in a session.
 
     Args:
@@ -169,16 +169,16 @@ class SessionTurn:
 
     name: str
     request: str
-    prepare: Callable[[Session], StartRequest | Awaitable[StartRequest]]
+    prepare: Callable[[SessionRecord], StartRequest | Awaitable[StartRequest]]
 
-    async def start_of(self, session: Session) -> StartRequest:
+    async def start_of(self, session: SessionRecord) -> StartRequest:
         """Prepare the run for the state of the session."""
         prepared = self.prepare(session)
         return prepared if isinstance(prepared, StartRequest) else await prepared
 
 
 async def start_turn(
-    turn: SessionTurn, runs: Runs, sessions: Sessions, *, run: str | None = None, busy: Busy | None = None
+    turn: TurnRequest, runs: Runs, sessions: Sessions, *, run: str | None = None, busy: Busy | None = None
 ) -> tuple[Started, StartRequest]:
     """Start the run of a turn as soon as the session is free; return the run and its start request.
 
@@ -190,10 +190,10 @@ async def start_turn(
     """
     newest: StartRequest | None = None
 
-    async def prepare(session: Session) -> PreparedTurn:
+    async def prepare(session: SessionRecord) -> PreparedTurn:
         nonlocal newest
         newest = await turn.start_of(session)
         return PreparedTurn(turn.request, await runs.encode(newest), newest.options.policy)
 
     started = await sessions.take_turn(turn.name, prepare, run=run, busy=busy)
-    return started, newest or await turn.start_of(Session(turn.name))
+    return started, newest or await turn.start_of(SessionRecord(turn.name))

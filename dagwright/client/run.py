@@ -10,7 +10,7 @@ from dagwright.client.events import AnyRunEvent, EventCursor
 from dagwright.client.feedback_request import Feedback, FeedbackAnswer, FeedbackRequest, found_request
 from dagwright.client.following import wait_for_end
 from dagwright.client.fork_runs import ForkOptions, ForkWish, draft_of, start_fork
-from dagwright.client.forks import Draft, Forks
+from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.node_view import look_at_node
 from dagwright.client.options import OptionInvalid, PolicyOption, read_policy, read_tags
 from dagwright.client.plan_starts import PlanSource, read_plan
@@ -380,7 +380,7 @@ class Run:
         except RunClosed as error:
             raise RunClosed(f"{error}; `await run.fork()` starts a new run that reuses its results") from None
 
-    async def _draft(self, wish: ForkWish, tools: RunTools) -> Draft:
+    async def _draft(self, wish: ForkWish, tools: RunTools) -> ForkDraft:
         runs = self._services.runs
         forks = Forks(runs.feed, self._services.store)
         nodes = [node for plan in wish.plans for node in _nodes_of(plan)]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.client.forks import Draft
+from dagwright.client.forks import ForkDraft
 from dagwright.client.results import note_of
 from dagwright.core.model.errors import Note, Problem, problem_from_error
 from dagwright.core.model.states import RunStatus
@@ -141,7 +141,7 @@ class ForkPreview:
     effects: Mapping[str, str] = field(default_factory=dict)
 
 
-def preview_of(draft: Draft) -> ForkPreview:
+def preview_of(draft: ForkDraft) -> ForkPreview:
     """Return the public form of a fork that has not been started."""
     seen = draft.outlook
     return ForkPreview(

@@ -15,7 +15,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.feedback import People, has_sub_plans
+from dagwright.client.feedback import NamespaceRequests, has_sub_plans
 from dagwright.client.graph import GraphListing
 from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
 from dagwright.client.run_lists import (
@@ -84,7 +84,7 @@ class Runs:
         self._store = store
         self._connection = connection
         self._task_queue = task_queue
-        self.people = People(connection)
+        self.people = NamespaceRequests(connection)
         """Requests of the runs to people."""
         self.feeds = RunSubscriptions(self.feed)
         """Shared subscriptions to runs."""

@@ -1,4 +1,4 @@
-"""Read, list and end sessions, and start turns in them. The only place outside of workflows that knows `Session`.
+"""Read, list and end sessions, and start turns in them. The only place outside of workflows that knows `SessionRecord`.
 
 The state of a session is read from the memo of its workflow, so reading needs no worker. A turn is prepared for a
 version of the session and rejected if the session has changed since; the client then reads and prepares again.
@@ -37,7 +37,7 @@ from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunNotFound
 from dagwright.protocol.run_attributes import STATE
 from dagwright.protocol.run_labels import keyword
-from dagwright.protocol.sessions import Session, Turn, name_of_session, session_from_json, session_id
+from dagwright.protocol.sessions import SessionRecord, Turn, name_of_session, session_from_json, session_id
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn
 from dagwright.server import Connection
 
@@ -90,7 +90,7 @@ class SessionView:
         run_id: its newest execution; empty if the session does not exist yet.
     """
 
-    session: Session
+    session: SessionRecord
     is_open: bool = True
     run_id: str = ""
     started_at: float | None = None
@@ -133,7 +133,7 @@ class PreparedTurn:
     policy: Policy | None = None
 
 
-Prepare = Callable[[Session], Awaitable[PreparedTurn]]
+Prepare = Callable[[SessionRecord], Awaitable[PreparedTurn]]
 """Prepares a turn for the current state of the session."""
 Busy = Callable[[Turn], None]
 """Called once for each turn that has to end before this turn can start."""
@@ -170,7 +170,7 @@ class Sessions:
             SessionNotFound: another workflow has its ID, or it cannot be read.
         """
         view = await self._found(name)
-        return view if view is not None and view.is_open else SessionView(Session(name))
+        return view if view is not None and view.is_open else SessionView(SessionRecord(name))
 
     async def look(self, name: str) -> SessionView:
         """Return an existing session, open or ended.
@@ -185,7 +185,7 @@ class Sessions:
             await self._take_end(view.session, running.run)
         return view
 
-    async def _take_end(self, session: Session, run: str) -> None:
+    async def _take_end(self, session: SessionRecord, run: str) -> None:
         """Add the outcome of the last run, which the session has not received because it was terminated first."""
         try:
             view = await self._runs.feed(run).read()
@@ -196,7 +196,7 @@ class Sessions:
         if view.ended_at is not None:
             session.end_turn(run, end_of_turn(view.document_with_refs(), view.scheduler), at=view.ended_at)
 
-    async def whole(self, session: Session) -> Session:
+    async def whole(self, session: SessionRecord) -> SessionRecord:
         """Return a session with the full text of all answers, including those that are too long for the state of a run.
 
         If an answer cannot be read any more, it remains truncated.
@@ -248,7 +248,7 @@ class Sessions:
             SessionNotFound: another workflow has the ID of the session.
         """
 
-        async def prepared(session: Session) -> PreparedTurn:
+        async def prepared(session: SessionRecord) -> PreparedTurn:
             return await prepare((await self.whole(session)).shortened())
 
         if run is not None:
@@ -413,7 +413,7 @@ async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) 
     """
     name = name_of_session(execution.id)
     state = (await readable_memo(execution)).get(wire.MEMO_SESSION_STATE)
-    session = Session(name) if state is None else session_from_json(state, name=name)
+    session = SessionRecord(name) if state is None else session_from_json(state, name=name)
     is_open = execution.status is WorkflowExecutionStatus.RUNNING
     return SessionView(session, is_open, execution.run_id, execution.start_time.timestamp())
 

@@ -27,7 +27,7 @@ class IdInvalid(DagwrightError):
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunStartOptions:
     """Options of a run.
 
     Args:
@@ -49,7 +49,7 @@ class RunOptions:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-DEFAULT_OPTIONS = RunOptions()
+DEFAULT_OPTIONS = RunStartOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class StartRequest:
     plan: CompiledPlan
     source: Any = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    options: RunOptions = DEFAULT_OPTIONS
+    options: RunStartOptions = DEFAULT_OPTIONS
     workflow_id: str | None = None
     title: str | None = None
     template: str | None = None

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client.feedback import (
     UPDATE_TIMEOUT_S,
     FeedbackRejected,
-    People,
+    NamespaceRequests,
     Place,
     execute_update_with_timeout,
     left_by_signal,
@@ -135,7 +135,7 @@ class Steering:
 
     def __init__(self, connection: Connection, *, timeout_s: float = UPDATE_TIMEOUT_S) -> None:
         self._client = connection.client
-        self._people = People(connection)
+        self._people = NamespaceRequests(connection)
         self._timeout_s = timeout_s
 
     async def cancel(self, workflow_id: str, actor: Actor = NO_ACTOR) -> str:

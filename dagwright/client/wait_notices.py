@@ -23,7 +23,7 @@ _TEXT_ANSWER = ("--text TEXT", 'text="..."')
 _PROMPT_CHARACTERS = 500
 
 
-class FollowedRun(Protocol):
+class RequestSource(Protocol):
     """The method of `Run` that `print_requests` uses."""
 
     def events(self) -> AsyncGenerator[AnyRunEvent, None]:
@@ -50,7 +50,7 @@ class WaitNotices:
                 )
 
 
-async def print_requests(run: FollowedRun, work: Awaitable[Result], *, output: TextIO | None = None) -> Result:
+async def print_requests(run: RequestSource, work: Awaitable[Result], *, output: TextIO | None = None) -> Result:
     """Print the requests for feedback of a run, with the ways to answer them, until some work is done.
 
     Args:

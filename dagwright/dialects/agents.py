@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Problem
-from dagwright.dialects.draft import PLACEHOLDER_TOOL, Draft, Entry, entry_name, node_ids
+from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft, ObjectReader, entry_name, node_ids
 from dagwright.dialects.json_reader import describe
 
 KEYS = frozenset({"id", "agent", "objective", "depends_on"})
@@ -23,7 +23,7 @@ def read_agents(raw: JsonValue) -> Document:
     Raises:
         PlanInvalid: there is no list of nodes, or it is empty.
     """
-    draft = Draft("agents", "/nodes")
+    draft = DocumentDraft("agents", "/nodes")
     nodes = draft.entries(raw, "nodes", known=ROOT_KEYS)
     metadata = raw.get("metadata") if isinstance(raw, dict) else None
     if isinstance(metadata, dict):
@@ -37,7 +37,7 @@ def read_agents(raw: JsonValue) -> Document:
     return draft.document()
 
 
-def _node(entry: Entry, node_id: str) -> dict[str, Any]:
+def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.expect_keys(KEYS)
     entry.name_text("id")
     agent = entry.name_text("agent")

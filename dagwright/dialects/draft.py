@@ -48,7 +48,7 @@ class WrittenPointers(Mapping[str, str]):
 
 
 @dataclass(slots=True)
-class Draft:
+class DocumentDraft:
     """Result of reading a document so far.
 
     Args:
@@ -130,7 +130,7 @@ class Draft:
             return entries
         raise PlanInvalid(self.problems)
 
-    def entry(self, raw: Any, index: int, *, name: str, node: str | None) -> "Entry | None":
+    def entry(self, raw: Any, index: int, *, name: str, node: str | None) -> "ObjectReader | None":
         """Return a reader of one entry; report a problem if the entry is not an object.
 
         Args:
@@ -139,14 +139,14 @@ class Draft:
         """
         at = f"{self.at}/{index}"
         if isinstance(raw, dict):
-            return Entry(raw, at=at, name=name, node=node, problems=self.problems, index=index, moved=self.moved)
+            return ObjectReader(raw, at=at, name=name, node=node, problems=self.problems, index=index, moved=self.moved)
         message = f"{name} must be an object, not {describe(raw)}"
         self.problems.append(Problem("invalid_field", message, at))
         return None
 
 
 @dataclass(slots=True)
-class Entry:
+class ObjectReader:
     """One object of a document; each method reports invalid keys and returns a usable value.
 
     Args:
@@ -156,7 +156,7 @@ class Entry:
         node: ID of its node.
         problems: list that problems are appended to.
         index: index of its node.
-        moved: as in `Draft`.
+        moved: as in `DocumentDraft`.
     """
 
     raw: Mapping[str, Any]

@@ -11,7 +11,7 @@ from dagwright.core.expressions.references import KEY_HINT, Reference, reference
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.dialects.draft import Draft
+from dagwright.dialects.draft import DocumentDraft
 from dagwright.dialects.json_reader import describe
 
 Tools = Mapping[str, ToolDeclaration]
@@ -44,7 +44,7 @@ def document_of_text(
     dialect: str,
     *,
     find: Callable[[str], Sequence[T]],
-    take: Callable[[Draft, Sequence[T]], None],
+    take: Callable[[DocumentDraft, Sequence[T]], None],
     like: str,
 ) -> Document:
     """Return the document of a text.
@@ -62,7 +62,7 @@ def document_of_text(
         got = "a text without such a line" if isinstance(raw, str) else describe(raw)
         message = f"a plan in the dialect {dialect} is a text with lines like {like}, not {got}"
         raise PlanInvalid([Problem("invalid_field", message)])
-    draft = Draft(dialect, "")
+    draft = DocumentDraft(dialect, "")
     take(draft, found)
     return replace(draft.document(), pointers=WholeText())
 

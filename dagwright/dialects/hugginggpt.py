@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note
-from dagwright.dialects.draft import Draft, Entry, tool_or_placeholder
+from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
 from dagwright.dialects.foreign import key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 
@@ -33,7 +33,7 @@ def read_hugginggpt(raw: JsonValue) -> Document:
     Raises:
         PlanInvalid: there is no such list, or it is empty.
     """
-    draft = Draft("hugginggpt", "")
+    draft = DocumentDraft("hugginggpt", "")
     tasks = draft.checked_entries(raw, name="a plan in the dialect hugginggpt")
     ids = _ids(tasks)
     known = frozenset(ids)
@@ -64,7 +64,7 @@ def _ids(tasks: Sequence[Any]) -> list[str]:
     return [known if known is not None else f"number {number}" for number, known in enumerate(ids, start=1)]
 
 
-def _node(entry: Entry, draft: Draft, *, known: frozenset[str]) -> dict[str, Any]:
+def _node(entry: ObjectReader, draft: DocumentDraft, *, known: frozenset[str]) -> dict[str, Any]:
     entry.expect_keys(KEYS)
     if "id" not in entry.raw:
         entry.report("invalid_field", "the key 'id' is missing")
@@ -83,7 +83,7 @@ def _node(entry: Entry, draft: Draft, *, known: frozenset[str]) -> dict[str, Any
     return {"id": entry.node, **tool_or_placeholder(task), "arguments": arguments, "depends_on": depends_on}
 
 
-def _dependencies(entry: Entry) -> list[str]:
+def _dependencies(entry: ObjectReader) -> list[str]:
     written = entry.raw.get("dep", [NONE])
     if not isinstance(written, list):
         entry.report("invalid_field", f"'dep' must be a list of ids, not {describe(written)}", "dep")
@@ -104,7 +104,7 @@ def _dependencies(entry: Entry) -> list[str]:
 
 
 def _arguments(
-    entry: Entry, depends_on: Sequence[str], *, known: frozenset[str], used: dict[str, None]
+    entry: ObjectReader, depends_on: Sequence[str], *, known: frozenset[str], used: dict[str, None]
 ) -> Mapping[str, Any]:
     def changed(text: str, at: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:

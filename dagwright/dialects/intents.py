@@ -17,7 +17,7 @@ from dagwright.core.model.errors import Note, Problem, pointer
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, resolver_of
 from dagwright.core.model.text_formats import parser_of
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.dialects.draft import Draft, Entry, tool_or_placeholder
+from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
 from dagwright.dialects.foreign import key_problems
 from dagwright.dialects.json_reader import describe
 
@@ -44,7 +44,7 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
     Raises:
         PlanInvalid: there is no list of intents, or it is empty.
     """
-    draft = Draft("intents", "/intents")
+    draft = DocumentDraft("intents", "/intents")
     intents = draft.entries(raw, "intents", known=("explanation", "confidence"))
     if isinstance(raw, dict):
         _read_metadata(raw, draft)
@@ -78,7 +78,7 @@ def _pointers(intents: Sequence[Any]) -> Iterator[tuple[str, str]]:
                 yield pointer("nodes", index, "arguments", key), pointer("intents", index, name, key)
 
 
-def _read_metadata(raw: Mapping[str, Any], draft: Draft) -> None:
+def _read_metadata(raw: Mapping[str, Any], draft: DocumentDraft) -> None:
     explanation, confidence = raw.get("explanation"), raw.get("confidence")
     if isinstance(explanation, str):
         draft.metadata["explanation"] = explanation
@@ -112,7 +112,7 @@ class _Known:
 class _IntentReader:
     """Builds the fields of a node from an intent."""
 
-    def __init__(self, entry: Entry, draft: Draft, *, index: int, known: _Known) -> None:
+    def __init__(self, entry: ObjectReader, draft: DocumentDraft, *, index: int, known: _Known) -> None:
         self.entry = entry
         self.draft = draft
         self.index = index
@@ -203,7 +203,7 @@ class _IntentReader:
             self.entry.report("invalid_field", message, "lookups", key)
             return
         at = self.entry.at + pointer("lookups", key)
-        inner = Entry(lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node, self.entry.problems)
+        inner = ObjectReader(lookup, at, f"{self.entry.name}, lookup {key!r}", self.entry.node, self.entry.problems)
         resolver = self.known.resolver
         is_known = resolver is not UNKNOWN_RESOLVER
         inner.expect_keys(_LOOKUP_KEYS.union(resolver.filters if is_known else lookup))
@@ -219,7 +219,7 @@ class _IntentReader:
             self.draft.bindings[self.index, key] = Lookup(search_text, entity_type, filters)
 
 
-def _filters(lookup: Mapping[str, Any], entry: Entry, resolver: Resolver) -> tuple[tuple[str, str], ...] | None:
+def _filters(lookup: Mapping[str, Any], entry: ObjectReader, resolver: Resolver) -> tuple[tuple[str, str], ...] | None:
     """Return the filters of a lookup in their normal form; `None` after reporting an invalid filter."""
     found = []
     for name in sorted(lookup.keys() - _LOOKUP_KEYS):
@@ -235,7 +235,7 @@ def _filters(lookup: Mapping[str, Any], entry: Entry, resolver: Resolver) -> tup
     return tuple(found)
 
 
-def _is_entity_type(text: str, entry: Entry, resolver: Resolver) -> bool:
+def _is_entity_type(text: str, entry: ObjectReader, resolver: Resolver) -> bool:
     try:
         resolver.kind_of(text)
     except UnknownEntityType as error:

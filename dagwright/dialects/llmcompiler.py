@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note, PlanInvalid, Problem
-from dagwright.dialects.draft import PLACEHOLDER_TOOL, Draft, tool_or_placeholder
+from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft, tool_or_placeholder
 from dagwright.dialects.foreign import (
     Tools,
     by_name,
@@ -44,7 +44,7 @@ _PLAIN = re.compile(r"[^\"'\[{(\s][^\n]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class LlmCompilerTask:
     """A line of the plan.
 
     Args:
@@ -82,7 +82,7 @@ class _TaskLines:
     _open: tuple[re.Match[str], int, int] | None = field(default=None)
     _more: list[str] = field(default_factory=list)
 
-    def take(self, line: str, *, offset: int, number: int) -> list[Task]:
+    def take(self, line: str, *, offset: int, number: int) -> list[LlmCompilerTask]:
         """Return the tasks that a line completes.
 
         Args:
@@ -106,7 +106,7 @@ class _TaskLines:
             return ended
         return [*ended, task]
 
-    def end(self) -> list[Task]:
+    def end(self) -> list[LlmCompilerTask]:
         """Return the incomplete last task."""
         if self._open is None:
             return []
@@ -119,7 +119,7 @@ class _TaskLines:
             task = replace(task, problem="its ')' is missing", is_open=True)
         return [task]
 
-    def _read(self, match: re.Match[str], text: str, *, offset: int, number: int) -> Task | None:
+    def _read(self, match: re.Match[str], text: str, *, offset: int, number: int) -> LlmCompilerTask | None:
         """Return the task of a text; `None` if the text may continue."""
         start = match.end()
         try:
@@ -149,10 +149,10 @@ class _TaskLines:
         *,
         offset: int,
         line: int,
-    ) -> Task:
+    ) -> LlmCompilerTask:
         thought, self.thought = self.thought, None
         start = offset + match.start("number")
-        return Task(int(match["number"]), match["tool"], positional, named, thought, start, line)
+        return LlmCompilerTask(int(match["number"]), match["tool"], positional, named, thought, start, line)
 
 
 def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
@@ -185,19 +185,21 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
         at += at < len(text) and text[at] == ","
 
 
-def tasks_of(text: str) -> list[Task]:
+def tasks_of(text: str) -> list[LlmCompilerTask]:
     """Return the tasks of a text, including `join()`."""
     return list(_tasks_of(text))
 
 
-def _tasks_of(text: str) -> Iterator[Task]:
+def _tasks_of(text: str) -> Iterator[LlmCompilerTask]:
     lines = _TaskLines()
     for number, offset, line in lines_of(text):
         yield from lines.take(line, offset=offset, number=number)
     yield from lines.end()
 
 
-def _node_of(task: Task, *, numbers: Mapping[int, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
+def _node_of(
+    task: LlmCompilerTask, *, numbers: Mapping[int, Any], tools: Tools, problems: list[Problem]
+) -> dict[str, Any]:
     """Return the node of a task.
 
     Args:
@@ -249,13 +251,13 @@ def read_llmcompiler(raw: JsonValue, *, tools: Tools) -> Document:
         PlanInvalid: the text has no calls.
     """
 
-    def take(draft: Draft, tasks: Sequence[Task]) -> None:
+    def take(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask]) -> None:
         _take(draft, tasks, tools=tools)
 
     return document_of_text(raw, "llmcompiler", find=tasks_of, take=take, like='1. tool("text")')
 
 
-def _take(draft: Draft, tasks: Sequence[Task], *, tools: Tools) -> None:
+def _take(draft: DocumentDraft, tasks: Sequence[LlmCompilerTask], *, tools: Tools) -> None:
     join = next((index for index, task in enumerate(tasks) if task.is_join), len(tasks))
     for task in tasks[join + 1 :]:
         message = f"task {task.number} (line {task.line}) stands after join(), which ends the plan"

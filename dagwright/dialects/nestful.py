@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from dagwright.core.expressions.references import ResultOf, suggestion
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import Draft, Entry, tool_or_placeholder
+from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
 from dagwright.dialects.foreign import key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 
@@ -32,7 +32,7 @@ def read_nestful(raw: JsonValue) -> Document:
     Raises:
         PlanInvalid: there is no such list, or it is empty.
     """
-    draft = Draft("nestful", "")
+    draft = DocumentDraft("nestful", "")
     calls = draft.checked_entries(raw, name="a plan in the dialect nestful")
     is_output = isinstance(calls[-1], dict) and calls[-1].get("name") == RESULT
     count = len(calls) - is_output if len(calls) > 1 else len(calls)
@@ -44,7 +44,7 @@ def read_nestful(raw: JsonValue) -> Document:
         draft.nodes.append(_node(entry, known=known) if entry is not None else node)
     output: JsonValue = None
     if count < len(calls):
-        last = Entry(calls[-1], f"/{count}", RESULT, None, draft.problems)
+        last = ObjectReader(calls[-1], f"/{count}", RESULT, None, draft.problems)
         last.expect_keys(KEYS)
         output = _arguments(last, known=known)
     document = draft.document(pointers=lambda: [*_pointers(count), ("/output", f"/{count}/arguments")])
@@ -82,7 +82,7 @@ def _ids(calls: Sequence[Any]) -> list[str]:
     return ids
 
 
-def _node(entry: Entry, *, known: frozenset[str]) -> dict[str, Any]:
+def _node(entry: ObjectReader, *, known: frozenset[str]) -> dict[str, Any]:
     entry.expect_keys(KEYS)
     name = entry.name_text("name")
     label = entry.raw.get("label")
@@ -92,7 +92,7 @@ def _node(entry: Entry, *, known: frozenset[str]) -> dict[str, Any]:
     return {"id": entry.node, **tool_or_placeholder(name), "arguments": _arguments(entry, known=known)}
 
 
-def _arguments(entry: Entry, *, known: frozenset[str]) -> Any:
+def _arguments(entry: ObjectReader, *, known: frozenset[str]) -> Any:
     def changed(text: str, at: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
             if match[1] in known:

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Problem
-from dagwright.dialects.draft import PLACEHOLDER_TOOL, Draft
+from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft
 from dagwright.dialects.foreign import Tools, by_name, document_of_text, lines_of, literal, with_references
 
 STEP: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
@@ -27,7 +27,7 @@ _PLAN = re.compile(r"[ \t]*Plan[ \t]*[0-9]*:[ \t]*(.*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RewooStep:
     """A line of the plan.
 
     Args:
@@ -46,12 +46,12 @@ class Step:
     is_open: bool
 
 
-def steps_of(text: str) -> list[Step]:
+def steps_of(text: str) -> list[RewooStep]:
     """Return the steps of a text, in order."""
     return list(_steps_of(text))
 
 
-def _steps_of(text: str) -> Iterator[Step]:
+def _steps_of(text: str) -> Iterator[RewooStep]:
     title: str | None = None
     for number, offset, line in lines_of(text):
         match = STEP.search(line)
@@ -62,7 +62,7 @@ def _steps_of(text: str) -> Iterator[Step]:
             end = line.rfind("]")
             is_open = end < match.end()
             written = line[match.end() :].rstrip() if is_open else line[match.end() : end]
-            yield Step(match["id"], match["tool"], written, title, offset + match.start(), number, is_open)
+            yield RewooStep(match["id"], match["tool"], written, title, offset + match.start(), number, is_open)
             title = None
 
 
@@ -73,14 +73,14 @@ def read_rewoo(raw: JsonValue, *, tools: Tools) -> Document:
         PlanInvalid: the text has no steps.
     """
 
-    def take(draft: Draft, steps: Sequence[Step]) -> None:
+    def take(draft: DocumentDraft, steps: Sequence[RewooStep]) -> None:
         ids = {step.id: None for step in steps}
         draft.nodes = [_node(step, ids=ids, tools=tools, problems=draft.problems) for step in steps]
 
     return document_of_text(raw, "rewoo", find=steps_of, take=take, like="#E1 = Tool[input]")
 
 
-def _node(step: Step, *, ids: Mapping[str, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
+def _node(step: RewooStep, *, ids: Mapping[str, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
     def report(code: str, message: str, hint: str | None = None) -> None:
         problems.append(Problem(code, f"#{step.id} (line {step.line}): {message}", "", step.id, hint))
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.model.document import Document
-from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_placeholder
+from dagwright.dialects.draft import DocumentDraft, ObjectReader, entry_name, node_ids, tool_or_placeholder
 
 _KEYS = frozenset({"id", "intent", "tool", "arguments", "depends_on"})
 
@@ -21,11 +21,11 @@ def read_steps(raw: JsonValue) -> Document:
         PlanInvalid: there is no list of steps, or it is empty.
     """
     if isinstance(raw, list):
-        draft = Draft("steps", "")
+        draft = DocumentDraft("steps", "")
         steps = draft.checked_entries(raw, name="the list of steps")
     else:
         key = "plan" if isinstance(raw, dict) and "plan" in raw and "steps" not in raw else "steps"
-        draft = Draft("steps", f"/{key}")
+        draft = DocumentDraft("steps", f"/{key}")
         steps = draft.entries(raw, key)
     for index, (step, node_id) in enumerate(zip(steps, node_ids(steps, kind="step"), strict=True)):
         entry = draft.entry(step, index, name=entry_name("step", step, index + 1), node=node_id)
@@ -36,7 +36,7 @@ def read_steps(raw: JsonValue) -> Document:
     )
 
 
-def _node(entry: Entry, node_id: str) -> dict[str, Any]:
+def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
     entry.name_text("id")
     intent = entry.optional_text("intent")

@@ -30,7 +30,7 @@ _MAX_KEY = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamedStep:
     """A complete step of a plan.
 
     Args:
@@ -107,9 +107,9 @@ class JsonSteps:
     _parts: list[str] = field(default_factory=list)
     _part_at: int = 0
     _count: int = 0
-    _found: list[Step] = field(default_factory=list)
+    _found: list[StreamedStep] = field(default_factory=list)
 
-    def feed(self, chunk: str) -> list[Step]:
+    def feed(self, chunk: str) -> list[StreamedStep]:
         """Return the steps that a chunk completes, in order."""
         self._chunk = self._answer.rest_of(chunk)
         self._offset = self._answer.taken - len(self._chunk)
@@ -213,7 +213,7 @@ class JsonSteps:
             message = f"step {self._count + 1} is no JSON that reads in one way: {failure.message}"
             self.problem = Problem("invalid_syntax", f"{message} (character {start + failure.offset + 1})")
             return
-        self._found.append(Step(self._count, read.value, start, start + len(text)))
+        self._found.append(StreamedStep(self._count, read.value, start, start + len(text)))
         self._count += 1
 
     def _in_text(self, at: int) -> int:

@@ -14,7 +14,7 @@ from dagwright.core.expressions.references import ResultOf, suggestion
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
-from dagwright.dialects.draft import Draft, Entry, tool_or_placeholder
+from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
 from dagwright.dialects.json_reader import describe
 
 _KEYS = frozenset({"id", "worker", "description", "inputs", "params", "outputs", "goal_type"})
@@ -34,7 +34,7 @@ def read_subgoals(raw: JsonValue) -> Document:
     Raises:
         PlanInvalid: there is no list of sub-goals, or it is empty.
     """
-    draft = Draft("subgoals", "/sub_goals")
+    draft = DocumentDraft("subgoals", "/sub_goals")
     if isinstance(raw, dict):
         _read_answer(raw, draft)
     sub_goals = draft.entries(raw, "sub_goals", known=("action", "reasoning"))
@@ -63,7 +63,7 @@ def _pointers(sub_goals: Sequence[Any]) -> Iterator[tuple[str, str]]:
             yield pointer("nodes", index, "arguments", key), pointer("sub_goals", index, "inputs", key)
 
 
-def _read_answer(raw: Mapping[str, Any], draft: Draft) -> None:
+def _read_answer(raw: Mapping[str, Any], draft: DocumentDraft) -> None:
     action, reasoning = raw.get("action", "continue"), raw.get("reasoning")
     if action != "continue":
         message = f"'action' must be 'continue', which brings sub-goals to run, not {describe(action)}"
@@ -93,7 +93,7 @@ def _declared_slots(sub_goals: list[Any]) -> Slots:
     return slots
 
 
-def _fields(entry: Entry, slots: Slots) -> dict[str, Any]:
+def _fields(entry: ObjectReader, slots: Slots) -> dict[str, Any]:
     entry.expect_keys(_KEYS | _STATE_KEYS)
     for key in sorted(_STATE_KEYS & entry.raw.keys()):
         if entry.raw[key] not in _PENDING:
@@ -114,7 +114,7 @@ def _fields(entry: Entry, slots: Slots) -> dict[str, Any]:
     return fields | _metadata(entry)
 
 
-def _report_bad_id(entry: Entry) -> None:
+def _report_bad_id(entry: ObjectReader) -> None:
     if "id" in entry.raw:
         message = f"'id' must be a whole number from 0, not {describe(entry.raw['id'])}"
         entry.report("invalid_field", message, "id")
@@ -122,7 +122,7 @@ def _report_bad_id(entry: Entry) -> None:
         entry.report("invalid_field", "the key 'id' is missing")
 
 
-def _metadata(entry: Entry) -> dict[str, Any]:
+def _metadata(entry: ObjectReader) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     if entry.raw.get("outputs") is not None:
         metadata["outputs"] = entry.texts("outputs")
@@ -135,19 +135,19 @@ def _metadata(entry: Entry) -> dict[str, Any]:
     return {"metadata": metadata} if metadata else {}
 
 
-def _read_input(entry: Entry, key: str, given: Any, *, slots: Slots) -> JsonValue:
+def _read_input(entry: ObjectReader, key: str, given: Any, *, slots: Slots) -> JsonValue:
     if isinstance(given, list):
         return [_read_ref(entry, item, slots=slots, at=("inputs", key, index)) for index, item in enumerate(given)]
     return _read_ref(entry, given, slots=slots, at=("inputs", key))
 
 
-def _read_ref(entry: Entry, given: Any, *, slots: Slots, at: tuple[str | int, ...]) -> str | None:
+def _read_ref(entry: ObjectReader, given: Any, *, slots: Slots, at: tuple[str | int, ...]) -> str | None:
     place = f"{at[1]!r}" if len(at) == 2 else f"{at[1]!r}[{at[2]}]"
     if not isinstance(given, dict):
         shape = '{"from_sub_goal": 1, "slot": "…"}'
         entry.report("invalid_field", f"input {place} must be {shape} or a list of such, not {describe(given)}", *at)
         return None
-    ref = Entry(given, entry.at + pointer(*at), f"{entry.name}, input {place}", entry.node, entry.problems)
+    ref = ObjectReader(given, entry.at + pointer(*at), f"{entry.name}, input {place}", entry.node, entry.problems)
     ref.expect_keys(_INPUT_KEYS)
     slot = ref.text("slot")
     source = _id_of({"id": given.get("from_sub_goal")})

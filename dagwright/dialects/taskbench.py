@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import ResultOf, suggestion
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Problem
-from dagwright.dialects.draft import Draft, Entry, tool_or_placeholder
+from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
 from dagwright.dialects.foreign import Tools, by_name, key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 
@@ -35,7 +35,7 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
     Raises:
         PlanInvalid: there is no list of nodes, or it is empty.
     """
-    draft = Draft("taskbench", f"/{NODES}")
+    draft = DocumentDraft("taskbench", f"/{NODES}")
     nodes = draft.entries(raw, NODES, known=_ROOT_KEYS)
     assert isinstance(raw, dict)
     tasks = [node.get("task") if isinstance(node, dict) else None for node in nodes]
@@ -90,7 +90,7 @@ class _Graph:
             self.needs.setdefault(ends[1], []).append(ends[0])
 
 
-def _links(written: JsonValue, draft: Draft) -> Sequence[tuple[str, str, str]]:
+def _links(written: JsonValue, draft: DocumentDraft) -> Sequence[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = []
     if written is not None and not isinstance(written, list):
         message = f"'task_links' must be a list, not {describe(written)}"
@@ -100,7 +100,7 @@ def _links(written: JsonValue, draft: Draft) -> Sequence[tuple[str, str, str]]:
         if not isinstance(raw, dict):
             draft.problems.append(Problem("invalid_field", f"a link must be an object, not {describe(raw)}", at))
             continue
-        link = Entry(raw, at, f"link {index}", None, draft.problems)
+        link = ObjectReader(raw, at, f"link {index}", None, draft.problems)
         link.expect_keys(_LINK_KEYS)
         source, target = link.text("source"), link.text("target")
         if source is not None and target is not None:
@@ -108,7 +108,7 @@ def _links(written: JsonValue, draft: Draft) -> Sequence[tuple[str, str, str]]:
     return found
 
 
-def _titles(written: JsonValue, count: int, draft: Draft) -> Sequence[str]:
+def _titles(written: JsonValue, count: int, draft: DocumentDraft) -> Sequence[str]:
     """Return the steps, if there is one for each node."""
     if written is not None and not isinstance(written, list):
         message = f"'task_steps' must be a list, not {describe(written)}"
@@ -117,7 +117,7 @@ def _titles(written: JsonValue, count: int, draft: Draft) -> Sequence[str]:
     return steps if isinstance(written, list) and len(steps) == len(written) == count else ()
 
 
-def _node(entry: Entry, graph: _Graph) -> dict[str, Any]:
+def _node(entry: ObjectReader, graph: _Graph) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
     task = entry.name_text("task")
     node: dict[str, Any] = {"id": entry.node, **tool_or_placeholder(task), "arguments": {}}
@@ -132,7 +132,7 @@ def _node(entry: Entry, graph: _Graph) -> dict[str, Any]:
     return node
 
 
-def _arguments(entry: Entry, written: Sequence[Any], *, graph: _Graph, tool: str) -> Mapping[str, Any]:
+def _arguments(entry: ObjectReader, written: Sequence[Any], *, graph: _Graph, tool: str) -> Mapping[str, Any]:
     named = [item for item in written if isinstance(item, dict) and "name" in item]
     if not named:
         values = [_with_results(entry, value, at=(index,), graph=graph) for index, value in enumerate(written)]
@@ -148,7 +148,7 @@ def _arguments(entry: Entry, written: Sequence[Any], *, graph: _Graph, tool: str
             entry.report("invalid_field", message, "arguments", index)
             continue
         at = entry.at + f"/arguments/{index}"
-        argument = Entry(item, at, f"{entry.name}, argument {index}", entry.node, entry.problems)
+        argument = ObjectReader(item, at, f"{entry.name}, argument {index}", entry.node, entry.problems)
         argument.expect_keys(_ARGUMENT_KEYS)
         name = argument.name_text("name")
         if name is not None and name in arguments:
@@ -158,7 +158,7 @@ def _arguments(entry: Entry, written: Sequence[Any], *, graph: _Graph, tool: str
     return arguments
 
 
-def _named_value(entry: Entry, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
+def _named_value(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
     """Return a value, or a reference if the value is the name of a linked task."""
     if not isinstance(value, str) or value not in graph.numbers:
         return _with_results(entry, value, at=at, graph=graph)
@@ -170,7 +170,7 @@ def _named_value(entry: Entry, value: Any, *, at: tuple[str | int, ...], graph: 
     return None
 
 
-def _with_results(entry: Entry, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
+def _with_results(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
     def changed(text: str, inner: tuple[str | int, ...]) -> str:
         def resolve(match: re.Match[str]) -> ResultOf | None:
             number = int(match[1])

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from dagwright.core.expressions.references import BadReferences, ResultOf, contains_reference, parse_template
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note
-from dagwright.dialects.draft import Draft, Entry, entry_name, node_ids, tool_or_placeholder
+from dagwright.dialects.draft import DocumentDraft, ObjectReader, entry_name, node_ids, tool_or_placeholder
 
 _KEYS = frozenset({"id", "tool", "query", "dependencies"})
 _ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -25,7 +25,7 @@ def read_tasks(raw: JsonValue) -> Document:
     Raises:
         PlanInvalid: there is no list of tasks, or it is empty.
     """
-    draft = Draft("tasks", "/dag")
+    draft = DocumentDraft("tasks", "/dag")
     tasks = draft.entries(raw, "dag")
     ids = node_ids(tasks, kind="task")
     known_ids = frozenset(ids)
@@ -45,7 +45,7 @@ def _pointers(count: int) -> Iterator[tuple[str, str]]:
         yield f"/nodes/{index}/depends_on", f"/dag/{index}/dependencies"
 
 
-def _node(entry: Entry, node_id: str) -> dict[str, Any]:
+def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
     written = entry.name_text("id")
     if written is not None and _ID.fullmatch(written) is None:

@@ -30,7 +30,7 @@ _DEPTH_AROUND = 10
 
 
 @dataclass(slots=True)
-class Completion:
+class CompletionContent:
     """Content of a chat completion.
 
     Args:
@@ -61,7 +61,7 @@ class Completion:
             calls.append(ToolCall(id=own, name=name, arguments=arguments or "{}"))
         return calls
 
-    def cleaned(self) -> "Completion":
+    def cleaned(self) -> "CompletionContent":
         """Replace lone surrogates, which JSON cannot encode, with U+FFFD."""
         cleaned = without_lone_surrogates
         calls = [(cleaned(call_id), cleaned(name), cleaned(arguments)) for call_id, name, arguments in self.calls]
@@ -70,7 +70,7 @@ class Completion:
         )
 
 
-def parse_completion(body: Any) -> Completion:
+def parse_completion(body: Any) -> CompletionContent:
     """Parse a response that is not streamed.
 
     Raises:
@@ -81,7 +81,7 @@ def parse_completion(body: Any) -> Completion:
     if not isinstance(body, Mapping) or choice is None or not isinstance(message, Mapping):
         seen = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
         raise ServiceError("broken", f"answered with something other than a chat completion: {seen[:200]!r}")
-    completion = Completion(
+    completion = CompletionContent(
         finish_reason=_text(choice.get("finish_reason")), model=_text(body.get("model")), usage=body.get("usage")
     )
     completion.text, completion.refusal = _content(message.get("content")), _refusal(message)
@@ -116,7 +116,7 @@ class CompletionBuilder:
 
     def __init__(self, output_tool: str = "") -> None:
         self._output_tool = output_tool
-        self._completion = Completion()
+        self._completion = CompletionContent()
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._calls: dict[Any, _PartialToolCall] = {}
@@ -165,14 +165,14 @@ class CompletionBuilder:
         self.characters += len(arguments)
         return arguments if known.name == self._output_tool else ""
 
-    def partial(self) -> Completion:
+    def partial(self) -> CompletionContent:
         """Return the content received so far."""
         completion = self._completion
         completion.text, completion.refusal = "".join(self._texts), "".join(self._refusals)
         completion.calls = [(call.id, call.name, "".join(call.arguments)) for call in self._calls.values()]
         return completion
 
-    def finish(self) -> Completion:
+    def finish(self) -> CompletionContent:
         """Return the complete content.
 
         Raises:
@@ -237,7 +237,7 @@ def _arguments(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def parse_usage(completion: Completion, prices: PriceTable, *, requested_model: str) -> Usage:
+def parse_usage(completion: CompletionContent, prices: PriceTable, *, requested_model: str) -> Usage:
     """Return the usage of a call with its cost.
 
     Args:
@@ -263,7 +263,7 @@ def _count(counts: Any, name: str) -> int:
 
 
 def to_model_response(
-    completion: Completion, prepared: PreparedCall, mode: OutputMode, *, usage: Usage
+    completion: CompletionContent, prepared: PreparedCall, mode: OutputMode, *, usage: Usage
 ) -> ModelResponse:
     """Convert a completion to the response of the call.
 
@@ -282,7 +282,7 @@ def to_model_response(
 
 
 def _to_model_response(
-    completion: Completion, prepared: PreparedCall, mode: OutputMode, *, usage: Usage
+    completion: CompletionContent, prepared: PreparedCall, mode: OutputMode, *, usage: Usage
 ) -> ModelResponse:
     output = prepared.call.output
     _check_whole(completion)
@@ -312,7 +312,7 @@ def _to_model_response(
     )
 
 
-def _check_whole(completion: Completion) -> None:
+def _check_whole(completion: CompletionContent) -> None:
     if completion.refusal:
         raise ServiceError("answer", f"declined: {completion.refusal}", error=ModelError.REFUSED)
     match completion.finish_reason:

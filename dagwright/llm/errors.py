@@ -50,7 +50,7 @@ class ServiceError(Exception):
         description: str,
         *,
         status: int | None = None,
-        body: "ErrorBody | None" = None,
+        body: "ErrorContent | None" = None,
         headers: Mapping[str, str] | None = None,
         error: ModelError | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class ServiceError(Exception):
         self.kind = kind
         self.description = description
         self.status = status
-        self.body = body or ErrorBody()
+        self.body = body or ErrorContent()
         self.headers = headers or {}
         self.error = error
         self.partial = ""
@@ -66,7 +66,7 @@ class ServiceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorBody:
+class ErrorContent:
     """Content of an error body, independent of its format."""
 
     message: str = ""
@@ -210,7 +210,7 @@ def _without_key(description: str, target: CallTarget) -> str:
     return description.replace(target.api_key, _HIDDEN) if len(target.api_key) >= _SHORTEST_HIDDEN else description
 
 
-def error_body(given: Any, text: str) -> ErrorBody:
+def error_body(given: Any, text: str) -> ErrorContent:
     """Parse an error body.
 
     Args:
@@ -221,14 +221,16 @@ def error_body(given: Any, text: str) -> ErrorBody:
         nested = given.get("error")
         inner: Mapping[str, Any] = nested if isinstance(nested, Mapping) else given
         message = inner.get("message", inner.get("detail", nested))
-        return ErrorBody(
+        return ErrorContent(
             message=message if isinstance(message, str) else "",
             code=_name(inner.get("code")),
             type=_name(inner.get("type")),
             param=_name(inner.get("param")),
             text=text,
         )
-    return ErrorBody(message=given if isinstance(given, str) and not given.lstrip().startswith("<") else "", text=text)
+    return ErrorContent(
+        message=given if isinstance(given, str) and not given.lstrip().startswith("<") else "", text=text
+    )
 
 
 def _name(value: Any) -> str:

@@ -15,7 +15,7 @@ import openai
 from openai import AsyncOpenAI, AsyncStream
 
 from dagwright.llm.completions import to_stream_chunk
-from dagwright.llm.errors import ErrorBody, ServiceError, error_body
+from dagwright.llm.errors import ErrorContent, ServiceError, error_body
 from dagwright.planning.model_calls.calls import ModelError
 
 ANSWER_BYTES = 32_000_000
@@ -185,6 +185,6 @@ def _of_status(error: openai.APIStatusError) -> ServiceError:
     return ServiceError("status", error.message, status=error.status_code, body=body, headers=headers)
 
 
-def _status_of(body: ErrorBody) -> int | None:
+def _status_of(body: ErrorContent) -> int | None:
     """Return the status of an error inside a stream, which some servers send as its code."""
     return int(body.code) if body.code.isdecimal() and len(body.code) == 3 else None

@@ -5,7 +5,7 @@ The configuration is the `mcpServers` JSON that other programs read too. The SDK
 """
 
 from dagwright.mcp_client.config import Variables
-from dagwright.mcp_client.connection import Connection
+from dagwright.mcp_client.connection import McpConnection
 from dagwright.mcp_client.loading import ServersOfTools, load_servers
 
-__all__ = ["Connection", "ServersOfTools", "Variables", "load_servers"]
+__all__ = ["McpConnection", "ServersOfTools", "Variables", "load_servers"]

@@ -19,7 +19,7 @@ from dagwright.tools.errors import NotStarted, RemoteFailed, ToolChanged, ToolEr
 from dagwright.tools.redaction import Redaction
 
 if TYPE_CHECKING:
-    from dagwright.mcp_client.session import Session
+    from dagwright.mcp_client.session import McpSession
 
 LISTED_FOR_S = 60.0
 """How long the list of tools is valid: a server that is redeployed at the same address sends no notification."""
@@ -51,7 +51,7 @@ class RemoteCall:
     has_key: bool
 
 
-class Connection:
+class McpConnection:
     """Connection to one server for all calls of a process; must be used on one event loop.
 
     Args:
@@ -62,9 +62,9 @@ class Connection:
         self.server = server
         self._server_name = f"The MCP server {server.name!r}"
         self._redaction = Redaction(server.secrets)
-        self._session: Session | None = None
-        self._former: list[Session] = []
-        self._opening: asyncio.Task[Session] | None = None
+        self._session: McpSession | None = None
+        self._former: list[McpSession] = []
+        self._opening: asyncio.Task[McpSession] | None = None
         self._opened_at = float("-inf")
         self._deaths = 0
         """Consecutive deaths, without a lifetime of `HEALTHY_S` in between."""
@@ -115,7 +115,7 @@ class Connection:
     def _error_text(self, error: ToolError) -> str:
         return self._redaction.text(f"{self._server_name}: {error}")
 
-    async def _running(self, context: ToolContext) -> "Session":
+    async def _running(self, context: ToolContext) -> "McpSession":
         if self._session is not None and self._session.is_over:
             self._bury(self._session)
         if self._session is not None:
@@ -129,14 +129,14 @@ class Connection:
             context.heartbeat({"waits_for": f"{self._server_name} is started again: {self._why_ended}"})
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> "Session":
+    async def _open(self) -> "McpSession":
         require_extra("mcp")
-        from dagwright.mcp_client.session import Session  # noqa: PLC0415 - the SDK takes over a second to import
+        from dagwright.mcp_client.session import McpSession  # noqa: PLC0415 - the SDK takes over a second to import
 
         try:
             if self._deaths > 1:
                 await asyncio.sleep(min(2.0 ** (self._deaths - 2), LONGEST_PAUSE_S))
-            self._session = await Session.opened(self.server)
+            self._session = await McpSession.opened(self.server)
             self._opened_at = time.monotonic()
             self._listed_at = float("-inf")
             if self._deaths:
@@ -148,7 +148,7 @@ class Connection:
         finally:
             self._opening = None
 
-    def _bury(self, session: "Session") -> None:
+    def _bury(self, session: "McpSession") -> None:
         self._session = None
         self._former = [*(former for former in self._former if not former.is_closed), session]
         if time.monotonic() - self._opened_at >= HEALTHY_S:
@@ -160,7 +160,7 @@ class Connection:
         self._why_ended = self._redaction.text(why)
         _LOG.warning("an MCP server is gone", server=self.server.name, why=self._why_ended, times=self._deaths)
 
-    async def _refuse_other(self, session: "Session", remote_call: RemoteCall) -> None:
+    async def _refuse_other(self, session: "McpSession", remote_call: RemoteCall) -> None:
         """Reject a call if the tool differs from the tool that the plan was checked against."""
         async with self._listing:
             if session.has_other_tools or time.monotonic() - self._listed_at > LISTED_FOR_S:
@@ -175,7 +175,7 @@ class Connection:
             raise ToolChanged(f"{remote_call.tool!r} has changed: {what}; check the plan again, and run it again")
 
 
-def _heard(task: "asyncio.Task[Session]") -> None:
+def _heard(task: "asyncio.Task[McpSession]") -> None:
     """Retrieve the exception of a start that no call waits for any longer."""
     if not task.cancelled():
         task.exception()

@@ -14,7 +14,7 @@ from dagwright.core.extras import require_extra
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.mcp_client.config import ServerConfig, Variables, read_servers
-from dagwright.mcp_client.connection import Connection, RemoteCall
+from dagwright.mcp_client.connection import McpConnection, RemoteCall
 from dagwright.mcp_client.listing import ListedTool, listed_tools
 from dagwright.tools.context import context
 from dagwright.tools.errors import InvalidArguments, RemoteFailed, ToolError, ToolLoadError
@@ -37,7 +37,7 @@ class ServersOfTools:
     """
 
     registry: ToolRegistry
-    connections: tuple[Connection, ...]
+    connections: tuple[McpConnection, ...]
 
     async def close(self) -> None:
         """End all running servers."""
@@ -55,9 +55,9 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
     listings = _list_tools([server for _, server in read])
     specs: list[ToolSpec] = []
     sources: dict[str, str] = {}
-    connections: list[Connection] = []
+    connections: list[McpConnection] = []
     for (file, server), tools in zip(read, listings, strict=True):
-        connections.append(Connection(server))
+        connections.append(McpConnection(server))
         try:
             listed = listed_tools(server, tools)
         except ToolLoadError as error:
@@ -103,9 +103,9 @@ async def _list_tools_async(servers: Sequence[ServerConfig]) -> list[list[dict[s
 
 async def _list_tools_of(server: ServerConfig) -> list[dict[str, Any]]:
     require_extra("mcp")
-    from dagwright.mcp_client.session import Session  # noqa: PLC0415 - the SDK takes over a second to import
+    from dagwright.mcp_client.session import McpSession  # noqa: PLC0415 - the SDK takes over a second to import
 
-    session = await Session.opened(server)
+    session = await McpSession.opened(server)
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             return await session.tools()
@@ -126,7 +126,7 @@ class _Remote:
     name: str
     reads_json: bool
     declaration: ToolDeclaration
-    connection: Connection = field(repr=False)
+    connection: McpConnection = field(repr=False)
 
     async def call(self, arguments: dict[str, Any]) -> Any:
         running = context()
@@ -145,7 +145,7 @@ class _Remote:
         return await self.connection.call(remote_call, running)
 
 
-def _spec_of(tool: ListedTool, connection: Connection) -> ToolSpec:
+def _spec_of(tool: ListedTool, connection: McpConnection) -> ToolSpec:
     remote = _Remote(connection.server.identity, tool.name, tool.reads_json, tool.declaration, connection)
 
     async def call_remote(arguments: dict[str, Any]) -> Any:

@@ -55,7 +55,7 @@ class _HttpAnswer:
 _answer: ContextVar[_HttpAnswer | None] = ContextVar("dagwright_mcp_http_answer", default=None)
 
 
-class Session:
+class McpSession:
     """Session with a connected server. Create one with `opened`."""
 
     def __init__(self, server: ServerConfig) -> None:

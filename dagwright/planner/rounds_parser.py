@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.core.boundary.text import cut_for_model
 from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.core.validation.workers import Worker, workers_among
+from dagwright.core.validation.workers import WorkerTool, workers_among
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Repair
@@ -71,7 +71,7 @@ def _written(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
 
 
 def _read(
-    raw: Any, round_context: RoundContext, workers: Mapping[str, Worker], repairs: Sequence[Repair]
+    raw: Any, round_context: RoundContext, workers: Mapping[str, WorkerTool], repairs: Sequence[Repair]
 ) -> dict[str, Any]:
     if cut := [repair for repair in repairs if repair.code == CUT_OFF]:
         raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}") for repair in cut])

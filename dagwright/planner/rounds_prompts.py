@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.core.boundary.text import cut_for_model, one_line
-from dagwright.core.validation.workers import Worker
+from dagwright.core.validation.workers import WorkerTool
 from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_schema, fit_lines
 from dagwright.planning.conversation import TurnSummary, recent_turns
 from dagwright.planning.model_calls.calls import Message, system, user
@@ -103,7 +103,7 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
     return system(INTENTION_PROMPT), user("\n\n".join(parts))
 
 
-def worker_catalogue(workers: Mapping[str, Worker]) -> Catalogue:
+def worker_catalogue(workers: Mapping[str, WorkerTool]) -> Catalogue:
     """Format worker tools for the planner; deliverables last, each kind sorted by name."""
     known = sorted(workers.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
     entries, omitted = fit_lines({name: json_line(_describe_worker(worker)) for name, worker in known})
@@ -111,7 +111,7 @@ def worker_catalogue(workers: Mapping[str, Worker]) -> Catalogue:
     return Catalogue({name: workers[name].tool for name in entries}, text, omitted)
 
 
-def _describe_worker(worker: Worker) -> dict[str, Any]:
+def _describe_worker(worker: WorkerTool) -> dict[str, Any]:
     card = worker.card
     return {
         "worker": worker.tool.name,

@@ -9,7 +9,7 @@ from dagwright.core.model.compiled import Binding
 from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.worker_cards import WorkerCard
-from dagwright.core.validation.workers import PRECONDITION_MISSING, Worker, other_slot, slots_not_given
+from dagwright.core.validation.workers import PRECONDITION_MISSING, WorkerTool, other_slot, slots_not_given
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
 from dagwright.planner.sub_goal_fields import Fields
 from dagwright.planning.rounds.rounds import MAX_TRIES
@@ -36,7 +36,7 @@ class RoundChecks:
         workers: worker tools that the answer may use.
     """
 
-    def __init__(self, round_context: RoundContext, workers: Mapping[str, Worker]) -> None:
+    def __init__(self, round_context: RoundContext, workers: Mapping[str, WorkerTool]) -> None:
         self.workers = workers
         self._known = {each.id: each for each in round_context.known}
         self._refused: Collection[int] = ()

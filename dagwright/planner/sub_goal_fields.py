@@ -9,7 +9,7 @@ from dagwright.core.boundary.text import one_line
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.tools import parameter_name
-from dagwright.core.validation.workers import Worker
+from dagwright.core.validation.workers import WorkerTool
 from dagwright.dialects.json_reader import depth_of, json_problems, read_json
 from dagwright.planner.rounds_schema import INPUT_REF_FIELDS, MAX_REFS, MAX_SUB_GOALS, SUB_GOAL_FIELDS
 from dagwright.planning.rounds.sub_goals import Input, InputRef, PlannedSubGoal, refs_of
@@ -91,7 +91,7 @@ class Fields:
     ) -> None:
         self.problems.append(Problem(code, message, pointer(*at), node, hint))
 
-    def sub_goals(self, raw: Any, workers: Mapping[str, Worker]) -> list[PlannedSubGoal | None]:
+    def sub_goals(self, raw: Any, workers: Mapping[str, WorkerTool]) -> list[PlannedSubGoal | None]:
         """Return the sub-goals of an answer in their order, `None` for each with an invalid field."""
         if not isinstance(raw, list) or not raw:
             hint = "start at least one, or write done or failed"
@@ -103,7 +103,7 @@ class Fields:
             return []
         return [self._sub_goal(each, place, workers) for place, each in enumerate(raw)]
 
-    def _sub_goal(self, raw: Any, place: int, workers: Mapping[str, Worker]) -> PlannedSubGoal | None:
+    def _sub_goal(self, raw: Any, place: int, workers: Mapping[str, WorkerTool]) -> PlannedSubGoal | None:
         at = ("sub_goals", place)
         if not isinstance(raw, Mapping):
             self._report("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
@@ -143,7 +143,7 @@ class Fields:
             goal_type=card.goal_type,
         )
 
-    def _named(self, raw: Any, worker: Worker | None, *at: str | int) -> Any:
+    def _named(self, raw: Any, worker: WorkerTool | None, *at: str | int) -> Any:
         """Return arguments under their declared names; a model may write `-` for `_`."""
         if worker is None or not isinstance(raw, Mapping):
             return raw
@@ -163,7 +163,7 @@ class Fields:
                     "invalid_field", f"{what} has no field {name!r:.60}", *at, name, hint=_nearest(name, known)
                 )
 
-    def _worker(self, name: Any, workers: Mapping[str, Worker], *at: str | int) -> Worker | None:
+    def _worker(self, name: Any, workers: Mapping[str, WorkerTool], *at: str | int) -> WorkerTool | None:
         worker = workers.get(name) if isinstance(name, str) else None
         if worker is None:
             hint = suggestion(str(name), list(workers)) or f"there are {', '.join(workers)}"

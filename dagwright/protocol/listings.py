@@ -24,7 +24,7 @@ RequestsVersion = tuple[int, tuple[tuple[str, str | None, float | None], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class NodeProgress:
     """Number of nodes that have ended by themselves, and of all nodes, without compensation nodes."""
 
     done: int
@@ -34,18 +34,18 @@ class Progress:
         return f"{self.done}/{self.total}"
 
 
-def progress_of(scheduler: RunScheduler) -> Progress:
+def progress_of(scheduler: RunScheduler) -> NodeProgress:
     """Return the progress of a run. Complexity: linear in the nodes."""
     compensating = compensation_counts(scheduler.state)
     counts = counts_of(scheduler.plan, scheduler.records) - compensating
     done = sum(count for status, count in counts.items() if status.has_ended)
-    return Progress(done, scheduler.plan.written_count - compensating.total())
+    return NodeProgress(done, scheduler.plan.written_count - compensating.total())
 
 
-def parse_progress(text: str | None) -> Progress | None:
+def parse_progress(text: str | None) -> NodeProgress | None:
     """Parse the text form of a progress; `None` if it is not one."""
     done, separator, total = (text or "").partition("/")
-    return Progress(int(done), int(total)) if separator and done.isdecimal() and total.isdecimal() else None
+    return NodeProgress(int(done), int(total)) if separator and done.isdecimal() and total.isdecimal() else None
 
 
 def requests_version(scheduler: RunScheduler) -> RequestsVersion:

@@ -174,7 +174,7 @@ class TurnRefused:
 
 
 @dataclass(slots=True)
-class Session:
+class SessionRecord:
     """State of a session; times are seconds since the epoch.
 
     Args:
@@ -228,12 +228,12 @@ class Session:
         """Return summaries of the turns that have ended for a request that is answered in rounds, oldest first."""
         return [turn.summary() for turn in self._ended_turns()]
 
-    def with_answers(self, answers: Mapping[str, str]) -> "Session":
+    def with_answers(self, answers: Mapping[str, str]) -> "SessionRecord":
         """Return the session with full answers: id of a run -> its answer."""
         turns = [replace(turn, response=answers.get(turn.run, turn.response)) for turn in self.turns]
         return replace(self, turns=turns)
 
-    def shortened(self) -> "Session":
+    def shortened(self) -> "SessionRecord":
         """Return the session with its answers cut to the length that requests include."""
         responses = shortened([turn.response for turn in self.turns])
         turns = [replace(turn, response=each) for turn, each in zip(self.turns, responses, strict=True)]
@@ -372,8 +372,8 @@ def _newest(values: Sequence[Any], *, most_bytes: int, most: int | None = None) 
     return len(values)
 
 
-def session_from_json(encoded: Any, *, name: str) -> Session:
-    """Decode the result of `Session.to_json`.
+def session_from_json(encoded: Any, *, name: str) -> SessionRecord:
+    """Decode the result of `SessionRecord.to_json`.
 
     Args:
         name: name of the session, by its workflow id.
@@ -383,7 +383,7 @@ def session_from_json(encoded: Any, *, name: str) -> Session:
     """
     try:
         end = turn_end_from_json({"status": "completed", "names": encoded["context"], "bindings": encoded["lookups"]})
-        return Session(
+        return SessionRecord(
             name=name,
             version=int(encoded["version"]),
             names=dict(end.names),

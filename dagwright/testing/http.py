@@ -28,7 +28,7 @@ class ConnectionGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReceivedRequest:
     """A request with its complete body; header names are in lower case."""
 
     method: str
@@ -98,7 +98,7 @@ class Exchange:
                 raise ConnectionGone from error
 
 
-Handler = Callable[[Request, Exchange], Awaitable[None]]
+Handler = Callable[[ReceivedRequest, Exchange], Awaitable[None]]
 
 
 class HttpServer:
@@ -177,7 +177,7 @@ async def _wait_gone(reader: asyncio.StreamReader, machine: h11.Connection) -> N
 
 async def _next_request(
     machine: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> Request | None:
+) -> ReceivedRequest | None:
     """Return the next request of a connection; `None` if the client has closed it."""
     head: h11.Request | None = None
     body = bytearray()
@@ -195,7 +195,7 @@ async def _next_request(
                 raise ConnectionGone
         elif isinstance(event, h11.EndOfMessage) and head is not None:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-            return Request(head.method.decode(), head.target.decode(), headers, bytes(body))
+            return ReceivedRequest(head.method.decode(), head.target.decode(), headers, bytes(body))
         else:
             return None
 
@@ -216,7 +216,7 @@ class ScriptedServer(ABC):
         """Return a readable report of all deviations from the script; empty if there are none."""
 
     @abstractmethod
-    async def _answer(self, request: Request, exchange: Exchange) -> None:
+    async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
         """Answer one request."""
 
     async def __aenter__(self) -> Self:

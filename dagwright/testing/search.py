@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.testing.answers import Refused
-from dagwright.testing.http import Exchange, Request, ScriptedServer
+from dagwright.testing.http import Exchange, ReceivedRequest, ScriptedServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class SearchServer(ScriptedServer):
         lines = [*self._problems, *unused]
         return "\n".join(["the script of the search server was not followed", *lines]) if lines else ""
 
-    async def _answer(self, request: Request, exchange: Exchange) -> None:
+    async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
         request_body = _parse_query(request)
         if request.method != "POST" or request.target != "/search" or request_body is None:
             self._problems.append(f"invalid search request: {request.method} {request.target} {request.body[:200]!r}")
@@ -124,7 +124,7 @@ class SearchServer(ScriptedServer):
         await exchange.json(answer.status, lines, {**delay, **answer.headers})
 
 
-def _parse_query(request: Request) -> dict[str, Any] | None:
+def _parse_query(request: ReceivedRequest) -> dict[str, Any] | None:
     try:
         body = json.loads(request.body)
     except ValueError:

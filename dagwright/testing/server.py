@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.testing.answers import Answer, Completion, Cut, Pace, Raw, Refused, Reset, Silence
-from dagwright.testing.http import JSON_TYPE, Exchange, Request, ScriptedServer
+from dagwright.testing.http import JSON_TYPE, Exchange, ReceivedRequest, ScriptedServer
 from dagwright.testing.protocol import DONE, WireCompletion, event, validation_error
 from dagwright.testing.script import ReceivedCall, Script, Step, step
 
@@ -73,7 +73,7 @@ class ModelServer(ScriptedServer):
         """Return a readable report of all deviations from the script; empty if there are none."""
         return self._script.report()
 
-    async def _answer(self, request: Request, exchange: Exchange) -> None:
+    async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
         path = request.target.partition("?")[0].rstrip("/")
         received = ReceivedCall(request.method, path, request.headers, _json_of(request.body))
         if request.method == "GET" and path.endswith(_MODELS):

@@ -30,7 +30,7 @@ from dagwright.activities.store_retry import await_store_activity
 from dagwright.activities.stored_agents import stored_agent_activity
 from dagwright.activities.stored_values import blob_activities, load_activity, load_values_activity
 from dagwright.activities.unknown_tools import unknown_tool_activity
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.tools import declared_agents
 from dagwright.core.expressions import query_analysis  # noqa: F401 - not first in a workflow task
@@ -87,7 +87,7 @@ def create_activities(
         task_queue: queue of the workflows.
         models: calls models; the caller closes it.
     """
-    values, cache = Values(toolset.store), ResultCache(toolset.store)
+    values, cache = LargeValues(toolset.store), ResultCache(toolset.store)
     activities_of = partial(
         named_tool_activities,
         environment=toolset.environment,
@@ -115,7 +115,7 @@ def create_activities(
 
 
 def _shared_activities(
-    client: Client, toolset: Toolset, values: Values, *, models: ModelClients, task_queue: str
+    client: Client, toolset: Toolset, values: LargeValues, *, models: ModelClients, task_queue: str
 ) -> list[Activity]:
     """Create the activities that every queue has."""
     scope = CompileScope(

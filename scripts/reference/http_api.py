@@ -10,7 +10,7 @@ from typing import Any, cast
 from dagwright.interfaces.http import GatewayContext, create_app
 from dagwright.interfaces.http.errors import ERROR_RESPONSES
 from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import KeyUsage, Limits
+from dagwright.interfaces.http.limits import KeyLimits, KeyUsage
 from dagwright.settings import Settings
 from scripts.reference.json_types import type_name
 from scripts.reference.markdown import code, section, sentence, table
@@ -22,7 +22,7 @@ _EVENTS = ("NodeEvent", "RunEvent", "EndEvent", "ErrorEvent", "ProgressEvent", "
 @functools.cache
 def openapi_document() -> Mapping[str, Any]:
     """Return the OpenAPI document of a gateway with default settings."""
-    usage = KeyUsage(Limits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
+    usage = KeyUsage(KeyLimits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
     parts = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=usage, stopping=asyncio.Event())
     return create_app(cast(GatewayContext, parts)).openapi()
 

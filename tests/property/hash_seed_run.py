@@ -16,7 +16,7 @@ from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.commands.steering import standing_notes
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
-from dagwright.protocol.sessions import Session
+from dagwright.protocol.sessions import SessionRecord
 from dagwright.protocol.turns import TurnStart, end_of_turn
 from tests.support import plan_building as building
 from tests.support.plan_building import check, node, plan_of, started_scheduler
@@ -55,7 +55,7 @@ def random_plan(source: random.Random) -> dict[str, Any]:
     return plan_of(*nodes)
 
 
-def history_of(raw: dict[str, Any], source: random.Random, session: Session) -> list[Any]:
+def history_of(raw: dict[str, Any], source: random.Random, session: SessionRecord) -> list[Any]:
     """Return everything that can be seen of a plan: its problems, or its compiled form and one whole run.
 
     The run looks parties up, does all or nothing, and is a turn of a session.
@@ -100,7 +100,7 @@ def _answer(task: Task) -> Any:
 
 def main() -> None:
     source = random.Random(7)
-    session = Session("seeds")
+    session = SessionRecord("seeds")
     json.dump([history_of(random_plan(source), source, session) for _ in range(60)], sys.stdout)
 
 

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.tools import GiveUp
-from dagwright.tools.builtin.http import Call, _send
+from dagwright.tools.builtin.http import HttpCall, _send
 from dagwright.tools.redaction import SHORTEST_HIDDEN_ANYWHERE, Redaction
 from dagwright.tools.testing import tool_context
 from tests.support.example_counts import examples
@@ -107,7 +107,7 @@ def test_an_echo_of_a_request_shows_no_secret_as_it_was_sent(secret: str, status
     # A question mark starts the query, in which httpx omits empty parameters: "?&" is sent as "?".
     path = "" if set("?#") & set(secret) else marked
     address = httpx.URL(f"http://x.example/{path}").copy_merge_params({"q": marked})
-    call = Call("POST", address, headers, body, frozenset(), is_repeatable=False)
+    call = HttpCall("POST", address, headers, body, frozenset(), is_repeatable=False)
     try:
         with tool_context():
             answer = asyncio.run(_send(call, httpx.MockTransport(echo)))

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from dagwright.activities.call_tool import tool_activities
 from dagwright.activities.result_cache import ResultCache
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry, tool
 from dagwright.tools.environment import ToolEnvironment
@@ -31,7 +31,7 @@ class FunctionBench(ActivityBench):
             Path(), secret=SECRETS.get, binding_of=BINDINGS.__getitem__, drain_limit_s=drain_limit_s
         )
         store = store or MemoryStore()
-        values, cache = Values(store, retry_pauses_s=()), ResultCache(store)
+        values, cache = LargeValues(store, retry_pauses_s=()), ResultCache(store)
         [activity] = tool_activities(ToolRegistry.of(function), environment, values=values, cache=cache)
         super().__init__(activity)
 

@@ -10,7 +10,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from dagwright.client.forks import Draft, Forks
+from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.runs import Runs, Started
 from dagwright.client.sessions import PreparedTurn, Sessions
 from dagwright.protocol.messages import RunInput
@@ -26,7 +26,7 @@ _send = Sessions._send
 _settled = Sessions.settled
 
 
-async def _held_ready(self: Forks, draft: Draft) -> RunInput:
+async def _held_ready(self: Forks, draft: ForkDraft) -> RunInput:
     input_fields = await _ready(self, draft)
     (Path(os.environ[FOLDER_VARIABLE]) / f"{READ}-{os.getpid()}").touch()
     fault_point(READ)

@@ -16,7 +16,7 @@ from dagwright.planning.model_calls.calls import ModelRequest, request_from_json
 from dagwright.planning.model_calls.nodes import MODEL_HEARTBEAT_S, MODEL_TIMEOUT_S
 from dagwright.planning.model_calls.responses import ResponseSummary, summarize_response
 from dagwright.protocol.outcomes import is_cancellation, read_result
-from dagwright.workflows.calls import Call, json_payload
+from dagwright.workflows.calls import EncodedCall, json_payload
 
 ASK_MODELS = "AskModels"
 
@@ -100,7 +100,7 @@ def _start_model_call(
     headers = {wire.HEADER_BINDINGS: json_payload(pydantic_core.to_json(list(bindings)))} if bindings else {}
     return workflow.start_activity(
         wire.ACTIVITY_CALL_MODEL,
-        Call(json_payload(encoded), headers),
+        EncodedCall(json_payload(encoded), headers),
         activity_id=limits.activity_id(activity_id),
         task_queue=task_queue,
         result_type=RawValue,

@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from dagwright.client.feedback import People
+from dagwright.client.feedback import NamespaceRequests
 from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.server import Connection, Server
@@ -42,7 +42,7 @@ async def asks(runs: Runs, handle: Handle, *requests: str) -> None:
 
 async def child_asks(runs: Runs, handle: Handle, *requests: str) -> None:
     connection = Connection(runs.client, Server("here", runs.client.namespace), frozenset({wire.SEARCH_AWAITING}))
-    people = People(connection)
+    people = NamespaceRequests(connection)
 
     async def does() -> bool:
         return [request.id for request in await people.requests_of(handle.id)] == list(requests)

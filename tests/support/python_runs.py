@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dagwright.client.requests import SessionTurn, TextRequest, prepare_request, start_turn
+from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.run import Run
 from dagwright.client.runs import Runs as StartedRuns
 from dagwright.client.services import Services
@@ -82,15 +82,15 @@ class TurnClient:
     async def start(self, plan: Any, *, session: str, **_: Any) -> Run:
         """Start a run of a plan as a turn."""
         tools = (await self._tools.toolset()).declarations()
-        return await self._start(SessionTurn(session, "", lambda _: _start_of(plan, tools)))
+        return await self._start(TurnRequest(session, "", lambda _: _start_of(plan, tools)))
 
     async def ask(self, text: str, *, session: str, **_: Any) -> Run:
         """Start a run of a request as a turn."""
         toolset = await self._tools.toolset()
         prepare = partial(prepare_request, TextRequest(text), toolset)
-        return await self._start(SessionTurn(session, text, lambda state: prepare(state).start))
+        return await self._start(TurnRequest(session, text, lambda state: prepare(state).start))
 
-    async def _start(self, turn: SessionTurn) -> Run:
+    async def _start(self, turn: TurnRequest) -> Run:
         started, _ = await start_turn(turn, self._services.runs, self._services.sessions, busy=lambda _: None)
         return Run(lambda: self._services, started.workflow_id, tools=self._tools)
 

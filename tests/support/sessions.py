@@ -12,7 +12,7 @@ from dagwright.client.sessions import Prepare, PreparedTurn, Sessions
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.policy import Policy
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.sessions import Session, session_id
+from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
@@ -42,7 +42,7 @@ class SessionBench:
     ) -> Prepare:
         """Return a function that prepares a turn with a plan of these nodes, in which `@cbu` is the ID of the fund."""
 
-        async def prepare(session: Session) -> PreparedTurn:
+        async def prepare(session: SessionRecord) -> PreparedTurn:
             known = {name: str(found["id"]) for name, found in session.names.items()}
             plan: dict[str, Any] = {"plan": 1, "nodes": [_filled(node, known) for node in nodes]}
             plan |= {} if output is None else {"output": output}
@@ -51,7 +51,7 @@ class SessionBench:
 
         return prepare
 
-    async def ended(self, name: str, run: str) -> Session:
+    async def ended(self, name: str, run: str) -> SessionRecord:
         await self.client.get_workflow_handle(run).result()
         await self.sessions.settled(name, run)
         session = (await self.sessions.look(name)).session

@@ -7,7 +7,7 @@ from temporalio.api.common.v1 import Payload
 
 from dagwright.activities.call_tool import tool_activities
 from dagwright.activities.result_cache import ResultCache
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.llm import Endpoint
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.testing import ModelServer
@@ -27,7 +27,7 @@ class ToolBench(ActivityBench):
     def __init__(self, tools: ToolRegistry, environment: ToolEnvironment, models: ModelClients | None) -> None:
         store = MemoryStore()
         [activity] = tool_activities(
-            tools, environment, values=Values(store, retry_pauses_s=()), cache=ResultCache(store), models=models
+            tools, environment, values=LargeValues(store, retry_pauses_s=()), cache=ResultCache(store), models=models
         )
         super().__init__(activity)
         self._models = models

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.read_model_plan import read_plan_activity
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import ALL_RUN
@@ -113,7 +113,7 @@ class Driven:
         if task.node.tool == MODEL_TOOL:
             return self._answer(task.id, arguments)
         if task.node.tool == PLAN_READER:
-            bench = ActivityBench(read_plan_activity(TOOLS, Values(MemoryStore())))
+            bench = ActivityBench(read_plan_activity(TOOLS, LargeValues(MemoryStore())))
             return json.loads(asyncio.run(bench.payload(arguments)).data)
         bench = FunctionBench(FUNCTIONS[task.node.tool])
         try:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.forks import Draft, ForkRefused, Forks, retooled
+from dagwright.client.forks import ForkDraft, ForkRefused, Forks, retooled
 from dagwright.core.scheduler import map_batches
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.plans.pages import made_to_travel
@@ -31,7 +31,7 @@ async def fork(
     *,
     inputs: Mapping[str, Any] | None = None,
     rerun: Collection[str] = (),
-) -> tuple[Draft, Handle]:
+) -> tuple[ForkDraft, Handle]:
     """Fork a run as the command does."""
     forks = Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
     view = await RunReader(runs.client, handle.id).read()

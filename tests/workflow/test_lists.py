@@ -15,7 +15,7 @@ from dagwright.client.inbox import InboxFilter
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services, create_services
 from dagwright.interfaces.http import create_app, open_context
-from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.callers import Permission
 from dagwright.server import connection_of
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
@@ -146,7 +146,7 @@ async def test_start_with_an_api_key_sends_three_requests(client: temporalio.cli
     connection = await connection_of(client)
     toolset, plan = load_toolset(settings, ()), {"nodes": [SUM]}
     async with open_context(settings, connection, toolset) as context:
-        key, text = context.keys.add(f"ann-{uuid4().hex[:8]}", list(Scope))
+        key, text = context.keys.add(f"ann-{uuid4().hex[:8]}", list(Permission))
         transport = httpx.ASGITransport(create_app(context))
         headers = {"Authorization": f"Bearer {text}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:

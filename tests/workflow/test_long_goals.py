@@ -5,7 +5,7 @@ from unittest.mock import patch
 import pytest
 from temporalio.client import Client
 
-from dagwright.client.forks import Draft, ForkRefused, Forks, retooled
+from dagwright.client.forks import ForkDraft, ForkRefused, Forks, retooled
 from dagwright.core.boundary import limits
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.extenders import workflow_type_of
@@ -146,13 +146,13 @@ async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_be
     assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "c", "answer"]
 
 
-async def _started(runs: Runs, draft: Draft) -> Handle:
+async def _started(runs: Runs, draft: ForkDraft) -> Handle:
     snapshot = (await _forks(runs).ready(draft)).snapshot
     message = run_input_to_json(RunInput(compiled=draft.plan, snapshot=snapshot))
     return await runs.start_raw(message, workflow_id=draft.workflow_id, workflow=workflow_type_of(draft.plan))
 
 
-async def _draft(runs: Runs, workflow_id: str, *rerun: str) -> Draft:
+async def _draft(runs: Runs, workflow_id: str, *rerun: str) -> ForkDraft:
     """Return a fork of a run as the command makes it, ready to be started."""
     view = await RunReader(runs.client, workflow_id).read()
     assert view.scheduler is not None

@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from dagwright.activities.call_headers import ToolInterceptor
 from dagwright.activities.call_model import model_activity
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.llm import Endpoint, ModelCall, OfferedTool, OutputSchema, user
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.planning.model_calls.calls import ModelRequest, messages_from_json, request_to_json
@@ -59,7 +59,7 @@ async def asking(client: Client, server: ModelServer) -> AsyncIterator[Asking]:
             client,
             task_queue=queue,
             workflows=[AskModelsWorkflow],
-            activities=[model_activity(clients, Values(store))],
+            activities=[model_activity(clients, LargeValues(store))],
             interceptors=[CallInterceptor(), ToolInterceptor()],
         )
         async with worker:

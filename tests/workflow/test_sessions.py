@@ -18,11 +18,11 @@ from dagwright.client import sessions
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.sessions import PreparedTurn, SessionNotFound, TurnNotTaken
-from dagwright.client.starts import IdInvalid, RunOptions, StartRequest
+from dagwright.client.starts import IdInvalid, RunStartOptions, StartRequest
 from dagwright.core.boundary import limits, wire
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.documents import encoded_size
-from dagwright.protocol.sessions import Session, session_id
+from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turn_summaries import CUT, RESPONSE_BYTES
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
@@ -78,7 +78,7 @@ async def test_stored_answer_is_complete_in_the_session_and_in_the_next_prompt(
     entries: list[str | None] = []
     long = bench.turn(call("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
 
-    async def next_turn(session: Session) -> PreparedTurn:
+    async def next_turn(session: SessionRecord) -> PreparedTurn:
         entries.append(session.turns[0].answer)
         return await bench.turn(call("b", "echo", value=1))(session)
 
@@ -336,9 +336,9 @@ async def test_run_of_a_turn_has_title_and_tags_of_its_own(bench: SessionBench, 
     inner = {"plan": 1, "title": f"{unique} below", "nodes": [call("b", "echo", value=1)]}
     plan = {"plan": 1, "title": unique, "nodes": [{"id": "a", "plan": inner}]}
 
-    async def prepare(_: Session) -> PreparedTurn:
+    async def prepare(_: SessionRecord) -> PreparedTurn:
         compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
-        options = RunOptions(tags={"team": "blue", "env": "test"})
+        options = RunStartOptions(tags={"team": "blue", "env": "test"})
         start = StartRequest(compiled, plan, options=options, template="nightly")
         return PreparedTurn("Do it.", await bench.started.encode(start))
 
@@ -365,7 +365,7 @@ async def test_run_of_a_turn_has_title_and_tags_of_its_own(bench: SessionBench, 
 async def test_list_finds_a_cancelled_run_by_its_tag_and_state(bench: SessionBench, unique: str) -> None:
     plan = {"plan": 1, "title": unique, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "Now?"}}]}
     compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
-    options = RunOptions(tags={"test": unique})
+    options = RunStartOptions(tags={"test": unique})
     for name in ("one", "two"):
         await bench.started.start(StartRequest(compiled, plan, options=options, workflow_id=f"{unique}-{name}"))
     handle = bench.client.get_workflow_handle(f"{unique}-two")

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.activities import store_retry
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.core.scheduler.region_members import offloaded_regions
 from dagwright.history.hydration import hydrated_document
@@ -37,7 +37,7 @@ async def own_runs(
 ) -> AsyncIterator[Runs]:
     """Runs with a payload store of their own, which is asked often while it does not answer."""
     monkeypatch.setattr(store_retry, "LONGEST_PAUSE_S", 0.5)
-    monkeypatch.setattr(parts, "Values", partial(Values, retry_pauses_s=(0.1,)))
+    monkeypatch.setattr(parts, "Values", partial(LargeValues, retry_pauses_s=(0.1,)))
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()
@@ -219,7 +219,7 @@ async def runs_refusing_the_table(
 
     monkeypatch.setattr(FolderStore, "put", refuse_table)
     monkeypatch.setattr("dagwright.protocol.outcomes._STORE_PAUSE_S", 0.01)
-    monkeypatch.setattr(Values.__init__, "__kwdefaults__", {"retry_pauses_s": ()})
+    monkeypatch.setattr(LargeValues.__init__, "__kwdefaults__", {"retry_pauses_s": ()})
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()

@@ -19,7 +19,7 @@ from dagwright_maritime.querying import index_missing_error
 from dagwright_maritime.search.limits import Check, QueryRefused
 from dagwright_maritime.search.read_only import CheckedQuery, parse_query
 from dagwright_maritime.search.requests import IndexMissing, validation_error
-from dagwright_maritime.search.results import ResultTooLarge
+from dagwright_maritime.search.results import SearchResultTooLarge
 from dagwright_maritime.slots import Ambiguity, AnalysisResult, EsQuery, MetadataResults, ValueResult
 
 One = TypeVar("One")
@@ -107,7 +107,7 @@ async def _judge(search: Search, written: Written) -> None:
     """
     try:
         problem = await validation_error(search.client, written.query, search.limits)
-    except ResultTooLarge as large:
+    except SearchResultTooLarge as large:
         raise InvalidAnswer(str(large)) from None
     except IndexMissing as error:
         raise index_missing_error(error) from None

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from dagwright.plugins.entities import BY_ID, KNOWN_AS
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.effects import Call, EffectLog
+from dagwright_onboarding.effects import EffectLog, VerbCall
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.models import Party, PartyStatus
 from dagwright_onboarding.parties import describe, is_id
@@ -59,7 +59,7 @@ def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *
         return unbound.entries
 
 
-def _bound_and_created(call: Call, found: Sequence[Mapping[str, Any]]) -> list[Entry]:
+def _bound_and_created(call: VerbCall, found: Sequence[Mapping[str, Any]]) -> list[Entry]:
     entries = _bound(call.session, found)
     for position, entry in enumerate(found):
         if "create" in entry:
@@ -69,7 +69,7 @@ def _bound_and_created(call: Call, found: Sequence[Mapping[str, Any]]) -> list[E
     return entries
 
 
-def _created(call: Call, entry: Mapping[str, Any]) -> Entry:
+def _created(call: VerbCall, entry: Mapping[str, Any]) -> Entry:
     new_party = entry["create"]
     new = NewParty(
         PartyKind(new_party["kind"]), new_party["name"], new_party.get("jurisdiction"), new_party.get("date_of_birth")

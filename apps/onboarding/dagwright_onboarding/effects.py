@@ -37,7 +37,7 @@ TABLES: dict[str, type[Row]] = {
 }
 
 
-class Change(StrEnum):
+class RecordedChange(StrEnum):
     """How a row was changed: the field `change` of its record, next to its `table` and its columns as `row`.
 
     For a changed row, `row` has the changed columns only and `before` their earlier values.
@@ -48,7 +48,7 @@ class Change(StrEnum):
     CHANGED = "changed"
 
 
-class Call:
+class VerbCall:
     """One call in its transaction; records the rows that are changed through the session, and the rows the verb used.
 
     Args:
@@ -78,12 +78,12 @@ class Call:
     def _record_changes(self, session: Session, _context: object) -> None:
         added = [row for row in session.new if isinstance(row, Row)]
         removed = [row for row in session.deleted if isinstance(row, Row)]
-        for change, rows in ((Change.ADDED, added), (Change.REMOVED, removed)):
+        for change, rows in ((RecordedChange.ADDED, added), (RecordedChange.REMOVED, removed)):
             self.changes += [_record(change, row, columns_of(row)) for row in rows]
         for row in session.dirty:
             if isinstance(row, Row) and (before := _before(row)):
                 now = {name: getattr(row, name) for name in before}
-                self.changes.append({**_record(Change.CHANGED, row, {"id": row.id, **now}), "before": before})
+                self.changes.append({**_record(RecordedChange.CHANGED, row, {"id": row.id, **now}), "before": before})
 
 
 Result = TypeVar("Result")
@@ -95,14 +95,14 @@ class EffectLog:
     def __init__(self, database: EntityDatabase) -> None:
         self._database = database
 
-    def once(self, key: str, verb: str, result_type: type[Result], work: Callable[[Call], Result]) -> Result:
+    def once(self, key: str, verb: str, result_type: type[Result], work: Callable[[VerbCall], Result]) -> Result:
         """Return the result of `work` under this key, from this attempt or an earlier one.
 
         Args:
             key: idempotency key of the call.
             verb: name of the verb; the same for each attempt.
             result_type: a type that JSON can represent, such as a dataclass of texts.
-            work: makes all changes through the session of its `Call`.
+            work: makes all changes through the session of its `VerbCall`.
 
         Raises:
             ValueError: the call was undone, or the key belongs to another verb.
@@ -112,7 +112,7 @@ class EffectLog:
             recorded = session.get(Effect, validate_key(key))
             if recorded is not None:
                 return _recorded(recorded, verb, result_type=result_type)
-            call = Call(session)
+            call = VerbCall(session)
             result = work(call)
             session.flush()
             encoded = TypeAdapter(result_type).dump_python(result, mode="json")
@@ -143,7 +143,7 @@ def value_id(row_id: str, column: str) -> str:
     return f"{row_id}.{column}"
 
 
-def _record(change: Change, row: Row, columns: dict[str, Any]) -> dict[str, Any]:
+def _record(change: RecordedChange, row: Row, columns: dict[str, Any]) -> dict[str, Any]:
     return {"change": change.value, "table": row.__tablename__, "row": columns}
 
 

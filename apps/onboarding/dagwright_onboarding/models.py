@@ -211,7 +211,7 @@ class Effect(Base):
     result: Mapped[dict[str, Any]] = mapped_column(JSON)
     """Result of the call; for an undone call, result of the undo."""
     changes: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
-    """One record (`effects.Change`) per changed row, in order; null if the changes were not recorded."""
+    """One record (`effects.RecordedChange`) per changed row, in order; null if the changes were not recorded."""
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), default=_now)
     undone_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, exists, or_, select
 from sqlalchemy.orm import Session
 
-from dagwright_onboarding.effects import TABLES, UNKNOWN_CALL, Change, Row, validate_key, value_id
+from dagwright_onboarding.effects import TABLES, UNKNOWN_CALL, RecordedChange, Row, validate_key, value_id
 from dagwright_onboarding.models import (
     Effect,
     EffectRow,
@@ -59,14 +59,14 @@ def undo_call(session: Session, key: str) -> UndoResult:
 def _revert(session: Session, record: dict[str, Any], *, key: str) -> str | None:
     """Undo one change; return a description, or `None` if there is nothing left to undo."""
     table, row_id = TABLES[record["table"]], record["row"]["id"]
-    change = Change(record["change"])
-    if change is Change.REMOVED:
+    change = RecordedChange(record["change"])
+    if change is RecordedChange.REMOVED:
         return None if _was_undone(session, row_id) else _restore(session, record)
     row = cast("Row | None", session.get(table, row_id, with_for_update=True))
     if row is None:
         return None
     text = _describe(session, row)
-    if change is Change.ADDED:
+    if change is RecordedChange.ADDED:
         _refuse_if_relied_on(session, row_id, text, key=key)
         _refuse_if_referenced(session, row, text)
         session.delete(row)
@@ -112,7 +112,7 @@ def _was_undone(session: Session, row_id: str) -> bool:
         .where(EffectRow.row_id == row_id, Effect.undone_at.is_not(None))
     )
     changes = (change for changes in session.scalars(undone) for change in changes or ())
-    return any(change["change"] == Change.ADDED and change["row"]["id"] == row_id for change in changes)
+    return any(change["change"] == RecordedChange.ADDED and change["row"]["id"] == row_id for change in changes)
 
 
 def _restore(session: Session, record: dict[str, Any]) -> str | None:

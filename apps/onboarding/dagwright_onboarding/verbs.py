@@ -20,7 +20,7 @@ from dagwright_onboarding.catalogue import (
     validate_role,
 )
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.effects import Call, EffectLog, Row
+from dagwright_onboarding.effects import EffectLog, Row, VerbCall
 from dagwright_onboarding.jurisdictions import parse_jurisdiction
 from dagwright_onboarding.models import Party, ProductSubscription, RelationKind, RoleAssignment
 from dagwright_onboarding.names import clean_name
@@ -104,7 +104,7 @@ class OnboardingVerbs:
         """Return the company with this name and jurisdiction; it is added if it does not exist."""
         natural_key = NaturalKey(PartyKind.COMPANY, clean_name(name), parse_jurisdiction(jurisdiction))
 
-        def work(call: Call) -> CompanyResult:
+        def work(call: VerbCall) -> CompanyResult:
             company, created = ensure_party(call.session, natural_key)
             call.relies_on(company)
             return CompanyResult(company.id, company.kind, company.name, company.jurisdiction, created)
@@ -117,7 +117,7 @@ class OnboardingVerbs:
         """Return the person with this name, jurisdiction and date of birth; they are added if they do not exist."""
         natural_key = NewParty(PartyKind.PERSON, name, jurisdiction, date_of_birth).natural_key()
 
-        def work(call: Call) -> PersonResult:
+        def work(call: VerbCall) -> PersonResult:
             person, created = ensure_person(call.session, natural_key)
             call.relies_on(person)
             where, born = person.jurisdiction or None, person.distinguisher or None
@@ -131,7 +131,7 @@ class OnboardingVerbs:
         natural_key = NaturalKey(PartyKind.FUND, clean_name(request.name), jurisdiction)
         client_type = validate_client_type(request.client_type) if request.client_type else None
 
-        def work(call: Call) -> CbuResult:
+        def work(call: VerbCall) -> CbuResult:
             default = client_type or DEFAULT_CLIENT_TYPE
             fund, created = ensure_party(call.session, natural_key, client_type=default)
             call.relies_on(fund)
@@ -155,7 +155,7 @@ class OnboardingVerbs:
     def assign_role(self, key: str, *, cbu_id: str, entity_id: str, role: str) -> RoleResult:
         """Assign a role at a fund or company, unless the party has it."""
 
-        def work(call: Call) -> RoleResult:
+        def work(call: VerbCall) -> RoleResult:
             cbu, entity = _both(call, cbu_id, entity_id)
             assignment, created = ensure_role(call.session, cbu, entity, role=role)
             call.relies_on(assignment)
@@ -167,7 +167,7 @@ class OnboardingVerbs:
         """Remove a role of a party at a fund or company."""
         validate_role(role)
 
-        def work(call: Call) -> RoleRemoval:
+        def work(call: VerbCall) -> RoleRemoval:
             cbu, entity = _both(call, cbu_id, entity_id)
             assignment_id = _remove(call, find_role(call.session, cbu, entity, role=role, lock=EXCLUSIVE_LOCK))
             removed = assignment_id is not None
@@ -178,7 +178,7 @@ class OnboardingVerbs:
     def add_product(self, key: str, *, cbu_id: str, product: str) -> ProductResult:
         """Subscribe a fund to a product, unless it is subscribed."""
 
-        def work(call: Call) -> ProductResult:
+        def work(call: VerbCall) -> ProductResult:
             cbu = _held(call, cbu_id, argument="cbu-id")
             subscription, created = ensure_product(call.session, cbu, product=product)
             call.relies_on(subscription)
@@ -190,7 +190,7 @@ class OnboardingVerbs:
         """End the subscription of a fund to a product."""
         validate_product(product)
 
-        def work(call: Call) -> ProductRemoval:
+        def work(call: VerbCall) -> ProductRemoval:
             cbu = _held(call, cbu_id, argument="cbu-id")
             subscription_id = _remove(call, find_product(call.session, cbu, product=product, lock=EXCLUSIVE_LOCK))
             return ProductRemoval(subscription_id, cbu.id, cbu.name, product, subscription_id is not None)
@@ -201,7 +201,7 @@ class OnboardingVerbs:
         """Link two existing parties, unless they are linked in this way."""
         kind = _KIND_OF_LINK[validate_link(link)]
 
-        def work(call: Call) -> LinkResult:
+        def work(call: VerbCall) -> LinkResult:
             cbu, entity = _both(call, cbu_id, entity_id)
             relation, created = ensure_relation(call.session, cbu, entity, kind=kind)
             call.relies_on(relation)
@@ -213,7 +213,7 @@ class OnboardingVerbs:
         """Remove a link between two parties."""
         kind = _KIND_OF_LINK[validate_link(link)]
 
-        def work(call: Call) -> LinkRemoval:
+        def work(call: VerbCall) -> LinkRemoval:
             cbu, entity = _both(call, cbu_id, entity_id)
             relation_id = _remove(call, find_relation(call.session, cbu, entity, kind=kind, lock=EXCLUSIVE_LOCK))
             removed = relation_id is not None
@@ -226,7 +226,7 @@ class OnboardingVerbs:
         return self._database.write(lambda session: undo_call(session, key))
 
 
-def create_parties(call: Call, new_parties: Sequence[NewParty]) -> list[PartyResult]:
+def create_parties(call: VerbCall, new_parties: Sequence[NewParty]) -> list[PartyResult]:
     """Return the requested parties in order; missing parties are added, and one undo removes them all.
 
     Only parties with exactly the same natural key are the same; empty fields count as unknown.
@@ -240,24 +240,24 @@ def create_parties(call: Call, new_parties: Sequence[NewParty]) -> list[PartyRes
     return [_created(call, party.natural_key()) for party in new_parties]
 
 
-def _created(call: Call, natural_key: NaturalKey) -> PartyResult:
+def _created(call: VerbCall, natural_key: NaturalKey) -> PartyResult:
     client_type = DEFAULT_CLIENT_TYPE if natural_key.kind is PartyKind.FUND else ""
     party, created = ensure_exactly(call.session, natural_key, client_type=client_type)
     call.relies_on(party)
     return PartyResult(party.id, party.kind, party.name, party.jurisdiction or None, created)
 
 
-def _held(call: Call, party_id: str, *, argument: str) -> Party:
+def _held(call: VerbCall, party_id: str, *, argument: str) -> Party:
     party = locked_party(call.session, party_id, argument=argument)
     call.relies_on(party)
     return party
 
 
-def _both(call: Call, cbu_id: str, entity_id: str) -> tuple[Party, Party]:
+def _both(call: VerbCall, cbu_id: str, entity_id: str) -> tuple[Party, Party]:
     return _held(call, cbu_id, argument="cbu-id"), _held(call, entity_id, argument="entity-id")
 
 
-def _remove(call: Call, row: Row | None) -> str | None:
+def _remove(call: VerbCall, row: Row | None) -> str | None:
     """Remove a row, if there is one, and return its id."""
     if row is None:
         return None
@@ -265,7 +265,7 @@ def _remove(call: Call, row: Row | None) -> str | None:
     return row.id
 
 
-def _set_client_type(call: Call, fund: Party, client_type: str | None) -> None:
+def _set_client_type(call: VerbCall, fund: Party, client_type: str | None) -> None:
     if client_type is None:
         return
     if fund.client_type not in ("", client_type):
@@ -274,7 +274,7 @@ def _set_client_type(call: Call, fund: Party, client_type: str | None) -> None:
     call.relies_on_value(fund, "client_type")
 
 
-def _link(call: Call, fund: Party, request: CbuRequest) -> bool:
+def _link(call: VerbCall, fund: Party, request: CbuRequest) -> bool:
     parties = (
         (RelationKind.PARENT, "parent-entity-id", request.parent_entity_id),
         (RelationKind.MANCO, "manco-id", request.manco_id),

@@ -14,7 +14,7 @@ from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, e
 from dagwright.core.validation.checked_plan import CheckReport
 from dagwright.core.validation.human_fields import problems_of_people
 from dagwright.core.validation.node_references import NodeReferences
-from dagwright.core.validation.workers import Worker, problems_of_worker
+from dagwright.core.validation.workers import WorkerTool, problems_of_worker
 
 
 def effects_of_node(
@@ -199,7 +199,7 @@ class NodeChecks:
         if declaration.worker is not None:
             found = problems_of_worker(
                 node,
-                Worker(declaration, declaration.worker),
+                WorkerTool(declaration, declaration.worker),
                 references.argument_bindings,
                 made_by=self.made_by,
                 is_sub_goal=index in self.document.workers,

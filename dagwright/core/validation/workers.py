@@ -18,7 +18,7 @@ PRECONDITION_MISSING = "precondition_missing"
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerTool:
     """A worker tool with its card."""
 
     tool: ToolDeclaration
@@ -35,12 +35,12 @@ class PreconditionMissing(UnresolvedReference):
     code = PRECONDITION_MISSING
 
 
-def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, Worker]:
+def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, WorkerTool]:
     """Return name -> worker tool, in the order of the tools."""
-    return {name: Worker(tool, tool.worker) for name, tool in tools.items() if tool.worker is not None}
+    return {name: WorkerTool(tool, tool.worker) for name, tool in tools.items() if tool.worker is not None}
 
 
-def check_workers(workers: Mapping[str, Worker]) -> None:
+def check_workers(workers: Mapping[str, WorkerTool]) -> None:
     """Check a set of worker tools as a whole; an empty set is valid.
 
     Raises:
@@ -81,7 +81,7 @@ WorkerProblem = tuple[str, Sequence[str | int], str, str | None]
 
 def problems_of_worker(
     node: Node,
-    worker: Worker,
+    worker: WorkerTool,
     bindings: Sequence[Binding],
     *,
     made_by: Mapping[str, ToolDeclaration],
@@ -126,7 +126,7 @@ def _unknown_slots(bindings: Sequence[Binding], made_by: Mapping[str, ToolDeclar
 
 
 def _other_slots(
-    bindings: Sequence[Binding], worker: Worker, made_by: Mapping[str, ToolDeclaration]
+    bindings: Sequence[Binding], worker: WorkerTool, made_by: Mapping[str, ToolDeclaration]
 ) -> Iterator[WorkerProblem]:
     """Yield a problem for each reference to a slot other than the required one."""
     properties = (worker.tool.input_schema or {}).get("properties", {})
@@ -148,7 +148,7 @@ def _producer_hint(slot: str, made_by: Mapping[str, ToolDeclaration]) -> str:
     return f"{makers[0]!r} puts it out" if makers else f"no node before it puts out {slot!r}"
 
 
-def other_slot(worker: Worker, name: str, maker: WorkerCard, slot: str) -> str | None:
+def other_slot(worker: WorkerTool, name: str, maker: WorkerCard, slot: str) -> str | None:
     """Return why a slot cannot be used for an argument; `None` if it can, or if the argument is not a required slot.
 
     Args:

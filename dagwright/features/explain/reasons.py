@@ -40,7 +40,7 @@ _MAX_NAMES = 5
 _OPEN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
-class Call(Protocol):
+class ServerCall(Protocol):
     """State of a call in flight on the server; `dagwright.history.pending_activities.PendingCall` implements it."""
 
     @property
@@ -97,7 +97,7 @@ class Reason:
         }
 
 
-def reason_of(scheduler: RunScheduler, task_id: str, *, call: Call | None = None) -> Reason:
+def reason_of(scheduler: RunScheduler, task_id: str, *, call: ServerCall | None = None) -> Reason:
     """Return the reason for the state of a node (`id`) or an item (`id[key]`).
 
     Args:
@@ -228,7 +228,7 @@ def _limit(scheduler: RunScheduler, node: CompiledNode) -> str | None:
     return None
 
 
-def _running(scheduler: RunScheduler, task_id: str, record: Record, *, call: Call | None) -> Reason:
+def _running(scheduler: RunScheduler, task_id: str, record: Record, *, call: ServerCall | None) -> Reason:
     node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
     if node.kind == "plan" or (map_batch is not None and map_batch.count):
         return Reason(task_id, record.status, "run", "runs as a run of its own", since=record.started_at)

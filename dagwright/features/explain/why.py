@@ -11,7 +11,7 @@ from typing import Any
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import seconds_of
 from dagwright.core.scheduler.node_resolver import UNRESOLVED
-from dagwright.features.explain.reasons import Call, Reason, holders, reason_of
+from dagwright.features.explain.reasons import Reason, ServerCall, holders, reason_of
 from dagwright.features.run_scheduler import RunScheduler
 
 MAX_REASONS = 200
@@ -35,7 +35,7 @@ class Chain:
         return (reason for reason in self.reasons if reason.node not in behind)
 
 
-def why(scheduler: RunScheduler, task_id: str, *, calls: Mapping[str, Call]) -> Chain:
+def why(scheduler: RunScheduler, task_id: str, *, calls: Mapping[str, ServerCall]) -> Chain:
     """Return the chain of reasons for the state of a node or item, back to the roots.
 
     Args:
@@ -48,7 +48,7 @@ def why(scheduler: RunScheduler, task_id: str, *, calls: Mapping[str, Call]) -> 
     return _chain_from(scheduler, [task_id], calls=calls)
 
 
-def blocking_chain(scheduler: RunScheduler, *, calls: Mapping[str, Call]) -> Chain:
+def blocking_chain(scheduler: RunScheduler, *, calls: Mapping[str, ServerCall]) -> Chain:
     """Return the reasons of all open tasks; for a run that has ended, of the root failures and cancellations.
 
     The fact `blocks` is the number of nodes that a failure blocks.
@@ -102,7 +102,7 @@ def _escalation_text(facts: Mapping[str, Any], clock: Callable[[float], str]) ->
     return ", ".join([first, *steps])
 
 
-def _chain_from(scheduler: RunScheduler, starts: Iterable[str], *, calls: Mapping[str, Call]) -> Chain:
+def _chain_from(scheduler: RunScheduler, starts: Iterable[str], *, calls: Mapping[str, ServerCall]) -> Chain:
     waiting = deque(starts)
     known = set(waiting)
     reasons: list[Reason] = []

@@ -43,7 +43,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ForkDifferences:
     """Differences between a fork and its source run.
 
     Args:
@@ -80,7 +80,7 @@ class Takeover:
     compensated: frozenset[str] = frozenset()
 
 
-def takeover(old: RunScheduler, plan: CompiledPlan, *, source: Source, change: Change) -> Takeover:
+def takeover(old: RunScheduler, plan: CompiledPlan, *, source: Source, change: ForkDifferences) -> Takeover:
     """Return the results of a run that a fork can reuse.
 
     Args:
@@ -91,7 +91,7 @@ def takeover(old: RunScheduler, plan: CompiledPlan, *, source: Source, change: C
 
 
 class _Taker:
-    def __init__(self, old: RunScheduler, plan: CompiledPlan, source: Source, change: Change) -> None:
+    def __init__(self, old: RunScheduler, plan: CompiledPlan, source: Source, change: ForkDifferences) -> None:
         self._old = old
         self._plan = plan
         self._source = source
@@ -273,7 +273,7 @@ class Outlook:
     later: list[str]
 
 
-def outlook(scheduler: RunScheduler, old: RunScheduler, taken: Takeover, *, change: Change) -> Outlook:
+def outlook(scheduler: RunScheduler, old: RunScheduler, taken: Takeover, *, change: ForkDifferences) -> Outlook:
     """Predict a fork with a scheduler of it that has not started; the scheduler must not be used afterwards."""
     scheduler.features.reuse.use(taken.book)
     scheduler.start(0.0)
@@ -304,7 +304,9 @@ def _has_reusable_items(book: ReuseBook, node: CompiledNode) -> bool:
     )
 
 
-def _why(node: CompiledNode, task_id: str, old: RunScheduler, taken: Takeover, change: Change, *, version: str) -> str:
+def _why(
+    node: CompiledNode, task_id: str, old: RunScheduler, taken: Takeover, change: ForkDifferences, *, version: str
+) -> str:
     record = old.record_of(task_id)
     if change.names(node.id, task_id) or change.in_sub_plan(task_id):
         return "was selected to run again"

@@ -13,7 +13,7 @@ from dagwright.client.answering import (
     next_request,
     send_answer,
 )
-from dagwright.client.feedback import Answer, OpenRequest, People, Place
+from dagwright.client.feedback import Answer, NamespaceRequests, OpenRequest, Place
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import Steering
 from dagwright.core.model.errors import PlanInvalid
@@ -126,14 +126,14 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
 
     async def look(_: InterruptHandling) -> int:
         async with open_connection(settings) as connection:
-            requests.extend(await People(connection).requests_of(request.workflow_id))
+            requests.extend(await NamespaceRequests(connection).requests_of(request.workflow_id))
         return ExitCode.COMPLETED
 
     async def send(_: InterruptHandling) -> int:
         async with open_connection(settings) as connection:
             answer = Answer(content, _name(request), request.note)
             extras = partial(_nodes_for, connection, request.workflow_id, nodes)
-            people = People(connection)
+            people = NamespaceRequests(connection)
             outcome = await send_answer(people, targets[0], answer, extras=extras)
             again = await next_request(people, outcome)
         return _print_outcome(outcome, request, output, again=again)

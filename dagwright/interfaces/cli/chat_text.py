@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dagwright.core.expressions.references import nearest
 from dagwright.interfaces.cli.output import one_line
 from dagwright.interfaces.cli.requests import AskRequest
-from dagwright.protocol.sessions import Session
+from dagwright.protocol.sessions import SessionRecord
 
 COMMANDS: Mapping[str, str] = {
     "/help": "list the commands",
@@ -102,7 +102,7 @@ def asking_options(asking: AskRequest) -> list[str]:
     return [word for name, value in given.items() if value is not None for word in (name, str(value))]
 
 
-def status_line(session: Session, *, profile: str) -> str:
+def status_line(session: SessionRecord, *, profile: str) -> str:
     """Return a line with the state of a session."""
     count = session.omitted_turns + len(session.turns)
     turns = f"{count:,} turn{'' if count == 1 else 's'}"

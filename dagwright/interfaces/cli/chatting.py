@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 from dagwright.client.answering import answer_request
 from dagwright.client.feedback import Answer, FeedbackRejected
 from dagwright.client.following import RequestKey, request_key
-from dagwright.client.requests import SessionTurn, start_turn
+from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import SessionNotFound, Sessions, TurnNotTaken
 from dagwright.client.starts import made_id
@@ -347,7 +347,7 @@ class Chat:
         resources = self._resources
         asking = replace(self._asking, text=message, workflow_id=run, session=self._name)
         refuse_half_characters(asking)
-        start = SessionTurn(
+        start = TurnRequest(
             self._name, message, lambda session: prepare_turn(asking, resources.toolset, self._output, session)
         )
         while True:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dagwright.client.fork_runs import ForkOptions, ForkWish, draft_of, start_fork
-from dagwright.client.forks import Draft, ForkRefused, Forks
+from dagwright.client.forks import ForkDraft, ForkRefused, Forks
 from dagwright.client.runs import Started, open_runs
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
@@ -67,7 +67,7 @@ def _wish(request: ForkRequest) -> ForkWish:
     return ForkWish(plans, texts, request.rerun, typed_inputs)
 
 
-def _is_confirmed(draft: Draft, request: ForkRequest, output: Output) -> bool:
+def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> bool:
     """Show the effect of a fork and return whether it is confirmed.
 
     Raises:
@@ -88,7 +88,7 @@ def _is_confirmed(draft: Draft, request: ForkRequest, output: Output) -> bool:
     raise CommandRefused("nothing was started yet: add --yes to start it", status="not_confirmed")
 
 
-def _difference_lines(draft: Draft) -> Iterator[str]:
+def _difference_lines(draft: ForkDraft) -> Iterator[str]:
     seen = draft.outlook
     if seen.reused:
         yield f"reused: {_names(seen.reused, most=_NODES_SHOWN)}"
@@ -112,7 +112,7 @@ def _names(names: Sequence[str], *, most: int) -> str:
     return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
-def _print_fork(draft: Draft, started: Started, output: Output) -> None:
+def _print_fork(draft: ForkDraft, started: Started, output: Output) -> None:
     how = "was forked" if started.is_new else "was already forked in this way"
     message = f"{how} as {started.workflow_id}; `dagwright watch {started.workflow_id}` runs and follows it"
     if output.is_json:

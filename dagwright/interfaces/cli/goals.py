@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dagwright.client.requests import PreparedRequest, SessionTurn, TextRequest, prepare_request
-from dagwright.client.starts import NO_EXTRAS, RunOptions, StartRequest
+from dagwright.client.requests import PreparedRequest, TextRequest, TurnRequest, prepare_request
+from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.connecting import command_settings
 from dagwright.interfaces.cli.endings import failure_lines, print_answer, repair_lines, summary_line
@@ -21,7 +21,7 @@ from dagwright.interfaces.cli.session_turns import run_in_session
 from dagwright.interfaces.cli.terms import read_budget
 from dagwright.planner import GoalRefused
 from dagwright.planning.plan_and_execute.goals import context_from_json
-from dagwright.protocol.sessions import Session, session_name
+from dagwright.protocol.sessions import SessionRecord, session_name
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
@@ -53,12 +53,14 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         )
         showing = Showing(_print_answer, output, approve_on_terminal if needs_approval else None)
     if name is not None:
-        turn = SessionTurn(name, request.text, lambda session: _prepared(request, toolset, output, session).start)
+        turn = TurnRequest(name, request.text, lambda session: _prepared(request, toolset, output, session).start)
         return run_in_session(turn, request, toolset, showing=showing, settings=settings)
     return run_prepared(prepared.start, request, toolset, showing=showing, settings=settings)
 
 
-def prepare_turn(request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None) -> StartRequest:
+def prepare_turn(
+    request: AskRequest, toolset: Toolset, output: Output, session: SessionRecord | None = None
+) -> StartRequest:
     """Prepare the run of a request that is a turn of a session.
 
     Args:
@@ -104,7 +106,9 @@ def _refuse_given(options: Mapping[str, bool], why: str) -> None:
         raise CommandRefused(f"{' and '.join(given)}: {why}")
 
 
-def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None) -> PreparedRequest:
+def _prepared(
+    request: AskRequest, toolset: Toolset, output: Output, session: SessionRecord | None = None
+) -> PreparedRequest:
     """Prepare the run of a request and report notes about it.
 
     Args:
@@ -116,7 +120,7 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Se
     # A run in rounds asks no questions, not even at this terminal.
     budget = read_budget(request.budget, is_asking=request.is_interactive and request.profile != "rounds")
     is_whole, is_interactive = request.is_compensating, request.is_interactive
-    options = RunOptions(
+    options = RunStartOptions(
         deadline_s_of(request.deadline),
         read_policy(request.policy_file),
         input_fields=replace(NO_EXTRAS, budget=budget, compensate=is_whole, is_interactive=is_interactive),

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.keys import KeyFile, KeyRefused, KeysUnreadable
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
@@ -90,13 +90,13 @@ def _keys() -> KeyFile:
     return KeyFile(load_settings().api_keys)
 
 
-def _scopes(names: Sequence[str]) -> list[Scope]:
+def _scopes(names: Sequence[str]) -> list[Permission]:
     if list(names) == [_LOOK]:
         return []
     try:
-        return [Scope(name) for name in names] or list(Scope)
+        return [Permission(name) for name in names] or list(Permission)
     except ValueError:
-        raise CommandRefused(f"--scope must be one of {', '.join(Scope)}, or only {_LOOK}") from None
+        raise CommandRefused(f"--scope must be one of {', '.join(Permission)}, or only {_LOOK}") from None
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dagwright.client.starts import NO_EXTRAS, RunOptions, StartRequest
+from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
 from dagwright.core.boundary.limits import NOTES
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid, Problem
@@ -44,7 +44,7 @@ from dagwright.plans.preparation import (
     unused_inputs,
     unused_names,
 )
-from dagwright.protocol.sessions import Session
+from dagwright.protocol.sessions import SessionRecord
 from dagwright.toolset.toolset import Toolset
 
 
@@ -52,7 +52,7 @@ def prepare_run(
     request: RunRequest,
     toolset: Toolset,
     output: Output,
-    session: Session | None = None,
+    session: SessionRecord | None = None,
     *,
     source: PlanSource | None = None,
     any_tool: bool = False,
@@ -73,7 +73,7 @@ def prepare_run(
     is_whole, is_interactive = request.is_compensating, request.is_interactive
     input_fields = replace(NO_EXTRAS, budget=budget, model=model, compensate=is_whole, is_interactive=is_interactive)
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
-    options = RunOptions(
+    options = RunStartOptions(
         deadline_s_of(request.deadline), chosen, input_fields=input_fields, tags=read_tags(request.tags)
     )
     context = read_context(request.context)
@@ -156,7 +156,7 @@ def _repaired(
     return text, checked, repairs
 
 
-def _with_approval(options: RunOptions, plan: CompiledPlan, *, can_ask: bool) -> RunOptions:
+def _with_approval(options: RunStartOptions, plan: CompiledPlan, *, can_ask: bool) -> RunStartOptions:
     """Return the options with the approval of the plan: given here, or requested by the run.
 
     Raises:

@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class RunProgress:
+class RunRows:
     """A run at a moment: rows in tree order, counts of all nodes by state."""
 
     rows: Sequence[Row]
@@ -102,7 +102,7 @@ def tree_of(plan: CompiledPlan) -> list[TreePlace]:
     return places
 
 
-def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: int) -> RunProgress:
+def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: int) -> RunRows:
     """Return the progress of a run.
 
     Args:
@@ -120,7 +120,7 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
     groups = [Row(status, 0, f"{left[status]:,} more", detail=status.value) for status in _IMPORTANCE if left[status]]
     items = _item_rows(view, rows, now=now, room=room - len(shown) - len(groups))
     done = sum(count for status, count in counts.items() if _is_done(status))
-    return RunProgress(
+    return RunRows(
         rows=sorted([*shown, *items], key=lambda row: row.order),
         groups=groups,
         counts=counts,

@@ -14,7 +14,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line, terminal_text
-from dagwright.interfaces.cli.progress import Row, RunProgress, TreePlace, progress_of, tree_of
+from dagwright.interfaces.cli.progress import Row, RunRows, TreePlace, progress_of, tree_of
 from dagwright.interfaces.cli.request_text import Request, answer_command, deadline_text, option_lines, request_line
 from dagwright.interfaces.cli.round_picture import rounds_table
 from dagwright.interfaces.cli.round_text import calls_of, rounds_of
@@ -110,7 +110,7 @@ def _header(view: RunView, *, now: float) -> Table:
     return header
 
 
-def _table(progress: RunProgress) -> Table:
+def _table(progress: RunRows) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), expand=False)
     # Without enough room, rich narrows the widest of the columns that may wrap; mark and time stay complete. The texts
     # of the other columns must not wrap, so they are cut.
@@ -154,7 +154,7 @@ def _bar(done: int, total: int) -> str:
     return "█" * filled + "░" * (_BAR_CELLS - filled)
 
 
-def _footer(progress: RunProgress) -> Text:
+def _footer(progress: RunRows) -> Text:
     parts = [f"{progress.done:,} of {progress.total:,} nodes"]
     parts += [f"{count:,} {status.value}" for status, count in progress.counts.items() if count]
     if progress.eta_s is not None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from dagwright.client.requests import SessionTurn, start_turn
+from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.runs import Runs, Started, open_runs
 from dagwright.client.sessions import Sessions, TurnNotTaken
 from dagwright.client.starts import StartRequest
@@ -29,7 +29,7 @@ from dagwright.interfaces.cli.running import (
     print_run,
     stays,
 )
-from dagwright.protocol.sessions import Session, Turn, session_name
+from dagwright.protocol.sessions import SessionRecord, Turn, session_name
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
@@ -46,13 +46,13 @@ def run_plan(request: RunRequest, output: Output) -> int:
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     name, title = session_name(request.session or ""), name_of_plan(request)
 
-    def prepare(session: Session) -> StartRequest:
+    def prepare(session: SessionRecord) -> StartRequest:
         prepared = prepare_run(request, toolset, output, session)
         if (asking := first_model_node(prepared.plan)) is not None:
             refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
         return replace(prepared, title=title)
 
-    turn = SessionTurn(name, f"(the plan {title})" if title else "", prepare)
+    turn = TurnRequest(name, f"(the plan {title})" if title else "", prepare)
     try:
         return run_in_session(turn, request, toolset, showing=Showing(print_run, output), settings=settings)
     except PlanInvalid as invalid:
@@ -60,7 +60,7 @@ def run_plan(request: RunRequest, output: Output) -> int:
         return ExitCode.REFUSED
 
 
-def run_in_session(turn: SessionTurn, start: Start, toolset: Toolset, *, showing: Showing, settings: Settings) -> int:
+def run_in_session(turn: TurnRequest, start: Start, toolset: Toolset, *, showing: Showing, settings: Settings) -> int:
     """Start the run of a turn when the session is free, follow it to its end, and return the exit code."""
     output = showing.output
 
@@ -90,7 +90,7 @@ def run_in_session(turn: SessionTurn, start: Start, toolset: Toolset, *, showing
 
 
 async def _started(
-    turn: SessionTurn, start: Start, runs: Runs, sessions: Sessions, *, output: Output
+    turn: TurnRequest, start: Start, runs: Runs, sessions: Sessions, *, output: Output
 ) -> tuple[Started, StartRequest]:
     """Start the run of a turn; return it with its start request.
 

@@ -45,7 +45,7 @@ class AnswerChoice(OpenModel):
     finish_reason: str | None = Field(default=None, description="`stop`; `tool_calls` if the answer has calls.")
 
 
-class Completion(OpenModel):
+class ChatCompletion(OpenModel):
     """A chat completion. With `stream`, its chunks are sent as events, followed by `[DONE]`."""
 
     id: str

@@ -17,7 +17,7 @@ _STEPS = (".", "..")
 """Names that clients remove from a URL before sending it (RFC 3986, section 5.2.4)."""
 
 
-class Scope(StrEnum):
+class Permission(StrEnum):
     """Permissions of a key in addition to reading."""
 
     RUN = "run"
@@ -38,7 +38,7 @@ class Caller:
     """
 
     owner: str | None = None
-    scopes: frozenset[Scope] = frozenset(Scope)
+    scopes: frozenset[Permission] = frozenset(Permission)
     key: str | None = None
 
     @property
@@ -54,7 +54,7 @@ class Caller:
     @property
     def may_answer(self) -> MayAnswer:
         """Requests of its runs that it may answer: with a key, requests assigned to others need the scope `operate`."""
-        return "all" if self.key is None or Scope.OPERATE in self.scopes else "unassigned"
+        return "all" if self.key is None or Permission.OPERATE in self.scopes else "unassigned"
 
     def can_see(self, owner: str | None) -> bool:
         """Return whether it sees the runs and sessions of an owner."""

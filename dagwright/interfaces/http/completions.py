@@ -15,9 +15,9 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from dagwright.client.following import RunMoment
 from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
-from dagwright.interfaces.http.answer_models import Completion
+from dagwright.interfaces.http.answer_models import ChatCompletion
 from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
-from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
 from dagwright.interfaces.http.conversation import UNSUPPORTED, conversation_of
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, api_error
@@ -61,9 +61,9 @@ RUN = "run"
 @router.post(
     "/v1/chat/completions",
     summary="Create a chat completion",
-    dependencies=[GATEWAY_HEADERS, requires_scope(Scope.RUN, Scope.ANSWER, unless=HEADER)],
+    dependencies=[GATEWAY_HEADERS, requires_scope(Permission.RUN, Permission.ANSWER, unless=HEADER)],
     responses=response_docs(
-        Completion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=ANSWER_HEADERS
+        ChatCompletion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=ANSWER_HEADERS
     ),
 )
 async def complete(
@@ -148,7 +148,7 @@ def _is_direct(options: GatewayOptions, target: Target, body: ChatBody) -> bool:
 
 
 async def _direct(context: GatewayContext, body: Mapping[str, Any]) -> Response:
-    require_scope(context, Scope.RUN)
+    require_scope(context, Permission.RUN)
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
     if body.get("stream"):
         return stream_response(await direct.stream_events(context, body), context=context, headers=headers)

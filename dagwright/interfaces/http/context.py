@@ -14,10 +14,10 @@ from dagwright.client.sessions import Sessions
 from dagwright.client.starts import checked_id
 from dagwright.client.steering import Steering
 from dagwright.history.run_reader import RunNotFound
-from dagwright.interfaces.http.callers import ANYONE, Caller, Scope
+from dagwright.interfaces.http.callers import ANYONE, Caller, Permission
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, ApiError, limit_exceeded
 from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import KeyUsage, Limits, StreamReservation
+from dagwright.interfaces.http.limits import KeyLimits, KeyUsage, StreamReservation
 from dagwright.interfaces.http.plan_checks import PlanChecks
 from dagwright.interfaces.http.run_starts import ActiveStart, RunQuota
 from dagwright.llm import ModelClient
@@ -91,7 +91,7 @@ class GatewayContext:
         The UI has full access to all workflows. The UI of a development server is off as soon as keys exist.
         """
         is_closed = self.server.pid is not None and self.caller.key is not None
-        if is_closed or Scope.OPERATE not in self.caller.scopes:
+        if is_closed or Permission.OPERATE not in self.caller.scopes:
             return replace(self.server, ui_url=None)
         return self.server
 
@@ -197,9 +197,9 @@ async def open_context(
             await context.finish()
 
 
-def key_limits(settings: Settings) -> Limits:
+def key_limits(settings: Settings) -> KeyLimits:
     """Return the limits of each key."""
-    return Limits(
+    return KeyLimits(
         settings.api_requests, settings.api_streams, settings.api_runs, settings.api_body_bytes, settings.api_plan_bytes
     )
 
@@ -226,7 +226,7 @@ PlansContextDep = Annotated[GatewayContext, Depends(context_with_plans)]
 """Dependency of endpoints that use published plans."""
 
 
-def require_scope(context: GatewayContext, scope: Scope) -> None:
+def require_scope(context: GatewayContext, scope: Permission) -> None:
     """Check that the caller has a scope.
 
     Raises:
@@ -246,7 +246,7 @@ class RequiredScopes:
         unless: a header that makes the request read-only.
     """
 
-    scopes: tuple[Scope, ...]
+    scopes: tuple[Permission, ...]
     unless: str = ""
 
     def __call__(self, context: ContextDep, request: Request) -> None:
@@ -255,6 +255,6 @@ class RequiredScopes:
             require_scope(context, self.scopes[0])
 
 
-def requires_scope(*scopes: Scope, unless: str = "") -> Any:
+def requires_scope(*scopes: Permission, unless: str = "") -> Any:
     """Return the dependency `RequiredScopes`."""
     return Depends(RequiredScopes(scopes, unless))

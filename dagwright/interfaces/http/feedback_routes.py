@@ -21,7 +21,7 @@ from dagwright.client.starts import checked_id
 from dagwright.core.model.requests import MayAnswer
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import answer_schema, parse_answer
@@ -140,7 +140,7 @@ def refuse_nodes(context: GatewayContext, content: Mapping[str, Any], may_answer
             "an answer to a run of another owner cannot have `nodes`: they would run with that owner's rights; "
             "send the text only"
         )
-    elif Scope.OPERATE not in context.caller.scopes:
+    elif Permission.OPERATE not in context.caller.scopes:
         message = (
             "`nodes` in an answer change the run, and this key lacks the scope 'operate'; send the text only, or use "
             "a key with that scope"
@@ -223,7 +223,7 @@ async def requests(run_id: str, context: ContextDep) -> Response:
 @router.post(
     "/v1/runs/{run_id}/feedback",
     summary="Answer a request of a run",
-    dependencies=[requires_scope(Scope.ANSWER)],
+    dependencies=[requires_scope(Permission.ANSWER)],
     responses=response_docs(CommandResponse, examples.ANSWERED),
 )
 async def answer(run_id: str, body: AnswerBody, context: ContextDep) -> Response:

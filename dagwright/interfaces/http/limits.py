@@ -47,7 +47,7 @@ _IPV6_NETWORK_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class KeyLimits:
     """The limits of a key.
 
     Args:
@@ -134,7 +134,7 @@ class KeyUsage:
         clock: monotonic seconds.
     """
 
-    limits: Limits
+    limits: KeyLimits
     clock: Callable[[], float]
     invalid_keys: InvalidKeys = field(init=False)
     _buckets: dict[str, _Bucket] = field(default_factory=dict)

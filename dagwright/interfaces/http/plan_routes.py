@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
-from dagwright.client.starts import RunOptions, StartRequest, made_id
+from dagwright.client.starts import RunStartOptions, StartRequest, made_id
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import GatewayContext, PlansContextDep, requires_scope
 from dagwright.interfaces.http.errors import ApiError, plan_error
 from dagwright.interfaces.http.json_route import JsonRoute
@@ -51,7 +51,7 @@ async def check(body: PlanBody, context: PlansContextDep, request: Request) -> R
 @router.post(
     "/v1/runs",
     summary="Start a run of a plan",
-    dependencies=[requires_scope(Scope.RUN)],
+    dependencies=[requires_scope(Permission.RUN)],
     responses=created_docs(StartedRun, examples.STARTED),
 )
 async def start(body: RunBody, context: PlansContextDep, request: Request, idempotency_key: Key = None) -> Response:
@@ -59,7 +59,9 @@ async def start(body: RunBody, context: PlansContextDep, request: Request, idemp
     run = run_id_of_key(idempotency_key, owner=context.caller.owner) if idempotency_key else made_id()
     prepared, title = await _prepared(context, body, request)
     deadline_s = duration_seconds("deadline", body.deadline)
-    options = RunOptions(deadline_s, _policy(body), owner=context.caller.run_owner, tags=run_metadata(body.metadata))
+    options = RunStartOptions(
+        deadline_s, _policy(body), owner=context.caller.run_owner, tags=run_metadata(body.metadata)
+    )
     tools, named = context.toolset.references, body.title or title
     start_request = StartRequest(
         prepared.compiled, prepared.source, body.inputs, options, run, named, template=body.template, tools=tools

@@ -17,7 +17,7 @@ from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import ResponseObject
 from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
-from dagwright.interfaces.http.callers import Scope, public_session_id
+from dagwright.interfaces.http.callers import Permission, public_session_id
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
 from dagwright.interfaces.http.conversation import Conversation, conversation_of
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, api_error
@@ -87,7 +87,7 @@ _RESPONSE = response_docs(ResponseObject, examples.RESPONSE)
 @router.post(
     "/v1/responses",
     summary="Create a response",
-    dependencies=[GATEWAY_HEADERS, requires_scope(Scope.RUN, Scope.ANSWER, unless=HEADER)],
+    dependencies=[GATEWAY_HEADERS, requires_scope(Permission.RUN, Permission.ANSWER, unless=HEADER)],
     responses=response_docs(
         ResponseObject, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=ANSWER_HEADERS
     ),
@@ -183,7 +183,7 @@ async def fetch(
     "/v1/responses/{response_id}/cancel",
     summary="Cancel the run of a response",
     responses=_RESPONSE,
-    dependencies=[requires_scope(Scope.OPERATE)],
+    dependencies=[requires_scope(Permission.OPERATE)],
 )
 async def cancel(response_id: str, context: ContextDep) -> Response:
     """Request cancellation of the run. A run that has ended is not changed."""
@@ -282,7 +282,7 @@ async def _answer_in(context: GatewayContext, view: RunView) -> str | None:
 
 
 async def _direct(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
-    require_scope(context, Scope.RUN)
+    require_scope(context, Permission.RUN)
     if body.background:
         message = "answers without a run are not stored: omit background, or use a run"
         raise ApiError(400, message, param="background", code="routing_mode_unfit")

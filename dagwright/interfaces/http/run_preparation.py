@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote
 
-from dagwright.client.requests import AnyProfile, SessionTurn, TextRequest, prepare_request, start_turn
+from dagwright.client.requests import AnyProfile, TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.sessions import LOOK_PAUSE_S, TurnNotTaken
-from dagwright.client.starts import NO_EXTRAS, RunOptions, StartRequest, made_id
+from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest, made_id
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.callers import new_session_name, public_session_id
@@ -30,7 +30,7 @@ from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_
 from dagwright.plans.posted import compiled_to_ask
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.plans.templates import Template
-from dagwright.protocol.sessions import Session
+from dagwright.protocol.sessions import SessionRecord
 from dagwright.protocol.turn_summaries import cut_inside
 from dagwright.protocol.turns import REQUEST_BYTES
 
@@ -94,7 +94,7 @@ def prepare_run_start(
     prepare(None)
     owner, tools, tags = context.caller.run_owner, context.toolset.references, run_metadata(options.metadata)
 
-    def prepared(session: Session | None) -> StartRequest:
+    def prepared(session: SessionRecord | None) -> StartRequest:
         start = prepare(session)
         run_options = replace(start.options, owner=owner, deadline_s=options.deadline_s, tags=tags)
         return replace(start, options=run_options, workflow_id=run, title=title, tools=tools)
@@ -149,7 +149,7 @@ def _prepare_function(
     request = TextRequest(
         conversation.prompt,
         config,
-        RunOptions(options.deadline_s),
+        RunStartOptions(options.deadline_s),
         profile=cast("AnyProfile", profile),
         max_rounds=options.max_rounds,
         worker_timeout_s=options.worker_timeout_s,
@@ -222,7 +222,7 @@ def plan_inputs(template: Template, text: str, *, given: Mapping[str, Any] | Non
     raise ApiError(400, message, param="messages", code="inputs_expected")
 
 
-def _objective(conversation: Conversation, session: Session | None) -> str:
+def _objective(conversation: Conversation, session: SessionRecord | None) -> str:
     turns = session.turn_summaries() if session is not None else []
     return agent_objective(conversation, turns or conversation.earlier_turns)
 
@@ -238,7 +238,7 @@ def agent_objective(conversation: Conversation, turns: Sequence[TurnSummary]) ->
 def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> StartRequest:
     plan = compiled_to_ask(template.checked, inputs)
     input_fields = replace(NO_EXTRAS, model=config.to_json() or None)
-    return StartRequest(plan, template.source, dict(inputs), RunOptions(input_fields=input_fields))
+    return StartRequest(plan, template.source, dict(inputs), RunStartOptions(input_fields=input_fields))
 
 
 def _of_agent(context: GatewayContext, name: str, objective: str, settings: AnswerSettings) -> StartRequest:
@@ -258,7 +258,7 @@ def _of_agent(context: GatewayContext, name: str, objective: str, settings: Answ
         tools = {key: _answering_in(tool, name, settings.schema) for key, tool in tools.items()}
     plan = prepare_plan(check_plan(written, tools), inputs)
     input_fields = replace(NO_EXTRAS, model=settings.config.to_json() or None)
-    return StartRequest(plan, source, inputs, RunOptions(input_fields=input_fields))
+    return StartRequest(plan, source, inputs, RunStartOptions(input_fields=input_fields))
 
 
 def _answering_in(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
@@ -314,7 +314,7 @@ async def _start_run(context: GatewayContext, run_start: RunStart) -> None:
     if run_start.session is None:
         await context.runs.start(run_start.prepare(None))
         return
-    turn = SessionTurn(run_start.session, run_start.request, run_start.prepare)
+    turn = TurnRequest(run_start.session, run_start.request, run_start.prepare)
     while True:
         try:
             await start_turn(turn, context.runs, context.sessions, run=run_start.run)

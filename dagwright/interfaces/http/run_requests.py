@@ -11,7 +11,7 @@ from dagwright.client.runs import RunIdInUse
 from dagwright.client.steering import Actor
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.history.run_reader import RunNotFound
-from dagwright.interfaces.http.callers import Scope, public_session_id
+from dagwright.interfaces.http.callers import Permission, public_session_id
 from dagwright.interfaces.http.context import GatewayContext, require_scope
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.disconnects import unless_disconnected
@@ -97,7 +97,7 @@ async def route_request(
     if mode is not RoutingMode.AUTO:
         return mode
     # The deciding model is called on behalf of the caller.
-    require_scope(context, Scope.RUN)
+    require_scope(context, Permission.RUN)
     tools = list(callable_tools(context.toolset.declarations()).values())
     return await route_by_model(context.model, model_config_of(body, target, options), conversation, tools=tools)
 
@@ -145,13 +145,13 @@ async def _run_backed_request(
             raise ApiError(400, message, param=HEADER, code="invalid_value")
         _refuse_other(context, conversation, options=options, cursor=cursor)
     if options.cancel_on_disconnect:
-        require_scope(context, Scope.OPERATE)
+        require_scope(context, Permission.OPERATE)
     if conversation.answers:
         refuse_undeclared(body)
         runs = list(dict.fromkeys(answer.run for answer in conversation.answers))
         if len(runs) > 1:
             raise ApiError(400, "one request can answer questions of one run only", param="messages")
-        require_scope(context, Scope.ANSWER)
+        require_scope(context, Permission.ANSWER)
         if not all(is_call_id_of(answer.call, run=answer.run) for answer in conversation.answers):
             raise unknown_call()
         session = await context.runs.session_of(await context.visible_run(runs[0]))
@@ -162,7 +162,7 @@ async def _run_backed_request(
     # A run that waited for its session may not have started when its gateway died: the idempotency key starts it then.
     if cursor is not None and (options.idempotency_key is None or await _is_there(context, cursor.run)):
         return replace(await follow_request(context, cursor.run, target.id, options=options, cursor=cursor), by=by)
-    require_scope(context, Scope.RUN)
+    require_scope(context, Permission.RUN)
     choices = (body.model_extra or {}).get("n")
     # `True == 1` in Python.
     if choices not in (None, 1) or isinstance(choices, bool):

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from dagwright.client.runs import Runs
 from dagwright.client.starts import StartRequest
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, limit_exceeded
-from dagwright.protocol.sessions import Session
+from dagwright.protocol.sessions import SessionRecord
 
 _COUNT_LAG_S = 10.0
 """Seconds after its start until a run is certainly part of the server's count, which lags by about a second."""
 
-Prepare = Callable[[Session | None], StartRequest]
+Prepare = Callable[[SessionRecord | None], StartRequest]
 """Prepares a run for a session; `None` for a run outside sessions."""
 
 

@@ -12,7 +12,7 @@ from dagwright.client.steering import PAUSE, RESUME, Actor, Command, CommandReje
 from dagwright.core.model.states import RunStatus
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, requires_scope
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.posted_plans import check_in_pool, posted_plan_of, with_sub_plans
@@ -33,7 +33,7 @@ from dagwright.interfaces.http.run_models import (
     response_docs,
 )
 
-router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[requires_scope(Scope.OPERATE)])
+router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[requires_scope(Permission.OPERATE)])
 EMPTY_BODY = CommandBody()
 """Default for requests without a body."""
 _DONE = response_docs(CommandResponse, examples.PAUSED)

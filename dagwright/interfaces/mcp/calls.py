@@ -28,7 +28,7 @@ from dagwright.interfaces.mcp import tool_definitions
 from dagwright.interfaces.mcp.elicitation import CallContext, CallState, Elicitations, StateUnreadable, parse_call_state
 from dagwright.interfaces.mcp.following import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.results import invalid, refusal, result_of, run_result
-from dagwright.interfaces.mcp.starting import CallRefused, RunStarter
+from dagwright.interfaces.mcp.starting import McpCallRefused, RunStarter
 from dagwright.plans.preparation import check_size
 from dagwright.plans.templates import Templates
 from dagwright.server import NO_ANSWER
@@ -47,7 +47,7 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class McpToolCall:
     """A call of a tool.
 
     Args:
@@ -107,7 +107,7 @@ class ToolHandlers:
         self._starter = starter
         self._steering = steering
         self._runs: Runs = starter.runs
-        self._handlers: Mapping[str, Callable[[ToolCall], Awaitable[Result]]] = {
+        self._handlers: Mapping[str, Callable[[McpToolCall], Awaitable[Result]]] = {
             tool_definitions.CHECK_PLAN: self._check_plan,
             tool_definitions.GET_RUN: self._get_run,
             tool_definitions.LIST_RUNS: self._list_runs,
@@ -121,11 +121,11 @@ class ToolHandlers:
         self._templates = templates
         self._schemas = {tool.name: SchemaOfTool(tool.input_schema) for tool in tools}
 
-    async def call(self, call: ToolCall) -> Result:
+    async def call(self, call: McpToolCall) -> Result:
         """Return the result of a call; errors are results with `isError`."""
         return await self._with_error_results(call, self._run_tool)
 
-    async def start(self, call: ToolCall) -> Started | types.CallToolResult:
+    async def start(self, call: McpToolCall) -> Started | types.CallToolResult:
         """Start the run of a call, or find the run with the same ID and content.
 
         Returns:
@@ -134,7 +134,7 @@ class ToolHandlers:
         return await self._with_error_results(call, self._start_run)
 
     async def _with_error_results(
-        self, call: ToolCall, work: Callable[[ToolCall], Awaitable[ResultT]]
+        self, call: McpToolCall, work: Callable[[McpToolCall], Awaitable[ResultT]]
     ) -> ResultT | types.CallToolResult:
         """Run a call, and convert its errors to results."""
         if deep := json_problems(dict(call.arguments)):
@@ -146,7 +146,7 @@ class ToolHandlers:
             return await work(call)
         except PlanInvalid as error:
             return invalid(error)
-        except CallRefused as refused:
+        except McpCallRefused as refused:
             return refusal(refused.status, str(refused))
         except StateUnreadable as error:
             return refusal("bad_usage", str(error))
@@ -164,14 +164,14 @@ class ToolHandlers:
             text = f"runs that were started continue, and {tool_definitions.GET_RUN} fetches them later"
             return refusal("no_server", f"the Temporal server does not respond; {text}")
 
-    async def _run_tool(self, call: ToolCall) -> Result:
+    async def _run_tool(self, call: McpToolCall) -> Result:
         state = parse_call_state(call.params)
         if state is not None:
             return await self._resume(call, state)
         other = self._handlers.get(call.tool.name)
         return await (other(call) if other is not None else self._start_and_follow(call))
 
-    async def _start_run(self, call: ToolCall) -> Started:
+    async def _start_run(self, call: McpToolCall) -> Started:
         template = self._templates.get(call.tool.name)
         if template is not None:
             return await self._starter.template(template, call.arguments, run=call.run_id)
@@ -181,14 +181,14 @@ class ToolHandlers:
             inputs, deadline = call.arguments.get("inputs") or {}, call.arguments.get("timeout")
             return await self._starter.template(self._templates[name], inputs, run=call.run_id, deadline=deadline)
         if name is not None or "plan" not in call.arguments:
-            raise CallRefused("bad_usage", "send either `plan` or `template`")
+            raise McpCallRefused("bad_usage", "send either `plan` or `template`")
         return await self._starter.plan(call.arguments, run=call.run_id, templates=self._templates)
 
-    async def _start_and_follow(self, call: ToolCall) -> Result:
+    async def _start_and_follow(self, call: McpToolCall) -> Result:
         started = await self._start_run(call)
         return await self._follow(call, started.workflow_id, Elicitations(call.context))
 
-    async def _resume(self, call: ToolCall, state: CallState) -> Result:
+    async def _resume(self, call: McpToolCall, state: CallState) -> Result:
         """Continue a call whose client has returned forms."""
         elicitations = Elicitations(call.context, skipped=set(state.skipped), rounds=state.rounds)
         responses = call.params.input_responses or {}
@@ -196,7 +196,7 @@ class ToolHandlers:
         return await self._follow(call, state.workflow_id, elicitations)
 
     async def _follow(
-        self, call: ToolCall, workflow_id: str, elicitations: Elicitations, *, prefix: str = ""
+        self, call: McpToolCall, workflow_id: str, elicitations: Elicitations, *, prefix: str = ""
     ) -> Result:
         followed_run = await follow_run(self._runs, workflow_id, elicitations, wait_s=call.wait_s, author=call.author)
         if followed_run.interim is not None:
@@ -206,7 +206,7 @@ class ToolHandlers:
             prefix=" ".join(filter(None, [prefix, followed_run.refusals])),
         )
 
-    async def _check_plan(self, call: ToolCall) -> Result:
+    async def _check_plan(self, call: McpToolCall) -> Result:
         checked, held = await asyncio.to_thread(self._checked_plan, call.arguments)
         document = {
             "status": "valid",
@@ -225,26 +225,26 @@ class ToolHandlers:
         checked, _ = self._starter.checked(arguments, self._templates)
         return checked, check_size(checked)
 
-    async def _get_run(self, call: ToolCall) -> Result:
+    async def _get_run(self, call: McpToolCall) -> Result:
         return await self._follow(call, call.arguments["run_id"], Elicitations(call.context))
 
-    async def _list_runs(self, call: ToolCall) -> Result:
+    async def _list_runs(self, call: McpToolCall) -> Result:
         limit = call.arguments.get("limit", tool_definitions.DEFAULT_LISTED)
         run_filter = RunFilter(status=call.arguments.get("status"))
         try:
             cursor = call.arguments.get("cursor")
             place = None if cursor is None else RunPlace.parse(cursor)
         except ValueError as error:
-            raise CallRefused("bad_usage", "`cursor` must be a value of `next`") from error
+            raise McpCallRefused("bad_usage", "`cursor` must be a value of `next`") from error
         found, following = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=place)
         message = f"{len(found)} runs; {tool_definitions.GET_RUN} returns the result of a run"
         document = {"status": "listed", "message": message, "runs": [each.to_json() for each in found]}
         return result_of(document if following is None else {**document, "next": str(following)})
 
-    async def _answer_feedback(self, call: ToolCall) -> Result:
+    async def _answer_feedback(self, call: McpToolCall) -> Result:
         given = [name for name in _ANSWERS if name in call.arguments]
         if len(given) != 1:
-            raise CallRefused("bad_usage", f"send exactly one of {', '.join(_ANSWERS)}, not {len(given)}")
+            raise McpCallRefused("bad_usage", f"send exactly one of {', '.join(_ANSWERS)}, not {len(given)}")
         workflow_id = call.arguments["run_id"]
         people = self._runs.people
         target = _target(workflow_id, await people.requests_of(workflow_id), call.arguments)
@@ -254,12 +254,12 @@ class ToolHandlers:
         message, is_ambiguous = outcome.message, outcome.is_ambiguous
         if outcome.is_refused:
             hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"
-            raise CallRefused("refused", message if target.requests and not is_ambiguous else f"{message}; {hint}")
+            raise McpCallRefused("refused", message if target.requests and not is_ambiguous else f"{message}; {hint}")
         names = {one.id for one in target.requests} or {target.name}
         elicitations = Elicitations(call.context, skipped={*names}, answered={*names})
         return await self._follow(call, workflow_id, elicitations, prefix=f"{message}.")
 
-    async def _cancel(self, call: ToolCall) -> Result:
+    async def _cancel(self, call: McpToolCall) -> Result:
         workflow_id = call.arguments["run_id"]
         message = await self._steering.cancel(workflow_id, Actor(call.author, call.arguments.get("reason")))
         text = f"{message}; {tool_definitions.GET_RUN} waits until it has stopped"
@@ -270,7 +270,7 @@ def _target(workflow_id: str, open_requests: Sequence[OpenRequest], arguments: M
     try:
         return find_target(workflow_id, open_requests, arguments.get("request_id"), of_all=bool(arguments.get("all")))
     except NoOpenRequest:
-        raise CallRefused("not_found", f"the run {workflow_id!r} has no open requests") from None
+        raise McpCallRefused("not_found", f"the run {workflow_id!r} has no open requests") from None
     except AnswerUnclear as names:
         message = f"the run {workflow_id!r} has {len(open_requests):,} open requests; name one in `request_id`: {names}"
-        raise CallRefused("bad_usage", message) from None
+        raise McpCallRefused("bad_usage", message) from None

@@ -15,7 +15,7 @@ import dagwright
 from dagwright.client.runs import Runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
-from dagwright.interfaces.mcp.calls import ToolCall, ToolHandlers
+from dagwright.interfaces.mcp.calls import McpToolCall, ToolHandlers
 from dagwright.interfaces.mcp.elicitation import CallContext
 from dagwright.interfaces.mcp.starting import RunStarter
 from dagwright.interfaces.mcp.tasks import Tasks
@@ -79,7 +79,7 @@ def create_server(
                 message = f"the published plan {params.name!r} cannot be used: {'; '.join(problems)}"
                 raise MCPError(types.INVALID_PARAMS, message)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; `tools/list` lists all tools")
-        call = ToolCall(context, params, tool)
+        call = McpToolCall(context, params, tool)
         return await (tasks.call(call) if tasks.is_for(call) else calls.call(call))
 
     server: Server[Any] = Server(

@@ -9,10 +9,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from dagwright.client.requests import SessionTurn, TextRequest, prepare_request, start_turn
+from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.sessions import Sessions, TurnNotTaken
-from dagwright.client.starts import IdInvalid, RunOptions, StartRequest
+from dagwright.client.starts import IdInvalid, RunStartOptions, StartRequest
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
@@ -26,7 +26,7 @@ from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_
 from dagwright.plans.posted import checked_posted, posted_plan
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template, Templates, compiled_with
-from dagwright.protocol.sessions import Session, SessionNameInvalid, session_name
+from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_name
 from dagwright.toolset.toolset import Toolset
 
 _CLIENT_PLAN_POLICY = model_policy("")
@@ -34,7 +34,7 @@ _CLIENT_PLAN_POLICY = model_policy("")
 NO_TEMPLATES: Templates = MappingProxyType({})
 
 
-class CallRefused(Exception):
+class McpCallRefused(Exception):
     """A call cannot be done.
 
     Args:
@@ -82,7 +82,7 @@ class RunStarter:
         inputs = arguments.get("inputs") or {}
         compiled = with_policy_approval(compiled_with(checked, inputs))
         # As with plans of the planner, only plans with effects need approval.
-        options = RunOptions(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
+        options = RunStartOptions(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
         source = {"plan": written, "dialect": checked.dialect, "context": {}}
         return await self._start(StartRequest(compiled, source, inputs, options), run=run)
 
@@ -110,7 +110,7 @@ class RunStarter:
             PlanInvalid: the inputs are invalid.
             CallRefused: it cannot be started.
         """
-        options = RunOptions(_seconds({"timeout": deadline}, "timeout"))
+        options = RunStartOptions(_seconds({"timeout": deadline}, "timeout"))
         start = StartRequest(template.compiled(inputs), template.source, inputs, options)
         return await self._start(replace(start, title=template.file, template=template.name), run=run)
 
@@ -125,31 +125,31 @@ class RunStarter:
         request = TextRequest(
             arguments["request"],
             _model_config(model),
-            RunOptions(_seconds(arguments, "timeout")),
+            RunStartOptions(_seconds(arguments, "timeout")),
             profile=arguments.get("profile", "plan"),
             max_rounds=arguments.get("max_rounds"),
             worker_timeout_s=_seconds(arguments, "worker_timeout"),
             synthesis=arguments.get("synthesis"),
         )
         if request.profile != "rounds" and (given := request.rounds_options):
-            raise CallRefused("bad_usage", f"{given[0]}: only the profile rounds supports it")
+            raise McpCallRefused("bad_usage", f"{given[0]}: only the profile rounds supports it")
         try:
             start = self._prepare(request)
             if (name := arguments.get("session_id")) is not None:
-                turn = SessionTurn(session_name(name), request.text, partial(self._prepare, request))
+                turn = TurnRequest(session_name(name), request.text, partial(self._prepare, request))
                 started, _ = await start_turn(turn, self.runs, self.sessions, run=run)
                 return started
         except GoalRefused as refused:
-            raise CallRefused(refused.code, str(refused)) from None
+            raise McpCallRefused(refused.code, str(refused)) from None
         except SessionNameInvalid as error:
-            raise CallRefused("bad_usage", str(error)) from None
+            raise McpCallRefused("bad_usage", str(error)) from None
         except TurnNotTaken as refused:
-            raise CallRefused(refused.code, str(refused)) from None
+            raise McpCallRefused(refused.code, str(refused)) from None
         except (RunIdInUse, IdInvalid) as error:
             raise _id_error(error) from None
         return await self._start(start, run=run)
 
-    def _prepare(self, request: TextRequest, session: Session | None = None) -> StartRequest:
+    def _prepare(self, request: TextRequest, session: SessionRecord | None = None) -> StartRequest:
         start = prepare_request(request, self.toolset, session).start
         return replace(start, tools=self.toolset.references)
 
@@ -166,13 +166,13 @@ class RunStarter:
             # The settings of the workers are unknown here; a node fails with the same code if they have no model.
             return
         if model is None and self.toolset.models.model is None:
-            raise CallRefused("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
+            raise McpCallRefused("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
         if self.toolset.models.endpoint.is_key_missing:
-            raise CallRefused("no_key", "the model service has no API key: set OPENAI_API_KEY for this server")
+            raise McpCallRefused("no_key", "the model service has no API key: set OPENAI_API_KEY for this server")
 
 
-def _id_error(error: RunIdInUse | IdInvalid) -> CallRefused:
-    return CallRefused("id_in_use" if isinstance(error, RunIdInUse) else "bad_usage", str(error))
+def _id_error(error: RunIdInUse | IdInvalid) -> McpCallRefused:
+    return McpCallRefused("id_in_use" if isinstance(error, RunIdInUse) else "bad_usage", str(error))
 
 
 def _seconds(arguments: Mapping[str, Any], name: str) -> float | None:
@@ -182,7 +182,7 @@ def _seconds(arguments: Mapping[str, Any], name: str) -> float | None:
     try:
         return parse_duration(given).total_seconds()
     except ValueError as error:
-        raise CallRefused("bad_usage", f"{name}: {error}") from None
+        raise McpCallRefused("bad_usage", f"{name}: {error}") from None
 
 
 def _model_config(model: str | None) -> ModelConfig:
@@ -191,4 +191,4 @@ def _model_config(model: str | None) -> ModelConfig:
     try:
         return model_config_from_json({"model": model})
     except ValueError as error:
-        raise CallRefused("bad_usage", f"model: {error}") from None
+        raise McpCallRefused("bad_usage", f"model: {error}") from None

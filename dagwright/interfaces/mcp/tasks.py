@@ -19,7 +19,7 @@ from dagwright.client.runs import Runs
 from dagwright.client.steering import Actor, CommandRejected, Steering
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
-from dagwright.interfaces.mcp.calls import ToolCall, ToolHandlers, author_of
+from dagwright.interfaces.mcp.calls import McpToolCall, ToolHandlers, author_of
 from dagwright.interfaces.mcp.elicitation import CallContext, Elicitations, uses_interim_results
 from dagwright.interfaces.mcp.following import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.results import run_result
@@ -74,11 +74,11 @@ class Tasks:
         server.add_request_handler("tasks/update", UpdateParams, self._update)
         server.add_request_handler("tasks/cancel", TaskParams, self._cancel)
 
-    def is_for(self, call: ToolCall) -> bool:
+    def is_for(self, call: McpToolCall) -> bool:
         """Return whether a call may return a task."""
         return supports_tasks(call.context) and call.tool.name not in _NO_TASKS
 
-    async def call(self, call: ToolCall) -> HandlerResult:
+    async def call(self, call: McpToolCall) -> HandlerResult:
         """Return the result of a call if it ends soon, else a task."""
         started = await self._calls.start(call)
         if isinstance(started, types.CallToolResult):

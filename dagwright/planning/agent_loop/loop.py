@@ -31,7 +31,13 @@ from dagwright.planning.agent_loop.spec import (
     spec_from_json,
     turn_id,
 )
-from dagwright.planning.agent_loop.tool_calls import CallRefused, UnknownTool, human_node, node_of_call, tools_there_are
+from dagwright.planning.agent_loop.tool_calls import (
+    ToolCallInvalid,
+    UnknownTool,
+    human_node,
+    node_of_call,
+    tools_there_are,
+)
 from dagwright.planning.model_calls.calls import Message, ModelError, user
 from dagwright.planning.model_calls.nodes import model_node
 from dagwright.planning.model_calls.responses import ResponseSummary, summarize_response, usage_of_response
@@ -217,7 +223,7 @@ class _Turn:
             except UnknownTool as error:
                 refused[node_id] = str(error) if is_reported else tools_there_are(call.name, self._spec)
                 is_reported = True
-            except CallRefused as error:
+            except ToolCallInvalid as error:
                 refused[node_id] = str(error)
         return made, refused
 

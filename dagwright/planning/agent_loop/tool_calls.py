@@ -21,11 +21,11 @@ _NAME_CHARACTERS = 80
 """Limit for the name of an unknown tool in an error message."""
 
 
-class CallRefused(Exception):
+class ToolCallInvalid(Exception):
     """A tool call is invalid; the message is for the model."""
 
 
-class UnknownTool(CallRefused):
+class UnknownTool(ToolCallInvalid):
     """The model called a tool that it does not have."""
 
 
@@ -78,11 +78,13 @@ def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
         # Models may leave the arguments of a call empty.
         arguments = json_from_bytes(call.arguments.encode(errors="replace") or b"{}")
     except ValueError as error:
-        raise CallRefused(f"Invalid JSON in the arguments of {tool.name}: {error}. Write one JSON object.") from None
+        raise ToolCallInvalid(
+            f"Invalid JSON in the arguments of {tool.name}: {error}. Write one JSON object."
+        ) from None
     if not isinstance(arguments, dict):
-        raise CallRefused(f"The arguments of {tool.name} must be one JSON object, not {call.arguments:.80}")
+        raise ToolCallInvalid(f"The arguments of {tool.name} must be one JSON object, not {call.arguments:.80}")
     if (problem := problem_of_call(tool, arguments)) is not None:
-        raise CallRefused(f"Invalid arguments of {tool.name}: {problem}")
+        raise ToolCallInvalid(f"Invalid arguments of {tool.name}: {problem}")
     return arguments
 
 
@@ -93,7 +95,7 @@ def _question_node(fields: Mapping[str, Any], node_id: str, turn: int) -> Compil
     try:
         return human_node(validate_question_fields({**fields, **kind}), node_id, turn)
     except BadQuestion as error:
-        raise CallRefused(f"No request was sent: {error}") from None
+        raise ToolCallInvalid(f"No request was sent: {error}") from None
 
 
 def human_node(question: Mapping[str, Any], node_id: str, turn: int) -> CompiledNode:

@@ -29,7 +29,7 @@ _DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ReplanReason:
     """Reason for a replan.
 
     Args:
@@ -48,19 +48,19 @@ def is_replan(node: CompiledNode) -> bool:
     return isinstance(labels, Mapping) and labels.get("purpose") == REPLAN
 
 
-def reasons_of(steps: Sequence[Step], *, handled: Collection[str]) -> list[Reason]:
+def reasons_of(steps: Sequence[Step], *, handled: Collection[str]) -> list[ReplanReason]:
     """Return the reasons for a replan, in plan order.
 
     Args:
         handled: IDs of the nodes that have already caused a replan.
     """
     found = ((node.id, _reason_of(node, record)) for node, record in steps if node.id not in handled)
-    return [Reason(node_id, description) for node_id, description in found if description is not None]
+    return [ReplanReason(node_id, description) for node_id, description in found if description is not None]
 
 
-def reason_of_gaps(node: CompiledNode, gaps: Sequence[str]) -> Reason:
+def reason_of_gaps(node: CompiledNode, gaps: Sequence[str]) -> ReplanReason:
     """Return the reason for a replan after an answer that reports missing information."""
-    return Reason(node.id, f"missing in the answer: {cut_bytes('; '.join(gaps), max_bytes=_REASON_BYTES)}")
+    return ReplanReason(node.id, f"missing in the answer: {cut_bytes('; '.join(gaps), max_bytes=_REASON_BYTES)}")
 
 
 def _reason_of(node: CompiledNode, record: Record) -> str | None:
@@ -85,7 +85,7 @@ def _guidance_in(result: Any) -> Iterator[str]:
             yield text.strip()
 
 
-def title_of(reasons: Sequence[Reason], *, count: int, most: int) -> str:
+def title_of(reasons: Sequence[ReplanReason], *, count: int, most: int) -> str:
     """Return the title of a replanning call, with the number of the replan and its reason.
 
     Args:
@@ -96,7 +96,7 @@ def title_of(reasons: Sequence[Reason], *, count: int, most: int) -> str:
     return f"{cut_bytes(f'{PLANNING_AGAIN} ({count} of {most}): {description}', max_bytes=_TITLE_BYTES)}{more}"
 
 
-def replan_context_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> ReplanContext:
+def replan_context_of(state: RunState, steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> ReplanContext:
     """Return the state of a run for the parser of the next plan."""
     ended: dict[str, list[str]] = {}
     for node, record in steps:
@@ -106,7 +106,7 @@ def replan_context_of(state: RunState, steps: Sequence[Step], reasons: Sequence[
     return ReplanContext([reason.node for reason in reasons], ended)
 
 
-def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[Reason]) -> StepMessages:
+def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> StepMessages:
     """Return the messages of a replanning call: the outcome of each node, and the reasons for the replan.
 
     Results of completed nodes are passed by reference. All other nodes are described as they are now, because another

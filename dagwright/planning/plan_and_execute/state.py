@@ -61,7 +61,7 @@ from dagwright.planning.plan_and_execute.replan_context import (
     ReplanContext,
 )
 from dagwright.planning.plan_and_execute.replans import (
-    Reason,
+    ReplanReason,
     is_replan,
     reason_of_gaps,
     reasons_of,
@@ -196,7 +196,7 @@ class GoalState:
         )
         return None if is_needed else Stage.OVER
 
-    def plan_again(self, reasons: Sequence[Reason]) -> Extension:
+    def plan_again(self, reasons: Sequence[ReplanReason]) -> Extension:
         """Build a replan: the planning call, with the state of the run, and the node that parses its result."""
         steps = list(self._planned())
         replan_context = replan_context_of(self._state, steps, reasons)

@@ -14,7 +14,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.worker_results import NOT_STARTED, error_of_unfinished
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.validation.workers import Worker
+from dagwright.core.validation.workers import WorkerTool
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.responses import read_round_of
 from dagwright.planning.rounds.rounds import ANSWER, PLAN, REPAIR, RoundsSpec
@@ -145,7 +145,7 @@ class SubGoalProgress:
             return None
         return error_of_unfinished(self.record)
 
-    def known(self, worker: Worker | None) -> KnownSubGoal:
+    def known(self, worker: WorkerTool | None) -> KnownSubGoal:
         """Return the summary that the next answer of the planner is checked against.
 
         Args:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from dagwright.core.boundary.json_codec import JsonCodec
 from dagwright.core.model.worker_cards import GoalType
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
-from dagwright.core.validation.workers import Worker
+from dagwright.core.validation.workers import WorkerTool
 
 SubGoalStatus = Literal["pending", "running", "success", "partial", "failed"]
 """`pending`: waits for slots that are not available yet, or for its turn."""
@@ -90,7 +90,7 @@ class KnownSubGoal:
     tries: int = 1
 
 
-def work_of(sub_goal: PlannedSubGoal, worker: Worker | None) -> str:
+def work_of(sub_goal: PlannedSubGoal, worker: WorkerTool | None) -> str:
     """Return a digest of the work; the description counts only if the worker tool reads it."""
     reads = worker is None or worker.card.takes_sub_goal
     text = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""

@@ -37,7 +37,7 @@ _NAME_LIMIT_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """A file or folder inside a folder.
 
     Args:
@@ -64,13 +64,13 @@ class OpenFolder:
     relative: PurePosixPath
     guard: PathGuard
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FolderEntry]:
         """Return the files and folders by name, without links, hidden and protected ones."""
         with os.scandir(self.descriptor) as found:
             names = sorted(entry.name for entry in found if not entry.name.startswith("."))
         return [entry for entry in map(self._entry, names) if entry is not None]
 
-    def _entry(self, name: str) -> Entry | None:
+    def _entry(self, name: str) -> FolderEntry | None:
         try:
             status = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except OSError:
@@ -79,7 +79,7 @@ class OpenFolder:
         is_own = is_folder or (stat.S_ISREG(status.st_mode) and not _has_other_names(status))
         if not is_own or self.guard.protects(self.path / name, status):
             return None
-        return Entry(name, is_folder, 0 if is_folder else status.st_size)
+        return FolderEntry(name, is_folder, 0 if is_folder else status.st_size)
 
     @contextmanager
     def folder(self, name: str) -> Iterator["OpenFolder"]:

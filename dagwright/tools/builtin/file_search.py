@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dagwright.tools.builtin.file_access import Entry, FileAccess, OpenFolder
+from dagwright.tools.builtin.file_access import FileAccess, FolderEntry, OpenFolder
 from dagwright.tools.builtin.files import LISTED_FILES_LIMIT, folder_errors
 from dagwright.tools.context import context, record_reads
 from dagwright.tools.environment import ToolEnvironment
@@ -72,7 +72,7 @@ def _entries(access: FileAccess, path: str) -> list[dict[str, Any]]:
     return [_entry_document(entry, folder) for entry in found]
 
 
-def _entry_document(entry: Entry, folder: OpenFolder) -> dict[str, Any]:
+def _entry_document(entry: FolderEntry, folder: OpenFolder) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": entry.name, "path": str(folder.relative / entry.name)}
     if entry.is_folder:
         return {**shown, "type": "folder"}
@@ -100,11 +100,11 @@ def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, li
     return {"matches": matches, "is_cut": False, "skipped_files": skipped}
 
 
-def _files_in(top: OpenFolder) -> Iterator[tuple[OpenFolder, Entry]]:
+def _files_in(top: OpenFolder) -> Iterator[tuple[OpenFolder, FolderEntry]]:
     """Yield the files of a folder in order, then those of its folders; each with its open folder."""
     seen = count()
 
-    def walk(folder: OpenFolder, depth: int) -> Iterator[tuple[OpenFolder, Entry]]:
+    def walk(folder: OpenFolder, depth: int) -> Iterator[tuple[OpenFolder, FolderEntry]]:
         entries = folder.entries()
         for entry in entries:
             if not entry.is_folder:
@@ -123,7 +123,7 @@ def _files_in(top: OpenFolder) -> Iterator[tuple[OpenFolder, Entry]]:
     return walk(top, 0)
 
 
-def _lines_with(folder: OpenFolder, entry: Entry, text: str) -> list[dict[str, Any]] | None:
+def _lines_with(folder: OpenFolder, entry: FolderEntry, text: str) -> list[dict[str, Any]] | None:
     """Return the lines of a file that contain a text; `None` if the file is not text, too large or unreadable."""
     try:
         with folder.file(entry.name) as opened:

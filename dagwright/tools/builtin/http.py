@@ -46,7 +46,7 @@ _PASSING = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HttpCall:
     """One request of a plan.
 
     Args:
@@ -99,7 +99,7 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) ->
         """
         if not 0 < timeout_s <= LONGEST_S:
             raise ValueError(f"timeout_s is {timeout_s:g}, expected over 0 and at most {LONGEST_S:g}")
-        call = Call(
+        call = HttpCall(
             method,
             _address(url, query),
             _headers(headers, body, method=method),
@@ -140,7 +140,7 @@ def _refuse_host(url: httpx.URL) -> None:
     )
 
 
-async def _send(call: Call, transport: httpx.AsyncBaseTransport) -> dict[str, Any]:
+async def _send(call: HttpCall, transport: httpx.AsyncBaseTransport) -> dict[str, Any]:
     timeout = httpx.Timeout(LONGEST_S)
     async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=timeout) as client:
         request = client.build_request(call.method, call.url, headers=dict(call.headers), content=call.body)
@@ -171,7 +171,7 @@ def _redirected(client: httpx.AsyncClient, before: httpx.Request, after: httpx.R
     return client.build_request(after.method, after.url)
 
 
-async def _result(call: Call, response: httpx.Response) -> dict[str, Any]:
+async def _result(call: HttpCall, response: httpx.Response) -> dict[str, Any]:
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk
@@ -246,7 +246,7 @@ def _body(body: Any, *, method: str) -> bytes | None:
     return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode()
 
 
-def _mark_as_sent(call: Call) -> None:
+def _mark_as_sent(call: HttpCall) -> None:
     """Record in the heartbeat that a request that must not be repeated is being sent.
 
     An attempt that finds the mark follows one that died without a response, so the outcome is unknown.
@@ -258,7 +258,7 @@ def _mark_as_sent(call: Call) -> None:
     context().heartbeat({"sent": True})
 
 
-def _refusal(call: Call, response: httpx.Response, content: bytes) -> Exception:
+def _refusal(call: HttpCall, response: httpx.Response, content: bytes) -> Exception:
     """Convert an unexpected status to an exception that decides on the next attempt."""
     excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
     if len(content) > _EXCERPT_BYTES:
@@ -273,13 +273,13 @@ def _refusal(call: Call, response: httpx.Response, content: bytes) -> Exception:
     return GiveUp(message)
 
 
-def _retry_if_safe(call: Call, message: str, *, delay: Any) -> Exception:
+def _retry_if_safe(call: HttpCall, message: str, *, delay: Any) -> Exception:
     if not call.is_repeatable:
         context().heartbeat({"sent": False})
     return RetryLater(message, after=delay)
 
 
-def _failure(call: Call, error: Exception) -> Exception:
+def _failure(call: HttpCall, error: Exception) -> Exception:
     """Convert a broken or missing connection to an exception that decides on the next attempt."""
     message = f"{call.shown} failed: {type(error).__name__} {error}".rstrip()
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):

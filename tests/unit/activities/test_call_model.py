@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 
 from dagwright.activities.call_model import model_activity
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_PROJECTIONS
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user
@@ -42,7 +42,7 @@ class Bench(ActivityBench):
         setup = ModelSetup(Endpoint(server.base_url, "sk-own-key"), model="small", secret=SECRETS.get)
         self.clients = ModelClients(setup)
         self.store = store or MemoryStore()
-        super().__init__(model_activity(self.clients, Values(self.store, retry_pauses_s=())))
+        super().__init__(model_activity(self.clients, LargeValues(self.store, retry_pauses_s=())))
 
     async def payload(self, *arguments: Any, **headers: Any) -> Payload:
         async with self.clients:

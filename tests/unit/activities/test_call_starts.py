@@ -18,7 +18,7 @@ from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.text_heartbeats import HEARTBEATS_PER_S, SHORTEST_PAUSE_S, HeartbeatPace
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.usage import Usage, started_attempt, usage_of_heartbeat
 from dagwright.core.boundary.wire import HEADER_ATTEMPTS
 from dagwright.core.model.compiled import CompiledNode
@@ -80,7 +80,7 @@ async def _call(
     guards = CallGuards(parked, cast(CallStarts, Recorder(events, stops=stops)))
     environment = load_toolset(Settings(state_dir=folder)).environment
     registry = ToolRegistry.of(mail)
-    [call] = tool_activities(registry, environment, values=Values(store), cache=ResultCache(store), guards=guards)
+    [call] = tool_activities(registry, environment, values=LargeValues(store), cache=ResultCache(store), guards=guards)
     bench = ActivityBench(call)
     bench.temporal.info = replace(
         ActivityEnvironment.default_info(), heartbeat_details=list(before), attempt=attempt, task_token=b"t"

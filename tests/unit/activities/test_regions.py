@@ -18,7 +18,7 @@ from dagwright.activities.region_batches import RegionBatch
 from dagwright.activities.region_state import OffloadedRegionState, RegionCache
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.run_region import region_activity
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.regions import can_be_in_region
 from dagwright.features.regions.offloaded_batches import OffloadedBatchInput
@@ -158,7 +158,7 @@ _ENVIRONMENT = ToolEnvironment(Path(), secret=lambda _: None)
 
 async def test_thread_of_a_tool_leaves_the_loop_its_turn_soon() -> None:
     usual_s, store = sys.getswitchinterval(), MemoryStore()
-    [call] = tool_activities(_REGISTRY, _ENVIRONMENT, values=Values(store), cache=ResultCache(store))
+    [call] = tool_activities(_REGISTRY, _ENVIRONMENT, values=LargeValues(store), cache=ResultCache(store))
     payload = await ActivityBench(call).payload({})
     assert (json.loads(payload.data), sys.getswitchinterval()) == (SWITCH_INTERVAL_S, usual_s)
 
@@ -171,7 +171,9 @@ async def test_thread_of_a_region_leaves_the_loop_its_turn_soon() -> None:
     scheduler.start(1.0)
     ready = next_call(scheduler, 1.0)
     assert ready is not None
-    activity = region_activity(_REGISTRY, _ENVIRONMENT, store=store, values=Values(store), cache=ResultCache(store))
+    activity = region_activity(
+        _REGISTRY, _ENVIRONMENT, store=store, values=LargeValues(store), cache=ResultCache(store)
+    )
     payload = await ActivityBench(activity).payload(json.loads(ready.arguments))
     assert payload.data.count(str(SWITCH_INTERVAL_S).encode()) == 2
     assert sys.getswitchinterval() == usual_s

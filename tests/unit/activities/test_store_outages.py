@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 from dagwright.activities.map_items import map_activities
 from dagwright.activities.read_model_plan import read_plan_activity
 from dagwright.activities.store_retry import await_store_activity
-from dagwright.activities.values import Values
+from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, HEADER_BINDINGS
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.items import StoredList, stored_list_to_json
@@ -36,7 +36,7 @@ class SlowStore(MemoryStore):
 
 
 def _activity(store: MemoryStore, number: int) -> Callable[..., Any]:
-    return map_activities(Values(store, retry_pauses_s=()))[number]
+    return map_activities(LargeValues(store, retry_pauses_s=()))[number]
 
 
 def _stretch(ref: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ async def test_wait_ends_only_when_a_new_value_of_the_size_was_stored(monkeypatc
         store.limit_bytes = 100_000
 
     environment.on_heartbeat = on_heartbeat
-    waiting = await_store_activity(store, Values(store, retry_pauses_s=()))
+    waiting = await_store_activity(store, LargeValues(store, retry_pauses_s=()))
     await environment.run(waiting, {"refs": [], "size_bytes": 50_000, "pause_s": 0.01})
     assert (store.sizes, reasons[0]) == ([50_000, 50_000], "the disk is full")
     # Each probe is new, and deleted.
@@ -117,7 +117,7 @@ async def test_store_that_is_down_costs_the_reading_of_a_plan_no_attempt() -> No
     store = MemoryStore()
     ref = await store.put(b'"text"')
     store.is_down = True
-    bench = ActivityBench(read_plan_activity({}, Values(store, retry_pauses_s=())))
+    bench = ActivityBench(read_plan_activity({}, LargeValues(store, retry_pauses_s=())))
     failure = await bench.failure({"text": ""}, **{HEADER_BINDINGS: [[["text"], [{"stored": ref}]]]})
     assert (failure.type, failure.non_retryable) == ("store_retry", True)
     assert failure.details[0][DETAIL_UNSTORED_BYTES] == 0

@@ -1,4 +1,4 @@
-"""`People` without a server: how answers are sent, and in which run the request of a sub-plan is."""
+"""`NamespaceRequests` without a server: how answers are sent, and in which run the request of a sub-plan is."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -25,8 +25,8 @@ from dagwright.client.feedback import (
     Answer,
     FeedbackRejected,
     ItemNotNamed,
+    NamespaceRequests,
     OpenRequest,
-    People,
     Place,
     by_run,
     of_node,
@@ -138,7 +138,7 @@ class _Plans:
         return SimpleNamespace(id=task_id, kind="plan" if task_id in self._sub_plans else "human", for_each=None)
 
 
-def _people(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: str = "") -> People:
+def _people(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: str = "") -> NamespaceRequests:
     class Feed:
         def __init__(self, _: Any, workflow_id: str) -> None:
             self._workflow_id = workflow_id
@@ -148,7 +148,7 @@ def _people(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: st
 
     monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
     connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
-    return People(connection, timeout_s=0.05)
+    return NamespaceRequests(connection, timeout_s=0.05)
 
 
 UPDATE, SIGNAL = ("run", "submit_feedback", _MESSAGE), ("run", "feedback", _MESSAGE)
@@ -289,7 +289,7 @@ async def test_next_request_of_a_lookup_is_awaited_for_some_time(monkeypatch: py
 
 async def test_large_answer_is_not_sent() -> None:
     namespace = _Namespace({"run": ["check"]}, update={"message": "taken"})
-    people = People(Connection(cast(Client, namespace), Server("here", "default"), frozenset()))
+    people = NamespaceRequests(Connection(cast(Client, namespace), Server("here", "default"), frozenset()))
     with pytest.raises(FeedbackRejected, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
         await people.answer(Place("run", "check"), Answer({"text": "x" * 3_000_000}))
     assert namespace.sent == []
@@ -322,7 +322,7 @@ async def given(people: Answered, target: AnswerTarget, **more: Any) -> AnswerOu
     async def added(_: Place) -> Mapping[str, Any]:
         return more
 
-    return await send_answer(cast(People, people), target, Answer({"approved": True}), extras=added)
+    return await send_answer(cast(NamespaceRequests, people), target, Answer({"approved": True}), extras=added)
 
 
 def test_name_means_one_request_or_all_of_its_node() -> None:
@@ -362,14 +362,14 @@ async def test_unread_request_is_found_by_its_name() -> None:
 
 async def test_next_request_has_the_path_from_the_run() -> None:
     people, below = Answered(), AnswerTarget("run-1", "sub/lookup:person:J")
-    assert await next_request(cast(People, people), await given(people, below)) == {
+    assert await next_request(cast(NamespaceRequests, people), await given(people, below)) == {
         "request_id": "sub/lookup:person:J#2",
         "run_id": "run-1",
     }
     check = AnswerTarget("run-1", "check")
-    assert await next_request(cast(People, people), await given(people, check)) is None
+    assert await next_request(cast(NamespaceRequests, people), await given(people, check)) is None
     refusing = Answered(run_1=FeedbackRejected("no"))
-    assert await next_request(cast(People, people), await given(refusing, below)) is None
+    assert await next_request(cast(NamespaceRequests, people), await given(refusing, below)) is None
 
 
 def test_answer_without_a_name_needs_a_single_request() -> None:

@@ -9,7 +9,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.sessions import PreparedTurn, Sessions, SessionView, TurnNotTaken
 from dagwright.client.starts import EncodedStart
-from dagwright.protocol.sessions import Session, session_id
+from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turns import TurnStart
 from dagwright.server import Connection, Server
 
@@ -26,7 +26,7 @@ async def test_busy_server_is_retried_by_the_sdk_alone() -> None:
         asked.append("update")
         raise RPCError("too much to do", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
-    async def prepare(_: Session) -> PreparedTurn:
+    async def prepare(_: SessionRecord) -> PreparedTurn:
         return TURN
 
     handle = SimpleNamespace(describe=describe)
@@ -48,7 +48,9 @@ class _Known(Sessions):
         dropped: a turn that is removed before a client sees it.
     """
 
-    def __init__(self, session: Session, there: Started | None = None, *, parent: str = "s", dropped: str = "") -> None:
+    def __init__(
+        self, session: SessionRecord, there: Started | None = None, *, parent: str = "s", dropped: str = ""
+    ) -> None:
         self.done: list[str] = []
         self.parent = parent
         self.dropped = dropped
@@ -78,7 +80,7 @@ class _Known(Sessions):
         self._session.start_turn(TurnStart(run, {}, turn.request), at=0.0)
 
     async def take(self, run: str | None = None, *, refused: bool = False) -> None:
-        async def prepare(_: Session) -> PreparedTurn:
+        async def prepare(_: SessionRecord) -> PreparedTurn:
             self.done.append("prepared")
             if refused:
                 raise TurnNotTaken("no_model", "no model is named")
@@ -88,28 +90,28 @@ class _Known(Sessions):
 
 
 async def test_refused_turn_is_not_served() -> None:
-    at_work = Session("s")
+    at_work = SessionRecord("s")
     at_work.start_turn(TurnStart("other", {}, "First."), at=0.0)
-    for sessions, is_refused, done in ((_Known(at_work), False, []), (_Known(Session("s")), True, ["prepared"])):
+    for sessions, is_refused, done in ((_Known(at_work), False, []), (_Known(SessionRecord("s")), True, ["prepared"])):
         with pytest.raises(TurnNotTaken):
             await sessions.take(refused=is_refused)
         assert sessions.done == done
 
 
 async def test_turn_is_served_before_it_is_sent() -> None:
-    sessions = _Known(Session("s"))
+    sessions = _Known(SessionRecord("s"))
     await sessions.take("one")
     assert sessions.done == ["prepared", "prepared", "served", "sent", "served"]
     # It was started, but may not have had a worker since.
     await sessions.take("one")
     assert sessions.done[5:] == ["prepared", "served"]
-    there = _Known(Session("s"), Started("one", "1", is_new=False))
+    there = _Known(SessionRecord("s"), Started("one", "1", is_new=False))
     await there.take("one")
     assert there.done == ["prepared", "served"]
 
 
 async def test_turn_with_the_id_of_another_run_is_sent_once() -> None:
-    sessions = _Known(Session("s"), parent="other", dropped="one")
+    sessions = _Known(SessionRecord("s"), parent="other", dropped="one")
     with pytest.raises(RunIdInUse, match="belongs to a run of the session 'other'"):
         await sessions.take("one")
     assert sessions.done.count("sent") == 1

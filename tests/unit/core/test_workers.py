@@ -26,8 +26,8 @@ from dagwright.core.model.worker_results import (
 )
 from dagwright.core.validation.validation import check_document
 from dagwright.core.validation.workers import (
-    Worker,
     WorkersRefused,
+    WorkerTool,
     check_workers,
     missing_slots,
     prepared_call,
@@ -108,8 +108,8 @@ def test_a_set_of_workers_may_be_empty_and_put_a_slot_out_under_another_name() -
     check_workers(_set_of({"x": same, "y": card("b", requires=("wanted",), goal_type="deliverable")}))
 
 
-def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, Worker]:
-    return {name: Worker(ToolDeclaration(name, Effects.READ, worker=each), each) for name, each in cards.items()}
+def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
+    return {name: WorkerTool(ToolDeclaration(name, Effects.READ, worker=each), each) for name, each in cards.items()}
 
 
 @pytest.mark.parametrize(

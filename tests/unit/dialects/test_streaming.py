@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.dialects.streaming import JsonSteps, Step
+from dagwright.dialects.streaming import JsonSteps, StreamedStep
 from dagwright.dialects.written_text import read_written_json
 from tests.support.example_counts import examples
 
@@ -24,7 +24,7 @@ json_values = st.recursive(
 entries = st.lists(st.dictionaries(st.sampled_from(["id", "nodes", "x", "'"]), json_values, min_size=1), max_size=4)
 
 
-def steps_of(stream: JsonSteps, pieces: Sequence[str]) -> list[Step]:
+def steps_of(stream: JsonSteps, pieces: Sequence[str]) -> list[StreamedStep]:
     return [step for piece in pieces for step in stream.feed(piece)]
 
 

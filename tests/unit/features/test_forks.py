@@ -11,7 +11,7 @@ from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.map_batches import MapBatchEnd
 from dagwright.features.compensation.compensation import without_compensation
-from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
+from dagwright.features.forks.planner import ForkDifferences, Outlook, Source, Takeover, outlook, takeover
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.support.plan_building import (
     broken,
@@ -64,7 +64,7 @@ def forked(
 ) -> tuple[RunScheduler, Takeover, Outlook]:
     """Return the scheduler of a fork after a round trip through JSON, and its preview."""
     changed = {name for name in inputs if inputs[name] != old.state.inputs.get(name)}
-    change = Change(changed, rerun)
+    change = ForkDifferences(changed, rerun)
     taken = takeover(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
     seen = outlook(create_scheduler(made, inputs), old, taken, change=change)
     following = resumed(configured(create_scheduler(made, inputs), reuse=taken.book), inputs=inputs)
@@ -125,7 +125,9 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
     second, _, _ = forked(ran(made, {"a": 1, "c": broken()}), made)
     started(second)
     second.fail("c", broken(), at=20.0)
-    third = takeover(second, made, source=Source("second", "second-scope", is_open=False), change=Change()).book
+    third = takeover(
+        second, made, source=Source("second", "second-scope", is_open=False), change=ForkDifferences()
+    ).book
 
     assert third.tasks["c"].scope == "old-scope"
     assert third.tasks["a"].made == {"run_id": "old", "node_id": "a"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.worker_cards import WorkerCard
-from dagwright.core.validation.workers import Worker
+from dagwright.core.validation.workers import WorkerTool
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_parser import parse_round
 from dagwright.planner.rounds_prompts import intention_messages
@@ -67,7 +67,7 @@ def known(
     card = WORKERS[worker_name].worker
     assert card is not None
     made = SUB_GOALS.decode({**written, "worker": worker_name, "outputs": card.outputs, "goal_type": card.goal_type})
-    work = work_of(made, Worker(WORKERS[worker_name], card))
+    work = work_of(made, WorkerTool(WORKERS[worker_name], card))
     is_done = status in ("success", "partial")
     there = (card.outputs if is_done else ()) if slots is None else slots
     return KnownSubGoal(number, worker_name, made.sources, work, status, there, tries)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.client.requests import TextRequest, prepare_request
-from dagwright.client.starts import RunOptions, StartRequest
+from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.planner.rounds_start import rounds_from_document
 from dagwright.planning.rounds.rounds import RoundsLimits, rounds_from_json
@@ -40,7 +40,7 @@ def test_question_has_its_own_limits_or_those_of_the_settings(toolset: Toolset) 
     assert prepared.plan.extender is not None
     assert rounds_from_json(prepared.plan.extender).worker_timeout_s == 30.0
     assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (600.0, 7)
-    prepared = _prepared(toolset, options=RunOptions(5_000.0), max_rounds=3, worker_timeout_s=2.0)
+    prepared = _prepared(toolset, options=RunStartOptions(5_000.0), max_rounds=3, worker_timeout_s=2.0)
     assert prepared.plan.extender is not None
     assert rounds_from_json(prepared.plan.extender).worker_timeout_s == 2.0
     assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (5_000.0, 3)
@@ -70,7 +70,7 @@ def _prepared(toolset: Toolset, **message: Any) -> StartRequest:
 
 def test_same_question_to_other_workers_or_with_other_limits_of_its_own_is_another_one(toolset: Toolset) -> None:
     other = replace(toolset, own=toolset.own.merged(ToolRegistry.of(guess)))
-    options = RunOptions(5_000.0)
+    options = RunStartOptions(5_000.0)
     asked = _prepared(toolset).source
     for same in (
         _prepared(toolset),

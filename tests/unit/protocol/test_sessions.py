@@ -18,7 +18,7 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.conversation import identified, is_session_name, names_set, turns_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid, ParentSession, RunInput, run_input_from_json, run_input_to_json
-from dagwright.protocol.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
+from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_from_json, session_id, session_name
 from dagwright.protocol.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
 from tests.support.plan_building import started_scheduler
@@ -34,7 +34,7 @@ def _turn(run: str = "r", **more: Any) -> TurnStart:
     return TurnStart(run, {"goal": "Do it."}, "Do it.", **more)
 
 
-def _done(session: Session, run: str = "r", **end: Any) -> None:
+def _done(session: SessionRecord, run: str = "r", **end: Any) -> None:
     assert session.start_turn(_turn(run), at=1.0)
     assert session.end_turn(run, TurnEnd(end.pop("status", "completed"), **end), at=2.0)
 
@@ -52,13 +52,13 @@ def _ran(plan: CompiledPlan, result: Callable[[str], Any]) -> RunScheduler:
     return scheduler
 
 
-def _code(session: Session, start: TurnStart) -> str | None:
+def _code(session: SessionRecord, start: TurnStart) -> str | None:
     refusal = session.refusal_of(start)
     return None if refusal is None else refusal.code
 
 
 def test_turn_starts_once_and_for_one_version_of_the_session() -> None:
-    session = Session("s")
+    session = SessionRecord("s")
     assert _code(session, _turn()) is None
     assert session.start_turn(_turn(), at=1.0)
     assert (session.status, session.version) == ("running", 1)
@@ -72,7 +72,7 @@ def test_turn_starts_once_and_for_one_version_of_the_session() -> None:
     assert not session.end_turn("r", TurnEnd("failed"), at=3.0)
     assert (session.status, session.version, session.turns[0].status) == ("idle", 2, "completed")
     assert _code(session, _turn()) is None
-    session = Session("s")
+    session = SessionRecord("s")
     assert _code(session, _turn(version=1)) == "session_changed"
     assert _code(session, _turn(version=0)) is None
     _done(session)
@@ -82,7 +82,7 @@ def test_turn_starts_once_and_for_one_version_of_the_session() -> None:
 
 
 def test_turn_whose_run_has_another_owner_is_compensated() -> None:
-    session = Session("s")
+    session = SessionRecord("s")
     _done(session)
     session.start_turn(_turn("other"), at=3.0)
     session.drop_turn("r")
@@ -94,17 +94,17 @@ def test_turn_whose_run_has_another_owner_is_compensated() -> None:
 
 
 def test_session_that_is_ended_waits_for_its_turn() -> None:
-    session = Session("s")
+    session = SessionRecord("s")
     session.start_turn(_turn(), at=1.0)
     session.end()
     assert (session.status, session.has_ended, _code(session, _turn("b"))) == ("ending", False, "session_ending")
     session.end_turn("r", TurnEnd("cancelled"), at=2.0)
     assert (session.status, session.has_ended) == ("ended", True)
-    assert Session("t", is_ending=True).has_ended
+    assert SessionRecord("t", is_ending=True).has_ended
 
 
 def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> None:
-    session = Session("s")
+    session = SessionRecord("s")
     other: dict[str, Any] = {**JOHN, "party": {"id": "P-2"}}
     narrowed = {**JOHN, "jurisdiction": "LU", "party": {"id": "P-3"}}
     _done(session, "a", names={"cbu": FUND, "fund": FUND}, resolved_lookups=[JOHN])
@@ -112,7 +112,7 @@ def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> No
     assert [*session.names] == ["fund", "cbu"]
     assert session.names["cbu"]["id"] == "CBU-2"
     assert session.resolved_lookups == [other, narrowed]
-    session = Session("s")
+    session = SessionRecord("s")
     _done(session, "a", names={"cbu": FUND}, resolved_lookups=[JOHN])
     failed = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
     session.start_turn(_turn("b"), at=3.0)
@@ -136,7 +136,7 @@ def test_party_that_no_later_run_could_read_is_left_out(binding: Any) -> None:
 
 
 def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
-    session = Session("s")
+    session = SessionRecord("s")
     _done(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
     place = {"session_workflow_id": "session-s", "turn": "b"}
@@ -151,7 +151,7 @@ def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
     own = {"compiled": {}, "options": {"policy": {}, "deadline": "2h"}, "context": {}}
     given_own = session.input_of_turn(TurnStart("b", own), workflow_id="session-s")
     assert (given_own["options"], given_own["context"]) == (own["options"], {})
-    session, policy = Session("s"), policy_from_json({"approves_changes": True})
+    session, policy = SessionRecord("s"), policy_from_json({"approves_changes": True})
     session.start_turn(_turn(policy=policy), at=1.0)
     session.end_turn("r", TurnEnd("completed"), at=2.0)
     session.start_turn(_turn("b"), at=3.0)
@@ -159,7 +159,7 @@ def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
 
 
 def test_turns_in_the_prompt_of_the_next_planner() -> None:
-    session = Session("s")
+    session = SessionRecord("s")
     _done(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
     _done(session, "b", outcome="'x' failed: no")
     session.start_turn(_turn("c"), at=5.0)
@@ -179,7 +179,7 @@ Which one did you mean?"""
 
 
 def test_next_turn_gets_the_whole_clarification_that_it_answers() -> None:
-    session, asked = Session("s"), "Show shipments from Acme Corp to Houston"
+    session, asked = SessionRecord("s"), "Show shipments from Acme Corp to Houston"
     session.start_turn(TurnStart("a", {}, asked), at=1.0)
     session.end_turn("a", _as_recorded(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
     entries = [summary.to_json() for summary in session.turn_summaries()]
@@ -189,7 +189,7 @@ def test_next_turn_gets_the_whole_clarification_that_it_answers() -> None:
 
 
 def test_largest_answer_that_lies_in_no_store_is_kept_whole_until_a_newer_one_comes() -> None:
-    session, text = Session("s"), "row\n" * 1_600 + "\nWhich one did you mean?"
+    session, text = SessionRecord("s"), "row\n" * 1_600 + "\nWhich one did you mean?"
     _done(session, "a", response=text)
     assert session.turns[0].answer == text
     _done(session, "b", response="Short.", outcome="Short.")
@@ -202,7 +202,7 @@ def test_largest_answer_that_lies_in_no_store_is_kept_whole_until_a_newer_one_co
 
 
 def test_turn_without_an_answer_is_reported_by_its_outcome() -> None:
-    session = Session("s")
+    session = SessionRecord("s")
     _done(session, "a", status="failed", outcome="max_rounds: no answer")
     _done(session, "b", status="cancelled")
     session.start_turn(_turn("c"), at=3.0)
@@ -225,7 +225,7 @@ def test_place_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
     end = _as_recorded(end_of_turn({"status": "completed", "output": output}))
     place = {"ref": "ref", "paths": [["message", "content"]]}
     assert (end.response_at, end.outcome) == (place, "It begins so [… cut here …]")
-    session = Session("s")
+    session = SessionRecord("s")
     session.start_turn(_turn("a"), at=1.0)
     session.end_turn("a", end, at=2.0)
     _done(session, "b", response="Short.")
@@ -254,7 +254,7 @@ def test_text_that_is_cut_fits_and_keeps_both_ends(text: str, most: int) -> None
 
 @pytest.mark.parametrize("sign", ["\x01", "日"])
 def test_hundreds_of_turns_stay_small_and_are_counted(sign: str) -> None:
-    session = Session("s")
+    session = SessionRecord("s")
     words = "ä" * 200
     for number in range(300):
         session.start_turn(TurnStart(f"run-{number}", {}, words), at=number)
@@ -292,7 +292,7 @@ _ENDS = st.builds(
 @settings(deadline=None)
 @given(ends=st.lists(_ENDS, max_size=30), is_open=st.booleans(), is_ending=st.booleans())
 def test_state_travels_whatever_happened(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
-    session = Session("s")
+    session = SessionRecord("s")
     for number, end in enumerate(ends):
         session.start_turn(_turn(f"r{number}"), at=number)
         session.end_turn(f"r{number}", turn_end_from_json(end.to_json()), at=number)

@@ -16,7 +16,7 @@ import pytest
 
 from dagwright.tools import GiveUp, NotStarted, RetryLater
 from dagwright.tools.builtin.addresses import AddressRefused
-from dagwright.tools.builtin.http import Call, _send, decode_body, http_tools
+from dagwright.tools.builtin.http import HttpCall, _send, decode_body, http_tools
 from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import SecretRefused
@@ -507,7 +507,7 @@ async def _redirected_to(
 
     address = httpx.URL(start)
     secret = {"authorization": "Bearer secret", "x-token": "secret"}
-    call = Call(method, address, secret, b"secret", frozenset(), is_repeatable=True)
+    call = HttpCall(method, address, secret, b"secret", frozenset(), is_repeatable=True)
     with tool_context():
         try:
             await _send(call, httpx.MockTransport(answer))

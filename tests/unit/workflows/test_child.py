@@ -8,7 +8,7 @@ import pytest
 from dagwright.core.boundary import wire
 from dagwright.plans.plan import Plan
 from dagwright.tools import tool
-from dagwright.workflows.child import PlanOptions, _memo_of, _message_of
+from dagwright.workflows.child import ChildPlanOptions, _memo_of, _message_of
 
 
 @tool(effects="read")
@@ -20,7 +20,7 @@ def stock(n: int) -> int:
 def test_plan_keeps_its_dialect_title_and_options() -> None:
     tasks = {"dag": [{"id": "a", "tool": "stock", "query": "x", "dependencies": []}]}
     plan = Plan.parse(tasks, dialect="tasks")
-    options = PlanOptions(deadline=timedelta(minutes=2), context={"@order": "o-1"}, compensate=True)
+    options = ChildPlanOptions(deadline=timedelta(minutes=2), context={"@order": "o-1"}, compensate=True)
     message = _message_of(plan, options)
     assert (message["plan"], message["dialect"]) == (tasks, "tasks")
     assert message["context"] == {"order": "o-1"}

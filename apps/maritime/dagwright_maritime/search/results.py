@@ -17,7 +17,7 @@ _ONE_GROUP = ("filter", "missing")
 _AS_TEXT = "_as_string"
 
 
-class ResultTooLarge(ValueError):
+class SearchResultTooLarge(ValueError):
     """The groups and figures of a result exceed the limits."""
 
 
@@ -87,12 +87,12 @@ def parse_result(response: Mapping[str, Any], aggregations: Mapping[str, Any], l
     groups = _in_order(aggregations, response.get("aggregations", {}))
     count = sum(1 for _ in _buckets(groups))
     if count > limits.buckets:
-        raise ResultTooLarge(
+        raise SearchResultTooLarge(
             f"The query makes {count:,} groups, over the limit of {limits.buckets:,}; use a shorter range of "
             "dates, longer intervals or fewer groups"
         )
     if (size := _bytes_of(groups)) > RESULT_LIMIT_BYTES:
-        raise ResultTooLarge(
+        raise SearchResultTooLarge(
             f"The groups and figures have {size:,} bytes, over the limit of {RESULT_LIMIT_BYTES:,}; request fewer "
             "groups, fewer figures in each, or fewer fields of their documents"
         )

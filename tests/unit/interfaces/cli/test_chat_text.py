@@ -21,7 +21,7 @@ from dagwright.interfaces.cli.requests import ChatRequest
 from dagwright.interfaces.cli.round_picture import rounds_table
 from dagwright.interfaces.cli.round_text import NO_CALLS, new_lines, reason_lines, round_lines
 from dagwright.interfaces.cli.sessions import turn_lines
-from dagwright.protocol.sessions import Session, Turn
+from dagwright.protocol.sessions import SessionRecord, Turn
 from dagwright.protocol.turns import TurnStart
 
 
@@ -98,7 +98,7 @@ def test_help_lists_all_commands_and_a_mistyped_one_gets_a_hint() -> None:
 
 
 def test_status_reports_current_work() -> None:
-    session = Session("s")
+    session = SessionRecord("s")
     assert status_line(session, profile="plan") == "session s: idle, 0 turns; profile plan"
     session.start_turn(TurnStart("run-1", {}, "Show it."), at=1.0)
     assert status_line(session, profile="rounds") == (

@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.exits import ExitCode
 from dagwright.interfaces.cli.leaving import leave_at_once
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import AskRequest
-from dagwright.protocol.sessions import Session
+from dagwright.protocol.sessions import SessionRecord
 from tests.support.eventually import eventually
 
 
@@ -40,9 +40,9 @@ class _Hanging:
         self.answers -= 1
         if self.answers < 0:
             await asyncio.sleep(600)
-        return SessionView(Session(name))
+        return SessionView(SessionRecord(name))
 
-    async def whole(self, session: Session) -> Session:
+    async def whole(self, session: SessionRecord) -> SessionRecord:
         return session
 
 

@@ -17,7 +17,7 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.lines import LineWriter
-from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD, RunProgress, progress_of, tree_of
+from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD, RunRows, progress_of, tree_of
 from dagwright.interfaces.cli.rendering import LivePicture, Picture
 from dagwright.protocol.messages import RunInput
 from tests.unit.interfaces.cli.questions import asked
@@ -26,7 +26,7 @@ from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 Step = Callable[[RunScheduler], None]
 
 
-def _progress(view: RunView, *, room: int = 40, after_s: float = 2.0) -> RunProgress:
+def _progress(view: RunView, *, room: int = 40, after_s: float = 2.0) -> RunRows:
     assert view.scheduler is not None
     return progress_of(view, tree_of(view.scheduler.plan), now=START + after_s, room=room)
 

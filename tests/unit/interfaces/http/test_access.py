@@ -13,11 +13,11 @@ from starlette.responses import StreamingResponse
 
 from dagwright.interfaces.http.access import AccessMiddleware
 from dagwright.interfaces.http.allowed_hosts import AllowedHosts, listed
-from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import CALLER, STREAM
 from dagwright.interfaces.http.errors import install_error_handlers
 from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import KeyUsage, Limits, StreamReservation
+from dagwright.interfaces.http.limits import KeyLimits, KeyUsage, StreamReservation
 from tests.unit.interfaces.http.conftest import error_of
 
 
@@ -26,7 +26,7 @@ class Guarded:
         self.leaving = asyncio.Event()
         self.keys = KeyFile(folder / "keys.json")
         self.usage = KeyUsage(
-            Limits(requests_a_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0
+            KeyLimits(requests_a_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0
         )
         app = FastAPI()
         install_error_handlers(app)
@@ -56,7 +56,7 @@ class Guarded:
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
 
     def key_of(self, owner: str) -> dict[str, str]:
-        key, text = self.keys.add(owner, list(Scope))
+        key, text = self.keys.add(owner, list(Permission))
         self.id = key.id
         return {"Authorization": f"Bearer {text}"}
 

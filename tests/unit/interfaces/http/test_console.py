@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import dagwright
-from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.keys import KeyFile
 from tests.unit.interfaces.http.conftest import Apart
 
@@ -50,7 +50,7 @@ async def test_unchanged_file_is_not_sent_again_and_a_missing_one_is_an_error(ht
 
 async def test_page_needs_no_key_and_the_api_does(away: Apart) -> None:
     http, _, context = away
-    KeyFile(context.settings.api_keys).add("ann", list(Scope))
+    KeyFile(context.settings.api_keys).add("ann", list(Permission))
     entries = [(await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")]
     assert entries == [307, 200, 200, 401]
     # httpx would leave out `..` itself.

@@ -17,7 +17,7 @@ from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.sessions import TurnNotTaken
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import GatewayContext, create_app, open_context, run_preparation, run_requests
-from dagwright.interfaces.http.callers import Scope as Right
+from dagwright.interfaces.http.callers import Permission as Right
 from dagwright.interfaces.http.feedback_calls import question_call
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.process.listening import address_of, listening, opened_socket

@@ -12,15 +12,15 @@ import jsonschema_rs
 import pytest
 
 from dagwright.interfaces.http import GatewayContext, create_app
-from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import KeyUsage, Limits
+from dagwright.interfaces.http.limits import KeyLimits, KeyUsage
 from dagwright.interfaces.http.request_fields import RoutingMode, StreamProgress
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.settings import Settings
 from tests.unit.interfaces.http.conftest import Apart, error_of
 
-_LIMITS = KeyUsage(Limits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
+_LIMITS = KeyUsage(KeyLimits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
 _PARTS = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=_LIMITS, stopping=asyncio.Event())
 DOCUMENT: dict[str, Any] = create_app(cast(GatewayContext, _PARTS)).openapi()
 
@@ -143,11 +143,17 @@ def requests() -> Iterator[Any]:
             yield pytest.param(method, path, body, id=f"{name} {number}")
 
 
-def scope_of(method: str, path: str) -> Scope | None:
+def scope_of(method: str, path: str) -> Permission | None:
     """Return the right that a request needs, according to docs/guides/gateway.md; `None` for read-only requests."""
     if method == "GET" or path == "/v1/plans/check":
         return None
-    return Scope.RUN if path == "/v1/runs" else Scope.ANSWER if path.endswith("/feedback") else Scope.OPERATE
+    return (
+        Permission.RUN
+        if path == "/v1/runs"
+        else Permission.ANSWER
+        if path.endswith("/feedback")
+        else Permission.OPERATE
+    )
 
 
 @pytest.mark.parametrize(("method", "path", "body"), list(requests()))
@@ -160,7 +166,7 @@ async def test_example_is_accepted_with_the_scope_that_it_needs(away: Apart, met
     client.asked.clear()
     needed = scope_of(method, path)
     keys = KeyFile(context.settings.api_keys)
-    _, others = keys.add(ALL_OWNERS, [scope for scope in Scope if scope is not needed])
+    _, others = keys.add(ALL_OWNERS, [scope for scope in Permission if scope is not needed])
     _, alone = keys.add(ALL_OWNERS, [] if needed is None else [needed])
     if needed is not None:
         refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {others}"})

@@ -9,7 +9,7 @@ import pytest
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, Place
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import GatewayContext
-from dagwright.interfaces.http.callers import Caller, Scope
+from dagwright.interfaces.http.callers import Caller, Permission
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
@@ -50,7 +50,7 @@ class People:
         return cast("dict[str, Any] | None", self._again)
 
 
-def desk_of(people: People, owner: str, *scopes: Scope) -> GatewayContext:
+def desk_of(people: People, owner: str, *scopes: Permission) -> GatewayContext:
     """The gateway of a caller; the run belongs to ann."""
 
     async def own(run: str) -> str:
@@ -83,14 +83,14 @@ async def test_answer_is_reported_with_the_request_that_follows_it(again: Any, m
 @pytest.mark.parametrize(
     ("owner", "scopes", "words"),
     [
-        ("bob", (Scope.ANSWER,), "run of another owner"),
-        ("bob", (*Scope,), "run of another owner"),
-        ("ann", (Scope.RUN, Scope.ANSWER), "lacks the scope 'operate'"),
+        ("bob", (Permission.ANSWER,), "run of another owner"),
+        ("bob", (*Permission,), "run of another owner"),
+        ("ann", (Permission.RUN, Permission.ANSWER), "lacks the scope 'operate'"),
     ],
 )
 @pytest.mark.parametrize("request_name", [None, "hint"])
 async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
-    owner: str, scopes: tuple[Scope, ...], words: str, request_name: str | None
+    owner: str, scopes: tuple[Permission, ...], words: str, request_name: str | None
 ) -> None:
     people = People(GUIDANCE)
     body = AnswerBody(request_id=request_name, answer={"text": "see below", "nodes": NODES})
@@ -104,7 +104,7 @@ async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
     people, text = People(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
     given = GivenAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
     with pytest.raises(ApiError, match="lacks the scope 'operate'") as refused:
-        await deliver_answers(desk_of(people, "ann", Scope.RUN, Scope.ANSWER), [given], by="ann")
+        await deliver_answers(desk_of(people, "ann", Permission.RUN, Permission.ANSWER), [given], by="ann")
     assert (refused.value.status, refused.value.code, people.answers) == (403, "insufficient_scope", [])
 
 

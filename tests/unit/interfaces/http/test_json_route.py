@@ -12,13 +12,13 @@ import pytest
 
 from dagwright.core.model.answers import ANSWER_BYTES
 from dagwright.interfaces.http import json_route
-from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.json_route import MOST_FIELDS, values_of
 from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, Limits
+from dagwright.interfaces.http.limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, KeyLimits
 from tests.unit.interfaces.http.conftest import Apart, error_of
 
-LIMITS = Limits(requests_a_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)
+LIMITS = KeyLimits(requests_a_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)
 JSON = {"Content-Type": "application/json"}
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 PATHS = [
@@ -67,7 +67,7 @@ def test_each_path_has_its_limit_and_settings_lower_it() -> None:
     assert [LIMITS.body_limit("GET", "/v1/runs"), LIMITS.body_limit("PUT", "/v1/runs/")] == small
     # Texts outside of ASCII have three bytes of JSON for each of theirs.
     assert min(messages.max_bytes, feedback.max_bytes) >= 3 * ANSWER_BYTES
-    lower = Limits(1, 1, 1, body_bytes=2_000, plan_bytes=1_000)
+    lower = KeyLimits(1, 1, 1, body_bytes=2_000, plan_bytes=1_000)
     assert [lower.body_limit("POST", path).max_bytes for path in (CHAT, "/v1/runs", "/v1/x")] == [2_000, 1_000, 2_000]
 
 
@@ -108,17 +108,17 @@ def test_commas_in_a_text_are_not_counted_as_values() -> None:
 @pytest.mark.parametrize(
     ("path", "scopes"),
     [
-        (CHAT, {Scope.RUN, Scope.ANSWER}),
-        (RESPONSES, {Scope.RUN, Scope.ANSWER}),
-        ("/v1/runs", {Scope.RUN}),
-        ("/v1/runs/run-1/feedback", {Scope.ANSWER}),
-        ("/v1/runs/run-1/nodes/sum/result", {Scope.OPERATE}),
+        (CHAT, {Permission.RUN, Permission.ANSWER}),
+        (RESPONSES, {Permission.RUN, Permission.ANSWER}),
+        ("/v1/runs", {Permission.RUN}),
+        ("/v1/runs/run-1/feedback", {Permission.ANSWER}),
+        ("/v1/runs/run-1/nodes/sum/result", {Permission.OPERATE}),
     ],
 )
 async def test_scope_is_checked_before_the_body_is_parsed(
-    away: Apart, unparsed: httpx.AsyncClient, path: str, scopes: set[Scope]
+    away: Apart, unparsed: httpx.AsyncClient, path: str, scopes: set[Permission]
 ) -> None:
-    _, key = KeyFile(away[2].settings.api_keys).add("ann", set(Scope) - scopes)
+    _, key = KeyFile(away[2].settings.api_keys).add("ann", set(Permission) - scopes)
     refused = await unparsed.post(path, content=b"{}", headers={**JSON, "Authorization": f"Bearer {key}"})
     assert error_of(refused) == (403, "insufficient_scope")
 

@@ -10,7 +10,7 @@ import pytest
 from dagwright.interfaces.http.callers import (
     ANYONE,
     Caller,
-    Scope,
+    Permission,
     new_session_name,
     public_session_id,
     stored_session_name,
@@ -22,8 +22,8 @@ from dagwright.protocol.sessions import SessionNameInvalid
 
 def test_key_is_known_again_by_its_hash_alone(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    key, text = KeyFile(path).add("ann", [Scope.ANSWER, Scope.RUN])
-    assert KeyFile(path).caller_of(text) == Caller("ann", frozenset({Scope.RUN, Scope.ANSWER}), key.id)
+    key, text = KeyFile(path).add("ann", [Permission.ANSWER, Permission.RUN])
+    assert KeyFile(path).caller_of(text) == Caller("ann", frozenset({Permission.RUN, Permission.ANSWER}), key.id)
     assert text.startswith(f"dw-{key.id}-")
     secret = text.removeprefix(f"dw-{key.id}-")
     assert secret not in path.read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def test_keys_are_needed_from_the_first_one_on_and_changes_are_seen_at_once(tmp_
     path = tmp_path / "keys.json"
     keys, writing = KeyFile(path), KeyFile(path)
     assert not keys.are_needed()
-    key, text = writing.add("ann", list(Scope))
+    key, text = writing.add("ann", list(Permission))
     assert keys.caller_of(text) is not None
     assert keys.are_needed()
     writing.remove(key.id)
@@ -80,7 +80,7 @@ def test_ambiguous_owner_and_unknown_key_are_refused(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     for owner in ("", "a:b", "a b", "-a", "x" * 65, "ännchen"):
         with pytest.raises(KeyRefused, match="invalid owner"):
-            keys.add(owner, list(Scope))
+            keys.add(owner, list(Permission))
     with pytest.raises(KeyRefused, match="there is no key 'x'"):
         keys.remove("x")
 

@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.client.runs import Runs
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.limits import InvalidKeys, KeyUsage, Limits, StreamReservation
+from dagwright.interfaces.http.limits import InvalidKeys, KeyLimits, KeyUsage, StreamReservation
 from dagwright.interfaces.http.run_starts import RunQuota
 
 
@@ -19,7 +19,7 @@ class Clock:
         return self.now
 
 
-LIMITS = Limits(requests_a_minute=3, streams=2, runs=1, body_bytes=10, plan_bytes=10)
+LIMITS = KeyLimits(requests_a_minute=3, streams=2, runs=1, body_bytes=10, plan_bytes=10)
 
 
 def test_requests_are_counted_by_the_minute_for_each_key() -> None:

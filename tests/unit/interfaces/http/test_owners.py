@@ -12,7 +12,7 @@ import pytest
 
 from dagwright.client.starts import StartRequest
 from dagwright.interfaces.http import create_app
-from dagwright.interfaces.http.callers import Caller, Scope
+from dagwright.interfaces.http.callers import Caller, Permission
 from dagwright.interfaces.http.limits import KeyUsage
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Server as TemporalServer
@@ -51,11 +51,11 @@ async def test_temporal_ui_is_shown_to_keys_that_operate(tmp_path: Path, pid: in
     async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
         known = replace(context, server=TemporalServer("nowhere", "default", ui_url=url, pid=pid))
         assert known.visible_server.ui_url == url
-        for scope in Scope:
+        for scope in Permission:
             key, _ = context.keys.add("ann", [scope])
             shown = replace(known, caller=key.caller).visible_server.ui_url
             # The interface of our own server is off once there are keys.
-            assert shown == (url if scope is Scope.OPERATE and pid is None else None)
+            assert shown == (url if scope is Permission.OPERATE and pid is None else None)
 
 
 Asked = tuple[httpx.AsyncClient, Server, str]
@@ -68,7 +68,7 @@ async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
     async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
         usage = KeyUsage(replace(context.usage.limits, runs=2), time.monotonic)
         of_test = replace(context, runs=cast("Any", server), steering=cast("Any", server), usage=usage)
-        key, text = context.keys.add(ALL_OWNERS, list(Scope))
+        key, text = context.keys.add(ALL_OWNERS, list(Permission))
         transport, bearer = httpx.ASGITransport(create_app(of_test)), {"Authorization": f"Bearer {text}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=bearer) as http:
             yield http, server, key.id

@@ -10,11 +10,11 @@ from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.callers import ANYONE
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.run_documents import run_of_session
-from dagwright.protocol.sessions import Session
+from dagwright.protocol.sessions import SessionRecord
 from dagwright.protocol.turns import TurnEnd, TurnStart
 
 
-def _context(session: Session, **sessions_of: str | None) -> Any:
+def _context(session: SessionRecord, **sessions_of: str | None) -> Any:
 
     async def look(_: str) -> SessionView:
         return SessionView(session)
@@ -28,8 +28,8 @@ def _context(session: Session, **sessions_of: str | None) -> Any:
     return SimpleNamespace(caller=ANYONE, sessions=sessions, runs=runs)
 
 
-def _session(*ended: str, turn: str) -> Session:
-    session = Session("q")
+def _session(*ended: str, turn: str) -> SessionRecord:
+    session = SessionRecord("q")
     for name in ended:
         session.start_turn(TurnStart(name, {}), at=1.0)
         session.end_turn(name, TurnEnd("completed"), at=2.0)

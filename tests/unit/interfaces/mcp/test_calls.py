@@ -10,18 +10,18 @@ import pytest
 
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.core.model.states import RunStatus
-from dagwright.interfaces.mcp.calls import KEY_META, ToolCall, ToolHandlers
-from dagwright.interfaces.mcp.starting import CallRefused, RunStarter
+from dagwright.interfaces.mcp.calls import KEY_META, McpToolCall, ToolHandlers
+from dagwright.interfaces.mcp.starting import McpCallRefused, RunStarter
 from dagwright.interfaces.mcp.tool_definitions import CHECK_PLAN, LIST_RUNS, RUN_PLAN, WAIT_S, tools_of
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates
 
 
-def _call(tool: str, meta: Any = None, **arguments: Any) -> ToolCall:
+def _call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
     params = types.CallToolRequestParams(name=tool, arguments=arguments)
     described = types.Tool(name=tool, input_schema={"type": "object", "properties": {name: {} for name in arguments}})
-    return ToolCall(cast("Any", SimpleNamespace(meta=meta)), params, described)
+    return McpToolCall(cast("Any", SimpleNamespace(meta=meta)), params, described)
 
 
 def test_arguments_or_the_key_name_the_run_and_the_time_to_wait() -> None:
@@ -40,10 +40,10 @@ def test_arguments_or_the_key_name_the_run_and_the_time_to_wait() -> None:
 
 class _Starter(RunStarter):
     async def template(self, *given: Any, **more: Any) -> Any:
-        raise CallRefused("template", f"{given[0]} {given[1]} {more}")
+        raise McpCallRefused("template", f"{given[0]} {given[1]} {more}")
 
     async def plan(self, arguments: Any, *, run: str | None, templates: Any = None) -> Any:
-        raise CallRefused("plan", f"{arguments} {run}")
+        raise McpCallRefused("plan", f"{arguments} {run}")
 
 
 class _Runs:
@@ -56,7 +56,7 @@ NOTHING = cast("Any", SimpleNamespace(meta=None))
 
 async def _result(calls: ToolHandlers, tool: str, **arguments: Any) -> types.CallToolResult:
     params = types.CallToolRequestParams(name=tool, arguments=arguments)
-    result = await calls.call(ToolCall(NOTHING, params, calls.tools[tool]))
+    result = await calls.call(McpToolCall(NOTHING, params, calls.tools[tool]))
     assert isinstance(result, types.CallToolResult)
     return result
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 from pydantic import SecretStr
 
-from dagwright.client.starts import RunOptions, StartRequest
+from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.interfaces.mcp.starting import CallRefused, RunStarter
+from dagwright.interfaces.mcp.starting import McpCallRefused, RunStarter
 from dagwright.interfaces.mcp.tool_definitions import _ask
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
@@ -22,7 +22,7 @@ from tests.support.templates import load_templates
 
 class _Runs:
     def __init__(self) -> None:
-        self.started: list[tuple[CompiledPlan, RunOptions]] = []
+        self.started: list[tuple[CompiledPlan, RunStartOptions]] = []
 
     async def start(self, request: StartRequest) -> None:
         self.started.append((request.plan, request.options))
@@ -40,9 +40,9 @@ async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     assert set(message) < set(_ask().input_schema["properties"])
     compare = {"request": "Compare."}
     for name in ("max_rounds", "worker_timeout"):
-        with pytest.raises(CallRefused, match=f"{name}: only the profile rounds supports it"):
+        with pytest.raises(McpCallRefused, match=f"{name}: only the profile rounds supports it"):
             await starter.request_run({**compare, name: message[name]}, run=None)
-    with pytest.raises(CallRefused, match="worker_timeout: "):
+    with pytest.raises(McpCallRefused, match="worker_timeout: "):
         await starter.request_run({**compare, "profile": "rounds", "worker_timeout": "soon"}, run=None)
     await starter.request_run({**compare, "profile": "rounds", **message}, run=None)
     ((plan, terms),) = runs.started

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright_maritime.search.limits import QueryLimits
-from dagwright_maritime.search.results import Gap, ResultTooLarge, SearchResult, bucket_list, key_of, parse_result
+from dagwright_maritime.search.results import Gap, SearchResult, SearchResultTooLarge, bucket_list, key_of, parse_result
 
 
 def answered(
@@ -93,7 +93,9 @@ def test_more_groups_than_an_answer_may_have_are_refused() -> None:
     inner = {"buckets": [{"key": 1, "doc_count": 1}]}
     groups = {"a": {"buckets": [{"key": number, "doc_count": 1, "b": inner} for number in range(3)]}}
     asked: dict[str, Any] = {"a": {"histogram": {}, "aggs": {"b": {"histogram": {}}}}}
-    with pytest.raises(ResultTooLarge, match=r"^The query makes 6 groups, over the limit of 5; use a shorter range"):
+    with pytest.raises(
+        SearchResultTooLarge, match=r"^The query makes 6 groups, over the limit of 5; use a shorter range"
+    ):
         answered(groups=groups, asked=asked, limits=QueryLimits(buckets=5))
 
 
@@ -102,7 +104,9 @@ def test_figures_of_more_bytes_than_an_answer_may_have_are_refused(monkeypatch: 
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
     assert answered(groups=groups, asked={"by": BY_SHIPPER}).groups
     groups["by"]["buckets"] *= 5
-    with pytest.raises(ResultTooLarge, match=r"^The groups and figures have 821 bytes, over the limit of 300; request"):
+    with pytest.raises(
+        SearchResultTooLarge, match=r"^The groups and figures have 821 bytes, over the limit of 300; request"
+    ):
         answered(groups=groups, asked={"by": BY_SHIPPER})
 
 
