@@ -20,7 +20,7 @@ from tests.support.docs import ROOT
 from tests.unit.maritime.test_fields import INDEX, Server
 
 PAGE = (ROOT / "docs" / "guides" / "testing.md").read_text(encoding="utf-8")
-ANSWERS = re.findall(r"^<!-- answer: (\w+) -->\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+ANSWERS = re.findall(r"^<!-- answer: (\w+) -->\n\n?```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 async def test_each_answer_fits_the_schema_that_the_model_is_given() -> None:
