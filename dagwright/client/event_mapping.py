@@ -119,13 +119,13 @@ class MomentEvents(NamedTuple):
     """Events of one moment, in the order in which they are reported; a cursor counts only the `durable` events.
 
     Args:
-        ended: live events about states that have ended: `node.resumed`, `run.running` and `feedback.closed`.
-        begun: the other live events, such as `node.waiting`; they follow the start of their node and run.
+        before: live events about states that have ended: `node.resumed`, `run.running` and `feedback.closed`.
+        after: the other live events, such as `node.waiting`; they follow the start of their node and run.
     """
 
-    ended: Sequence[AnyRunEvent]
+    before: Sequence[AnyRunEvent]
     durable: Sequence[AnyRunEvent]
-    begun: Sequence[AnyRunEvent]
+    after: Sequence[AnyRunEvent]
 
 
 class EventMapper:
@@ -163,8 +163,8 @@ class EventMapper:
             durable.append(self._end(moment.view))
         elif not is_closed:
             passing += [*self._of_child_requests(moment), *self._of_status(moment.view)]
-        ended = [each for each in passing if each.type in _ENDS_OF_STATES]
-        return MomentEvents(ended, durable, [each for each in passing if each.type not in _ENDS_OF_STATES])
+        before = [each for each in passing if each.type in _ENDS_OF_STATES]
+        return MomentEvents(before, durable, [each for each in passing if each.type not in _ENDS_OF_STATES])
 
     # The run.
 

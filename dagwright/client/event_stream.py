@@ -104,7 +104,7 @@ class EventStream:
         before = self._cursor
         if place.has_marks and not before.reached.has_marks:
             before = replace(before, reached=replace(before.reached, has_marks=True))
-        for event in found.ended:
+        for event in found.before:
             yield replace(event, cursor=str(before))
         last = len(found.durable)
         for count, event in enumerate(found.durable, start=1):
@@ -117,7 +117,7 @@ class EventStream:
                 yield replace(event, cursor=str(self._cursor))
         if skipped >= last > 0:
             self._cursor = replace(before, reached=place, next=None, count=0)
-        for event in found.begun:
+        for event in found.after:
             yield replace(event, cursor=str(self._cursor if last else before))
 
     def _delta(self, piece: TextPart) -> TextDelta:

@@ -171,11 +171,11 @@ def test_node_that_waits_for_a_worker_waits_and_resumes() -> None:
     durable_of(live, view)
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
     found = live.events(moment_of(view, hidden=marks.hidden), is_closed=False)
-    assert [description(each) for each in found.begun] == ["node.waiting a"]
-    assert (found.ended, found.durable) == ([], [])
+    assert [description(each) for each in found.after] == ["node.waiting a"]
+    assert (found.before, found.durable) == ([], [])
     marks.clear()
     found = live.events(moment_of(view), is_closed=False)
-    assert ([description(each) for each in found.ended], found.durable, found.begun) == (["node.resumed a"], [], [])
+    assert ([description(each) for each in found.before], found.durable, found.after) == (["node.resumed a"], [], [])
     start_ready(view.scheduler)
 
 
@@ -202,7 +202,7 @@ def test_status_of_the_run_is_reported_when_it_changes() -> None:
         ("running", ["run.running"]),
     ):
         found = live.events(moment_of(view)._replace(view=replace(view, status=status)), is_closed=False)
-        assert [each.type for each in (*found.ended, *found.begun)] == expected
+        assert [each.type for each in (*found.before, *found.after)] == expected
 
 
 @pytest.mark.parametrize(
