@@ -62,7 +62,7 @@ async def test_run_is_seen_as_it_changes(chromium: Browser, serve: Serve) -> Non
             await expect(box(page, "after")).to_have_attribute("data-state", "completed")
             await expect(page.locator(".facts .state")).to_have_text("!completed with failures")
             await expect(page.locator(".timeline li")).to_have_count(5)
-            await expect(page.locator("#said")).to_have_text("The run is completed with failures.")
+            await expect(page.locator("#status-line")).to_have_text("The run is completed with failures.")
 
 
 async def test_node_is_reported_with_everything_known(chromium: Browser, serve: Serve) -> None:

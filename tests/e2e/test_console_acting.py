@@ -293,7 +293,7 @@ async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Brow
         await expect(card.get_by_label("Answer", exact=True)).to_be_focused()
         await card.get_by_label("Answer", exact=True).fill("Latin")
         await card.get_by_role("button", name="Answer").click()
-        answer = page.locator(".said-by-run .answer-text")
+        answer = page.locator(".turn-answer .answer-text")
         await expect(answer).to_have_text("Hello Ada, in Latin.")
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
         session = page.url.rpartition("/")[2]
@@ -301,7 +301,7 @@ async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Brow
         # A turn that was started on one page continues on another.
         await page.get_by_label("Request", exact=True).fill("Grace")
         await page.get_by_role("button", name="Send").click()
-        await expect(page.locator(".said-by-run .answer-text")).to_have_count(2)
+        await expect(page.locator(".turn-answer .answer-text")).to_have_count(2)
         await expect(page.locator('[data-request="check"] form')).to_have_count(1)
         await page.reload()
         await expect(answer.first).to_have_text("Hello Ada, in Latin.")
@@ -318,7 +318,7 @@ async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: 
         serve(plans={"double": DOUBLE, "bare": bare}) as live,
         opened(chromium, f"{live.url}/console/#/chat") as page,
     ):
-        answers = page.locator(".said-by-run .answer-text")
+        answers = page.locator(".turn-answer .answer-text")
         await page.get_by_label("For", exact=True).select_option("plan/double")
         await page.get_by_label("number").fill("21")
         await page.get_by_role("button", name="Send").click()
@@ -340,7 +340,7 @@ async def test_chat_with_a_model_that_answers_by_itself_has_the_earlier_messages
         for words, answer in (("I am Ada.", "Hello."), ("Who am I?", "Ada.")):
             await page.get_by_label("Request", exact=True).fill(words)
             await page.get_by_role("button", name="Send").click()
-            await expect(page.locator(".said-by-run .answer-text").last).to_have_text(answer)
+            await expect(page.locator(".turn-answer .answer-text").last).to_have_text(answer)
             await expect(page.get_by_role("button", name="Send")).to_be_enabled()
         message = [(each["role"], each["content"]) for each in live.models.calls[-1].body["messages"]]
         await page.reload()
@@ -371,7 +371,7 @@ async def test_chat_shows_refusals_of_a_model(serve: Serve, chromium: Browser, m
         words = page.get_by_text("This page tries again by itself.")
         await send()
         await expect(words).to_contain_text("Rate limit reached")
-        await expect(turn.locator(".said-by-run .answer-text")).to_have_text("Hello.")
+        await expect(turn.locator(".turn-answer .answer-text")).to_have_text("Hello.")
         await expect(words).to_be_hidden()
         await send()
         await expect(turn.get_by_role("alert")).to_contain_text("The month is spent")
@@ -391,7 +391,7 @@ async def test_chat_continues_after_its_gateway_is_gone(serve: Serve, chromium: 
         await page.get_by_label("For", exact=True).select_option("profile/plan")
         await page.get_by_label("Request", exact=True).fill("What is the weather?")
         await page.get_by_role("button", name="Send").click()
-        result = page.locator(".said-by-run .answer-text")
+        result = page.locator(".turn-answer .answer-text")
         # As it is written.
         await expect(result).to_have_text(WORDS[:28])
         await gone.aclose()

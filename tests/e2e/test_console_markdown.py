@@ -78,7 +78,7 @@ async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serv
 
         await card.get_by_label("Answer", exact=True).fill(HOSTILE)
         await card.get_by_role("button", name="Answer").click()
-        answer = page.locator(".said-by-run .answer-text")
+        answer = page.locator(".turn-answer .answer-text")
         await expect(answer).to_contain_text("<script>window.hacked = 1</script>")
         pixel = answer.get_by_role("link", name="pixel")
         await expect(pixel).to_have_attribute("href", "https://tracker.example/b.gif")

@@ -46,7 +46,7 @@ async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, 
             await expect(dialog).to_have_count(0)
 
             await page.goto(f"{live.url}/console/#/runs/{ended}")
-            status = page.locator("#said")
+            status = page.locator("#status-line")
             await page.get_by_role("button", name="Fork").click()
             await dialog.get_by_role("button", name="Show the difference").click()
             await expect(dialog.get_by_role("heading", level=3)).to_be_visible()

@@ -129,7 +129,7 @@ async def test_every_page_has_its_name_and_leads_to_temporal(serve: Serve, chrom
             await expect(page.get_by_text("Write a request below")).to_be_visible()
             await page.get_by_label("For", exact=True).select_option("plan/two")
             await page.get_by_role("button", name="Send").click()
-            turn = page.locator(".said-by-run")
+            turn = page.locator(".turn-answer")
             await expect(turn.locator(".answer-text")).to_have_text("2")
             of_turn = re.compile("/workflows/[^/]+$")
             await expect(turn.get_by_role("link", name="Temporal UI")).to_have_attribute("href", of_turn)

@@ -38,8 +38,8 @@ export function nodeOf(request) {
  */
 export function requestCard(request, { api, give, onDone = () => {}, alike = () => 1, isAlone = false }) {
   made += 1;
-  const id = `asked-${made}`;
-  const send = give ?? ((said) => sendToRun(request, said, api));
+  const id = `request-${made}`;
+  const send = give ?? ((submission) => sendToRun(request, submission, api));
   const form = formOf(request, id);
   const note = el("input", { type: "text", id: `${id}-note`, autocomplete: "off" });
   const all = el("input", { type: "checkbox", id: `${id}-all` });
@@ -53,10 +53,10 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
   const acts = el("div", { class: "acts" }, buttons);
   const element = el(
     "article",
-    { class: "card asked", "aria-labelledby": `${id}-title`, "data-request": request.request_id, "data-run": request.run_id },
+    { class: "card request", "aria-labelledby": `${id}-title`, "data-request": request.request_id, "data-run": request.run_id },
     el("h2", { id: `${id}-title` }, headOf(request)),
     el("p", { class: "facts" }, factsOf(request, isAlone), age),
-    ...form.shown,
+    ...form.content,
     el(
       "form",
       { class: "answer", onsubmit: (event) => event.preventDefault() },
@@ -109,9 +109,9 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     const hadFocus = element.contains(document.activeElement);
     element.classList.add("done");
     element.removeAttribute("aria-busy");
-    const told = el("p", { class: "done-words", tabindex: "-1" }, words);
-    fill(element, el("h2", { id: `${id}-title` }, headOf(request)), told);
-    if (hadFocus) told.focus();
+    const confirmation = el("p", { class: "done-words", tabindex: "-1" }, words);
+    fill(element, el("h2", { id: `${id}-title` }, headOf(request)), confirmation);
+    if (hadFocus) confirmation.focus();
   }
 
   function refresh() {
@@ -129,8 +129,8 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
 
 async function sendToRun(request, { answer, all, note }, api) {
   const body = { request_id: request.request_id, answer, all, by: who(), note };
-  const told = await api.post(runPath(request.run_id, "/feedback"), body);
-  return told.message;
+  const response = await api.post(runPath(request.run_id, "/feedback"), body);
+  return response.message;
 }
 
 function headOf(request) {
@@ -139,17 +139,17 @@ function headOf(request) {
 }
 
 function factsOf(request, isAlone) {
-  const told = [];
+  const facts = [];
   if (!isAlone) {
     const node = request.node_id ? `?node=${encodeURIComponent(request.node_id)}` : "";
-    told.push(el("a", { href: `#/runs/${encodeURIComponent(request.run_id)}${node}` }, request.title ?? request.run_id), " · ");
-    if (request.title) told.push(el("code", {}, request.run_id), " · ");
-    told.push(temporalLink(request.run_id), " ");
+    facts.push(el("a", { href: `#/runs/${encodeURIComponent(request.run_id)}${node}` }, request.title ?? request.run_id), " · ");
+    if (request.title) facts.push(el("code", {}, request.run_id), " · ");
+    facts.push(temporalLink(request.run_id), " ");
   }
-  told.push(el("code", {}, request.request_id), ` · for ${request.assignee || "anyone"} ·`);
-  for (const each of request.escalations ?? []) told.push(` escalated from ${each.from || "anyone"} at ${timeWords(each.at)} ·`);
-  if (request.deadline) told.push(` until ${timeWords(request.deadline)} ·`);
-  return told;
+  facts.push(el("code", {}, request.request_id), ` · for ${request.assignee || "anyone"} ·`);
+  for (const each of request.escalations ?? []) facts.push(` escalated from ${each.from || "anyone"} at ${timeWords(each.at)} ·`);
+  if (request.deadline) facts.push(` until ${timeWords(request.deadline)} ·`);
+  return facts;
 }
 
 // The content of a request, the form for its answer, and the buttons that send it.
@@ -178,14 +178,14 @@ function approval(request, id) {
   const reason = el("textarea", { id: `${id}-reason`, rows: "2" });
   const wrong = el("p", { class: "wrong", role: "alert", id: `${id}-reason-wrong`, hidden: true });
   const isCall = request.purpose === "approval" && request.tool && request.tool !== READS_PLAN;
-  const shown = moreOfPrompt(request);
+  const content = moreOfPrompt(request);
   const entities = Object.entries(request.entities ?? {}).map(([entity, name]) => el("li", {}, el("code", {}, entity), ` is ${name}`));
   let given = null;
   let remember = null;
   const more = [];
   if (isCall) {
-    shown.push(el("p", {}, "Calls ", el("code", {}, request.tool), " with"), json(request.arguments ?? {}, "Arguments"));
-    if (entities.length) shown.push(el("ul", { class: "entities" }, entities));
+    content.push(el("p", {}, "Calls ", el("code", {}, request.tool), " with"), json(request.arguments ?? {}, "Arguments"));
+    if (entities.length) content.push(el("ul", { class: "entities" }, entities));
     given = jsonForm({ value: request.arguments ?? {}, label: "Arguments to approve instead" });
     remember = el("input", { type: "checkbox" });
     more.push(
@@ -197,15 +197,15 @@ function approval(request, id) {
 
   function approved() {
     wrong.hidden = true;
-    const told = { approved: true };
-    if (reason.value.trim()) told.reason = reason.value.trim();
+    const answer = { approved: true };
+    if (reason.value.trim()) answer.reason = reason.value.trim();
     if (given?.element.closest("details").open) {
       const { value, problems } = given.read();
       if (problems.length) return undefined;
-      told.arguments = value;
+      answer.arguments = value;
     }
-    if (remember?.checked) told.remember = true;
-    return told;
+    if (remember?.checked) answer.remember = true;
+    return answer;
   }
 
   function rejected() {
@@ -222,7 +222,7 @@ function approval(request, id) {
     { words: "Approve", isMain: true, read: approved },
     { words: "Reject", read: rejected },
   ];
-  return { shown, element, acts, focus: () => reason.focus() };
+  return { content, element, acts, focus: () => reason.focus() };
 }
 
 function optionOf(option) {
@@ -295,18 +295,18 @@ function selection(request, id) {
     const chosen = options.filter((_, index) => inputs[index].checked).map((option) => option.value);
     if (!chosen.length && request.allow_text && text.value.trim()) return { text: text.value.trim() };
     if (!chosen.length) return refused("choose one");
-    const told = { selected: chosen };
+    const answer = { selected: chosen };
     if (chosen[0] === "value" && value) {
       const given = value.read();
       if (given.problems.length) return undefined;
-      told.value = given.value;
+      answer.value = given.value;
     }
     if (chosen[0] === "retry" && changed) {
       const given = changed.read();
       if (given.problems.length) return undefined;
-      if (given.value !== undefined) told.arguments = given.value;
+      if (given.value !== undefined) answer.arguments = given.value;
     }
-    return told;
+    return answer;
   }
 
   function refused(words) {
@@ -317,7 +317,7 @@ function selection(request, id) {
   }
 
   const acts = [{ words: "Answer", isMain: true, read }];
-  return { shown: moreOfPrompt(request), element, acts, focus: () => inputs[0]?.focus() };
+  return { content: moreOfPrompt(request), element, acts, focus: () => inputs[0]?.focus() };
 }
 
 function information(request) {
@@ -328,7 +328,7 @@ function information(request) {
     return { data: value };
   };
   const acts = [{ words: "Answer", isMain: true, read }];
-  return { shown: moreOfPrompt(request), element: form.element, acts, focus: () => form.focus() };
+  return { content: moreOfPrompt(request), element: form.element, acts, focus: () => form.focus() };
 }
 
 function inWords(request, id) {
@@ -346,16 +346,16 @@ function inWords(request, id) {
   );
   const read = () => {
     wrong.hidden = true;
-    const told = text.value.trim() ? { text: text.value.trim() } : {};
+    const answer = text.value.trim() ? { text: text.value.trim() } : {};
     const given = nodes?.read();
     if (given?.problems.length) return undefined;
-    if (given?.value !== undefined) told.nodes = given.value;
-    if (Object.keys(told).length) return told;
+    if (given?.value !== undefined) answer.nodes = given.value;
+    if (Object.keys(answer).length) return answer;
     wrong.textContent = "write an answer";
     wrong.hidden = false;
     text.focus();
     return undefined;
   };
   const acts = [{ words: "Answer", isMain: true, read }];
-  return { shown: moreOfPrompt(request), element, acts, focus: () => text.focus() };
+  return { content: moreOfPrompt(request), element, acts, focus: () => text.focus() };
 }

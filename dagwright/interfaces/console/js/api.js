@@ -43,13 +43,13 @@ let asking = null;
 
 /** Ask for a key, once for all requests that need it; return whether one was entered. */
 export function askForKey(words) {
-  asking ??= asked(words).finally(() => {
+  asking ??= keyEntered(words).finally(() => {
     asking = null;
   });
   return asking;
 }
 
-function asked(words) {
+function keyEntered(words) {
   const field = el("input", { type: "password", id: "key", autocomplete: "off", required: true });
   const dialog = el(
     "dialog",

@@ -21,7 +21,7 @@ const FIRST = ["failed", "waiting", "running", "blocked", "ready", "pending", "c
 
 export class Boxes {
   #model;
-  #shown = new Map(); // key -> {box, element, isFar}
+  #entries = new Map(); // key -> {box, element, isFar}
   #drawing = null;
   current = null;
 
@@ -40,7 +40,7 @@ export class Boxes {
   }
 
   clear() {
-    this.#shown.clear();
+    this.#entries.clear();
     this.element.replaceChildren();
   }
 
@@ -56,26 +56,26 @@ export class Boxes {
       const isSeen = x + width / 2 >= sight.left && x - width / 2 <= sight.right && y + height / 2 >= sight.top && y - height / 2 <= sight.bottom;
       if (!isSeen && box.key !== this.current) return;
       kept.add(box.key);
-      const there = this.#shown.get(box.key);
-      if (there?.isFar === isFar) {
-        if (there.box !== box) Object.assign(there, { box, told: null });
-        this.#fill(there);
+      const existing = this.#entries.get(box.key);
+      if (existing?.isFar === isFar) {
+        if (existing.box !== box) Object.assign(existing, { box, stateText: null });
+        this.#fill(existing);
       } else {
-        there?.element.remove();
+        existing?.element.remove();
         const element = svg("g", { class: "box", "data-key": box.key, role: "button", tabindex: "-1", transform: `translate(${Math.round(x - width / 2)} ${Math.round(y - height / 2)})` });
-        const entry = { box, element, isFar, told: null };
-        this.#shown.set(box.key, entry);
+        const entry = { box, element, isFar, stateText: null };
+        this.#entries.set(box.key, entry);
         this.#fill(entry);
         this.element.append(element);
       }
-      this.#shown.get(box.key).element.classList.toggle("chosen", box.key === chosen);
+      this.#entries.get(box.key).element.classList.toggle("chosen", box.key === chosen);
     });
-    for (const [key, { element }] of this.#shown) {
+    for (const [key, { element }] of this.#entries) {
       if (kept.has(key)) continue;
       element.remove();
-      this.#shown.delete(key);
+      this.#entries.delete(key);
     }
-    const now = this.#shown.get(this.current)?.element;
+    const now = this.#entries.get(this.current)?.element;
     now?.setAttribute("tabindex", "0");
     if (focused && now && !this.element.contains(document.activeElement)) now.focus({ preventScroll: true });
   }
@@ -83,35 +83,35 @@ export class Boxes {
   /** Updates the state of drawn boxes. */
   update(keys) {
     for (const key of keys) {
-      const entry = this.#shown.get(key);
+      const entry = this.#entries.get(key);
       if (entry) this.#fill(entry);
       const node = this.#model.nodes.get(key);
-      if (node && this.#model.open.has(itemsKey(key))) for (const id of this.#model.items.get(key).keys()) if (this.#shown.has(id)) this.#fill(this.#shown.get(id));
+      if (node && this.#model.open.has(itemsKey(key))) for (const id of this.#model.items.get(key).keys()) if (this.#entries.has(id)) this.#fill(this.#entries.get(id));
     }
   }
 
   /** Focuses a box, and makes it the target of Tab. */
   focus(key) {
-    this.#shown.get(this.current)?.element.setAttribute("tabindex", "-1");
+    this.#entries.get(this.current)?.element.setAttribute("tabindex", "-1");
     this.current = key;
-    const element = this.#shown.get(key)?.element;
+    const element = this.#entries.get(key)?.element;
     element?.setAttribute("tabindex", "0");
     element?.focus({ preventScroll: true });
   }
 
   #fill(entry) {
     const { box, isFar } = entry;
-    const shown = box.members ? this.#group(box) : this.#node(box);
-    const told = `${shown.state} ${shown.label}`;
-    if (told === entry.told) return;
-    entry.told = told;
-    entry.element.setAttribute("data-state", shown.state);
-    entry.element.setAttribute("aria-label", shown.label);
+    const content = box.members ? this.#group(box) : this.#node(box);
+    const stateText = `${content.state} ${content.label}`;
+    if (stateText === entry.stateText) return;
+    entry.stateText = stateText;
+    entry.element.setAttribute("data-state", content.state);
+    entry.element.setAttribute("aria-label", content.label);
     if (box.members) entry.element.setAttribute("aria-expanded", "false");
     const [width, height] = this.size(box);
     entry.element.replaceChildren(
-      svg("title", {}, shown.label),
-      ...(isFar ? this.#far(shown, width, height) : [svg("rect", { class: "body", width, height, rx: 5 }), ...shown.parts()]),
+      svg("title", {}, content.label),
+      ...(isFar ? this.#far(content, width, height) : [svg("rect", { class: "body", width, height, rx: 5 }), ...content.parts()]),
     );
   }
 

@@ -8,7 +8,7 @@ import { spanWords, timeWords } from "./times.js";
 
 const PAUSE_MS = 300;
 /** Fields of the lineage that other parts of the detail show. */
-const TOLD_ELSEWHERE = new Set(["inputs", "attempts", "started_at", "ended_at"]);
+const SHOWN_ELSEWHERE = new Set(["inputs", "attempts", "started_at", "ended_at"]);
 
 export class Detail {
   #run;
@@ -19,7 +19,7 @@ export class Detail {
   #onNode;
   #turn = 0;
   #timer = null;
-  #asked = 0;
+  #readAt = 0;
   #steered = "";
   #id = null;
 
@@ -62,15 +62,15 @@ export class Detail {
       this.element.hidden = false;
       clearTimeout(this.#timer);
       this.#timer = null;
-      this.#asked = 0;
+      this.#readAt = 0;
     }
-    const left = this.#asked + PAUSE_MS - performance.now();
+    const left = this.#readAt + PAUSE_MS - performance.now();
     if (this.#timer === null) this.#timer = setTimeout(() => this.#read(id), Math.max(0, left));
   }
 
   async #read(id) {
     this.#timer = null;
-    this.#asked = performance.now();
+    this.#readAt = performance.now();
     const mine = (this.#turn += 1);
     const isHere = () => mine === this.#turn && id === this.#id;
     try {
@@ -104,7 +104,7 @@ export class Detail {
       ["Blocked by", this.#links(node.blocked_by)],
       ["Message", node.message],
       ...Object.entries(node.lineage ?? {})
-        .filter(([name, value]) => !TOLD_ELSEWHERE.has(name) && value !== null)
+        .filter(([name, value]) => !SHOWN_ELSEWHERE.has(name) && value !== null)
         .map(([name, value]) => [name.replaceAll("_", " "), typeof value === "object" ? json(value, name) : String(value)]),
     ];
     fill(

@@ -24,7 +24,7 @@ export function runName(run) {
  * acts: buttons, [{words, isMain, isDangerous, run}]. `run` returns the result as text, which closes the dialog;
  *     undefined keeps it open. Errors that it throws are shown.
  *
- * Returns the dialog, with `told(words)` to show an error and `enabled(isEnabled)` for its buttons.
+ * Returns the dialog.
  */
 export function openDialog(title, { run: target, content, acts, isWide = false, focus }) {
   made += 1;
@@ -47,8 +47,8 @@ export function openDialog(title, { run: target, content, acts, isWide = false, 
   );
 
   async function run(act) {
-    told("");
-    enabled(false);
+    showError("");
+    enable(false);
     try {
       const words = await act.run();
       if (words !== undefined) {
@@ -56,10 +56,10 @@ export function openDialog(title, { run: target, content, acts, isWide = false, 
         report(words);
       }
     } catch (error) {
-      if (isHere()) told(error.message);
+      if (isHere()) showError(error.message);
       else report(error.message);
     }
-    enabled(true);
+    enable(true);
   }
 
   // On another page, the text without the run would be misleading.
@@ -67,17 +67,15 @@ export function openDialog(title, { run: target, content, acts, isWide = false, 
     say(isHere() ? words : `${title}, ${runName(target)}: ${words}`);
   }
 
-  function told(words) {
+  function showError(words) {
     wrong.textContent = words;
     wrong.hidden = !words;
   }
 
-  function enabled(is) {
+  function enable(is) {
     for (const button of buttons) button.disabled = !is;
   }
 
-  dialog.told = told;
-  dialog.enabled = enabled;
   dialog.addEventListener("close", () => {
     open.delete(dialog);
     dialog.remove();

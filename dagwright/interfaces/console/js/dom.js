@@ -38,7 +38,7 @@ export function fill(element, ...children) {
 
 /** Announces a message, also to screen readers. */
 export function say(words) {
-  document.getElementById("said").textContent = words;
+  document.getElementById("status-line").textContent = words;
 }
 
 /** A value as indented JSON in a block that can be scrolled with the keyboard. */

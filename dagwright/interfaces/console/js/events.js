@@ -157,14 +157,14 @@ export async function* eventsOf(body, onLife = () => {}) {
 
 function parsed(block) {
   const event = { name: "message", id: null, data: undefined };
-  const told = [];
+  const lines = [];
   for (const line of block.split("\n")) {
-    if (line.startsWith("data: ")) told.push(line.slice(6));
+    if (line.startsWith("data: ")) lines.push(line.slice(6));
     else if (line.startsWith("event: ")) event.name = line.slice(7);
     else if (line.startsWith("id: ")) event.id = line.slice(4);
   }
-  if (!told.length) return null;
-  const text = told.join("\n");
+  if (!lines.length) return null;
+  const text = lines.join("\n");
   event.data = text === "[DONE]" ? text : JSON.parse(text);
   return event;
 }

@@ -32,7 +32,7 @@ export class Exchange {
     this.isDrawing = false;
     this.on = {
       begun: () => this.begin(),
-      run: (id) => this.told(id),
+      run: (id) => this.setRun(id),
       text: (words) => this.write(words),
       event: (event) => this.take(event),
       away: (words) => this.isAway(words),
@@ -42,7 +42,7 @@ export class Exchange {
     this.counts = el("summary", {}, "Progress");
     this.list = el("ul", { class: "steps" });
     this.progress = el("details", { class: "progress", open: true, hidden: true }, this.counts, this.list);
-    this.asked = el("div", { class: "cards" });
+    this.questions = el("div", { class: "cards" });
     this.answer = el("div", { class: "answer-text" });
     this.rendered = new GrowingMarkdown(this.answer);
     this.wrong = el("p", { class: "wrong", role: "alert", hidden: true });
@@ -50,20 +50,20 @@ export class Exchange {
     this.element = el(
       "article",
       { class: "exchange", "aria-label": `Request: ${request.slice(0, 80)}` },
-      el("div", { class: "said-by-you" }, el("h2", {}, "You"), el("div", { class: "answer-text" }, request)),
-      el("div", { class: "said-by-run" }, el("h2", {}, "Dagwright"), this.link, this.progress, this.asked, this.away, this.answer, this.wrong, this.stop),
+      el("div", { class: "turn-user" }, el("h2", {}, "You"), el("div", { class: "answer-text" }, request)),
+      el("div", { class: "turn-answer" }, el("h2", {}, "Dagwright"), this.link, this.progress, this.questions, this.away, this.answer, this.wrong, this.stop),
     );
   }
 
   /** Shows a turn that has ended, from its session. */
   static ofTurn(turn, { api }) {
-    const shown = new Exchange(turn.request || "(a plan)", { api });
-    shown.told(turn.run_id);
+    const exchange = new Exchange(turn.request || "(a plan)", { api });
+    exchange.setRun(turn.run_id);
     const words = turn.response ?? turn.outcome;
-    if (turn.status === "completed" || turn.status === "completed_with_failures") shown.write(words ?? "");
-    else if (turn.status !== "running") shown.failed(words ? `${stateWords(turn.status)}: ${words}` : stateWords(turn.status));
-    fill(shown.link, stateMark(turn.status), shown.linksOfRun());
-    return shown;
+    if (turn.status === "completed" || turn.status === "completed_with_failures") exchange.write(words ?? "");
+    else if (turn.status !== "running") exchange.failed(words ? `${stateWords(turn.status)}: ${words}` : stateWords(turn.status));
+    fill(exchange.link, stateMark(turn.status), exchange.linksOfRun());
+    return exchange;
   }
 
   /** Send the request, and follow it to its end. */
@@ -73,7 +73,7 @@ export class Exchange {
 
   /** Follows an open run. */
   async join(run) {
-    this.told(run);
+    this.setRun(run);
     await this.follow(joining(run));
   }
 
@@ -97,7 +97,7 @@ export class Exchange {
     try {
       for (;;) {
         const { calls, about } = await follow(request, { on: this.on, signal: this.leaving.signal });
-        if (about?.run_id) this.told(about.run_id, about.status);
+        if (about?.run_id) this.setRun(about.run_id, about.status);
         if (!calls.length) break;
         await this.answered(calls[0].run_id, calls.map((call) => call.request_id));
         request = joining(calls[0].run_id);
@@ -129,7 +129,7 @@ export class Exchange {
     this.rendered.set("");
   }
 
-  told(run, status = null) {
+  setRun(run, status = null) {
     if (this.run === null) this.onRun(run);
     if (run !== this.run || status !== null) {
       this.run = run;
@@ -177,13 +177,13 @@ export class Exchange {
       const all = [...this.nodes];
       const counts = {};
       for (const [, { status }] of all) counts[status] = (counts[status] ?? 0) + 1;
-      const shown = all.length <= NODES_SHOWN ? all : all.filter(([, each]) => each.status !== "completed").slice(0, NODES_SHOWN);
-      const left = all.length - shown.length;
+      const visible = all.length <= NODES_SHOWN ? all : all.filter(([, each]) => each.status !== "completed").slice(0, NODES_SHOWN);
+      const left = all.length - visible.length;
       this.progress.hidden = all.length === 0;
       this.counts.textContent = `Progress: ${countWords(counts)}`;
       fill(
         this.list,
-        shown.map(([node, each]) => el("li", {}, stateMark(each.status), " ", this.nodeLink(node, each), each.tool && el("span", { class: "hint" }, ` ${each.tool}`))),
+        visible.map(([node, each]) => el("li", {}, stateMark(each.status), " ", this.nodeLink(node, each), each.tool && el("span", { class: "hint" }, ` ${each.tool}`))),
         left > 0 && el("li", { class: "hint" }, `and ${left.toLocaleString("en")} more`),
       );
     });
@@ -213,8 +213,8 @@ export class Exchange {
     this.begin();
     const signal = this.leaving.signal;
     for (let first = true; !signal.aborted; first = false) {
-      const asked = await this.look(run);
-      const open = asked?.filter((request) => ids.includes(request.request_id));
+      const requests = await this.look(run);
+      const open = requests?.filter((request) => ids.includes(request.request_id));
       if (open && open.length < ids.length) {
         // The answer may be faster than the stream, which does not have it yet.
         if (first) await pause(SOON_MS, signal);
@@ -230,15 +230,15 @@ export class Exchange {
 
   async look(run) {
     try {
-      const asked = (await this.api.get(runPath(run, "/feedback"))).data;
+      const requests = (await this.api.get(runPath(run, "/feedback"))).data;
       this.away.hidden = true;
-      const open = new Set(asked.map(keyOf));
+      const open = new Set(requests.map(keyOf));
       for (const [key, card] of this.cards) {
         if (open.has(key)) continue;
         if (!card.isDone) card.ended("This request was answered elsewhere, or is closed.");
         this.cards.delete(key);
       }
-      return asked;
+      return requests;
     } catch (error) {
       this.isAway(error.message);
       return null;
@@ -258,7 +258,7 @@ export class Exchange {
         },
       });
       this.cards.set(key, card);
-      this.asked.append(card.element);
+      this.questions.append(card.element);
       say(`A question: ${request.prompt || request.type.toLowerCase()}`);
     }
   }

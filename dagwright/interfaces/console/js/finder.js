@@ -40,8 +40,8 @@ export class Finder {
 
   #matches(wanted) {
     const all = [...this.#model.nodes.values()];
-    const told = (node) => `${node.title ?? ""}\n${node.node_id}\n${node.tool ?? ""}\n${stateWords(node.status)}`.toLowerCase();
-    return all.filter((node) => told(node).includes(wanted));
+    const searchText = (node) => `${node.title ?? ""}\n${node.node_id}\n${node.tool ?? ""}\n${stateWords(node.status)}`.toLowerCase();
+    return all.filter((node) => searchText(node).includes(wanted));
   }
 
   #chosen(id) {

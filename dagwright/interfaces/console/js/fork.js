@@ -42,9 +42,9 @@ export async function openFork(run, { api, go, rerun = [] }) {
   async function show() {
     const wanted = wish();
     if (wanted === undefined) return undefined;
-    const told = await api.post(runPath(id, "/fork"), { ...wanted, start: false });
+    const preview = await api.post(runPath(id, "/fork"), { ...wanted, start: false });
     drafted = wanted;
-    fill(difference, differenceOf(told));
+    fill(difference, differenceOf(preview));
     return undefined;
   }
 
@@ -53,11 +53,11 @@ export async function openFork(run, { api, go, rerun = [] }) {
     if (wanted === undefined) return undefined;
     // The started fork is the one that was shown.
     if (!isSame(wanted, drafted)) return show();
-    const told = await api.post(runPath(id, "/fork"), { ...wanted, start: true });
-    const words = `forked as ${told.fork_run_id}`;
+    const forked = await api.post(runPath(id, "/fork"), { ...wanted, start: true });
+    const words = `forked as ${forked.fork_run_id}`;
     // If the user has left the page, they stay there, and the dialog reports the result there.
     if (!isHere()) return words;
-    go(`#/runs/${encodeURIComponent(told.fork_run_id)}`, words);
+    go(`#/runs/${encodeURIComponent(forked.fork_run_id)}`, words);
     return undefined;
   }
 

@@ -45,23 +45,23 @@ function makeField(written, place) {
   const schema = resolved(written, place.root);
   const kinds = [schema.type].flat().filter((kind) => kind && kind !== "null");
   const given = place.value === undefined ? schema.default : place.value;
-  const told = { ...place, value: given, label: place.label || schema.title || "", schema };
-  if (isReference(given)) return referenceField(told);
-  if ("const" in schema) return choiceField({ ...told, choices: [schema.const] });
-  if (Array.isArray(schema.enum)) return choiceField({ ...told, choices: schema.enum });
-  if (schema.anyOf || schema.oneOf || schema.allOf || schema.not || kinds.length !== 1) return jsonField(told);
+  const field = { ...place, value: given, label: place.label || schema.title || "", schema };
+  if (isReference(given)) return referenceField(field);
+  if ("const" in schema) return choiceField({ ...field, choices: [schema.const] });
+  if (Array.isArray(schema.enum)) return choiceField({ ...field, choices: schema.enum });
+  if (schema.anyOf || schema.oneOf || schema.allOf || schema.not || kinds.length !== 1) return jsonField(field);
   switch (kinds[0]) {
     case "object":
-      return isPlainObject(schema) ? objectField(told) : jsonField(told);
+      return isPlainObject(schema) ? objectField(field) : jsonField(field);
     case "array":
-      return arrayField(told);
+      return arrayField(field);
     case "boolean":
-      return choiceField({ ...told, choices: [true, false], words: { true: "yes", false: "no" } });
+      return choiceField({ ...field, choices: [true, false], words: { true: "yes", false: "no" } });
     case "integer":
     case "number":
-      return textField({ ...told, parse: numberOf(kinds[0], schema), mode: "decimal" });
+      return textField({ ...field, parse: numberOf(kinds[0], schema), mode: "decimal" });
     default:
-      return textField({ ...told, parse: (text) => checkedText(text, schema) });
+      return textField({ ...field, parse: (text) => checkedText(text, schema) });
   }
 }
 
@@ -96,10 +96,10 @@ function labelled(place, control, { group = false } = {}) {
   const words = [schema.description, hintOf(schema)].filter(Boolean).join(" · ");
   const hint = words ? el("p", { class: "hint", id: `${control.id}-hint` }, words) : null;
   const name = label || path.at(-1) || "";
-  const told = name ? [name, markOf(place)] : [];
+  const nameParts = name ? [name, markOf(place)] : [];
   control.setAttribute("aria-describedby", [hint && hint.id, error.id].filter(Boolean).join(" "));
   if (control.getAttribute("role") === "radiogroup") control.setAttribute("aria-labelledby", `${control.id}-name`);
-  const head = group ? el("legend", { id: `${control.id}-name` }, ...told) : el("label", { for: control.id }, ...told);
+  const head = group ? el("legend", { id: `${control.id}-name` }, ...nameParts) : el("label", { for: control.id }, ...nameParts);
   if (!name && !group) control.setAttribute("aria-label", "Value");
   const element = group
     ? el("fieldset", { class: "field" }, head, hint, control, error)
@@ -125,13 +125,13 @@ function markOf({ required, later }) {
 }
 
 function hintOf(schema) {
-  const told = [];
-  if (schema.examples?.length) told.push(`such as ${schema.examples.slice(0, 2).map(plainWords).join(" or ")}`);
-  else if (schema.format && formatWords(schema.format)) told.push(formatWords(schema.format));
-  if (schema.minimum !== undefined) told.push(`at least ${schema.minimum}`);
-  if (schema.maximum !== undefined) told.push(`at most ${schema.maximum}`);
-  if (schema.maxLength !== undefined) told.push(`up to ${schema.maxLength} characters`);
-  return told.join(", ");
+  const hints = [];
+  if (schema.examples?.length) hints.push(`such as ${schema.examples.slice(0, 2).map(plainWords).join(" or ")}`);
+  else if (schema.format && formatWords(schema.format)) hints.push(formatWords(schema.format));
+  if (schema.minimum !== undefined) hints.push(`at least ${schema.minimum}`);
+  if (schema.maximum !== undefined) hints.push(`at most ${schema.maximum}`);
+  if (schema.maxLength !== undefined) hints.push(`up to ${schema.maxLength} characters`);
+  return hints.join(", ");
 }
 
 function plainWords(value) {
@@ -205,11 +205,11 @@ function numberOf(kind, schema) {
 
 function choiceField(place) {
   const { choices, value, required, words = {} } = place;
-  const told = (choice) => words[String(choice)] ?? plainWords(choice);
+  const textOf = (choice) => words[String(choice)] ?? plainWords(choice);
   const chosen = choices.findIndex((choice) => JSON.stringify(choice) === JSON.stringify(value));
   if (choices.length > MOST_RADIO || !required) {
     const first = el("option", { value: "" }, required ? "choose…" : "");
-    const options = choices.map((choice, index) => el("option", { value: String(index) }, told(choice)));
+    const options = choices.map((choice, index) => el("option", { value: String(index) }, textOf(choice)));
     const control = el("select", { id: newId() }, first, ...options);
     control.value = chosen >= 0 ? String(chosen) : "";
     if (required) control.setAttribute("aria-required", "true");
@@ -222,7 +222,7 @@ function choiceField(place) {
     input.checked = index === chosen || (choices.length === 1 && required);
     return input;
   });
-  const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], told(choice)));
+  const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], textOf(choice)));
   const control = el("div", { id: name, class: "choices", role: "radiogroup" }, ...options);
   const read = () => {
     const at = inputs.findIndex((input) => input.checked);
@@ -258,8 +258,8 @@ function jsonField(place) {
       throw new FieldWrong(`invalid JSON: ${error.message}; strings need "quotes"`);
     }
   };
-  const told = { ...place, schema: { ...place.schema, description: place.schema?.description ?? "as JSON" } };
-  return reading(told, labelled(told, control), read, () => control.focus());
+  const described = { ...place, schema: { ...place.schema, description: place.schema?.description ?? "as JSON" } };
+  return reading(described, labelled(described, control), read, () => control.focus());
 }
 
 function referenceField(place) {

@@ -30,7 +30,7 @@ const nowhere = {
 
 const root = document.getElementById("view");
 let unmount = () => {};
-let shown = null;
+let current = null;
 let turn = 0;
 
 /** Parses a route: the name of a view, and its parameters. */
@@ -47,12 +47,12 @@ async function show() {
   const view = Object.hasOwn(VIEWS, name) ? VIEWS[name] : nowhere;
   const key = `${name} ${params.id ?? ""}`;
   // A mounted view that handles parameter changes itself stays: its graph would be drawn again.
-  if (shown?.key === key && shown.update) return shown.update(params);
+  if (current?.key === key && current.update) return current.update(params);
   turn += 1;
   const mine = turn;
   unmount();
   unmount = () => {};
-  shown = null;
+  current = null;
   fill(root);
   marked(name);
   document.title = [params.id, view === nowhere ? "No such page" : NAMES[name], "Dagwright"].filter(Boolean).join(" · ");
@@ -60,7 +60,7 @@ async function show() {
   const done = await view.mount(root, { api, params, go });
   if (mine !== turn) return done?.();
   unmount = done ?? (() => {});
-  shown = { key, update: done?.update };
+  current = { key, update: done?.update };
   return undefined;
 }
 

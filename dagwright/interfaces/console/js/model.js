@@ -36,7 +36,7 @@ export class Model {
   /** Load nodes and edges from `GET /v1/runs/ID/graph`; newer fields from events stay. */
   take({ nodes, edges, cursor }) {
     const before = this.nodes;
-    const joined = (node, known) => ({ ...known, ...NONE, ...node, ...(isLater(known?.told, cursor) ? known.heard : {}) });
+    const joined = (node, known) => ({ ...known, ...NONE, ...node, ...(isLater(known?.changedAt, cursor) ? known.changes : {}) });
     this.nodes = new Map(nodes.map((node) => [node.node_id, joined(node, before.get(node.node_id))]));
     this.edges = edges.filter(([from, to]) => this.nodes.has(from) && this.nodes.has(to));
     this.needs = new Map(nodes.map(({ node_id: id }) => [id, []]));
@@ -51,9 +51,9 @@ export class Model {
   }
 
   /** Apply the node fields of an event with its id; return the ids of the changed nodes. */
-  change(told, at = null) {
+  change(events, at = null) {
     const changed = new Set();
-    for (const { node_id: id, ...rest } of told) {
+    for (const { node_id: id, ...rest } of events) {
       const map = this.nodes.has(id) ? null : mapOf(id);
       if (map !== null && this.nodes.has(map)) {
         if (!this.items.has(map)) this.items.set(map, new Map());
@@ -61,8 +61,8 @@ export class Model {
         items.set(id, { ...items.get(id), ...NONE, node_id: id, ...rest });
         changed.add(map);
       } else if (this.nodes.has(id)) {
-        const heard = { ...NONE, ...rest };
-        this.nodes.set(id, { ...this.nodes.get(id), ...heard, heard, told: at });
+        const changes = { ...NONE, ...rest };
+        this.nodes.set(id, { ...this.nodes.get(id), ...changes, changes, changedAt: at });
         changed.add(id);
       } else {
         this.lacks = true;

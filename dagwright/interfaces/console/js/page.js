@@ -1,6 +1,6 @@
 // The current page: its dialogs and status line end when the route changes.
 
-let shown = 0;
+let pageNumber = 0;
 let arrival = "";
 
 /** Goes to an address such as `#/runs/run-1?node=sum`; `words` become the status line of the page there. */
@@ -13,13 +13,13 @@ export function go(address, words = "") {
 
 /** Start a page: the status line shows only the message of the navigation. */
 export function turnPage() {
-  shown += 1;
-  document.getElementById("said").textContent = arrival;
+  pageNumber += 1;
+  document.getElementById("status-line").textContent = arrival;
   arrival = "";
 }
 
 /** A function that returns whether the current page is still shown, for long operations. */
 export function onThisPage() {
-  const mine = shown;
-  return () => mine === shown;
+  const mine = pageNumber;
+  return () => mine === pageNumber;
 }

@@ -43,6 +43,6 @@ export function stateMark(status) {
 
 /** Number of nodes by state, in the order of the signs: `12 completed, 1 failed`. */
 export function countWords(counts) {
-  const told = Object.keys(SIGNS).filter((status) => counts[status]);
-  return told.map((status) => `${counts[status].toLocaleString("en")} ${stateWords(status)}`).join(", ");
+  const present = Object.keys(SIGNS).filter((status) => counts[status]);
+  return present.map((status) => `${counts[status].toLocaleString("en")} ${stateWords(status)}`).join(", ");
 }

@@ -60,15 +60,15 @@ export class Timeline {
   #drawRows() {
     const begun = [...this.#model.nodes.values()].filter((node) => node.started_at);
     begun.sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
-    const shown = begun.slice(-MOST_ROWS);
+    const visible = begun.slice(-MOST_ROWS);
     const now = Date.now();
     const from = begun.length ? Date.parse(begun[0].started_at) : now;
     const to = Math.max(from + 1, ...begun.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
-    this.words.textContent = wordsOf(begun, shown, durationWords(to - from));
+    this.words.textContent = wordsOf(begun, visible, durationWords(to - from));
     this.list.style.setProperty("--t0", "0");
     this.list.style.setProperty("--span", String(to - from));
     const kept = new Set();
-    shown.forEach((node, at) => {
+    visible.forEach((node, at) => {
       kept.add(node.node_id);
       const entry = this.#rows.get(node.node_id) ?? this.#row(node);
       this.#update(entry, node, { from, now });
@@ -115,9 +115,9 @@ export class Timeline {
   }
 }
 
-function wordsOf(begun, shown, took) {
+function wordsOf(begun, visible, took) {
   if (begun.length === 0) return "No node has started since this page was opened.";
-  if (begun.length > shown.length) return `The last ${MOST_ROWS} of ${begun.length.toLocaleString("en")} nodes that started, over ${took}.`;
+  if (begun.length > visible.length) return `The last ${MOST_ROWS} of ${begun.length.toLocaleString("en")} nodes that started, over ${took}.`;
   const isOpen = begun.some((node) => !node.ended_at);
   return isOpen ? `${took} since the start of the first node.` : `${took} from the start of the first node to the end of the last.`;
 }

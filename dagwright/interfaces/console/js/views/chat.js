@@ -80,15 +80,15 @@ export async function mount(root, { api, params, go }) {
   }
 
   async function load() {
-    const told = await sessionOf(session);
+    const stored = await sessionOf(session);
     if (isLeft) return;
-    if (told === null) {
+    if (stored === null) {
       log.append(el("p", { class: "hint" }, "There is no session with this name; the first request starts it. Answers of a model without a run are not stored."));
       return;
     }
-    if (told.omitted_turns) log.append(el("p", { class: "hint" }, `${told.omitted_turns} older turns are not stored.`));
-    const running = told.turns.find((turn) => turn.status === "running");
-    for (const turn of told.turns) if (turn !== running) add(Exchange.ofTurn(turn, { api }));
+    if (stored.omitted_turns) log.append(el("p", { class: "hint" }, `${stored.omitted_turns} older turns are not stored.`));
+    const running = stored.turns.find((turn) => turn.status === "running");
+    for (const turn of stored.turns) if (turn !== running) add(Exchange.ofTurn(turn, { api }));
     if (!running) return;
     const exchange = new Exchange(running.request || "(a plan)", { api, onEnd: ended });
     add(exchange);
@@ -168,8 +168,8 @@ function makeComposer({ onSend }) {
     isBare = fields.length === 0 && Boolean(schema);
     form = isText || isBare ? null : schemaForm(schema);
     about.textContent = model?.dagwright.description ?? model?.dagwright.title ?? "";
-    const asked = form ? form.element : [el("label", { for: words.id }, "Request"), words];
-    fill(place, isBare ? el("p", { class: "hint" }, "This plan has no inputs.") : asked);
+    const controls = form ? form.element : [el("label", { for: words.id }, "Request"), words];
+    fill(place, isBare ? el("p", { class: "hint" }, "This plan has no inputs.") : controls);
   }
 
   function send(event) {
@@ -177,19 +177,19 @@ function makeComposer({ onSend }) {
     if (button.disabled) return;
     const model = chosen();
     if (!model) return;
-    let said = { words: words.value.trim() };
+    let request = { words: words.value.trim() };
     if (form) {
       const { value, problems } = form.read();
       if (problems.length) return;
-      said = { words: JSON.stringify(value), inputs: value };
+      request = { words: JSON.stringify(value), inputs: value };
     } else if (isBare) {
-      said = { words: model.id, inputs: {} };
-    } else if (!said.words) {
+      request = { words: model.id, inputs: {} };
+    } else if (!request.words) {
       words.focus();
       return;
     }
     words.value = "";
-    onSend({ model: model.id, kind: model.dagwright.kind, ...said });
+    onSend({ model: model.id, kind: model.dagwright.kind, ...request });
   }
 
   element.addEventListener("submit", send);
@@ -230,6 +230,6 @@ const BEFORE = { profile: "Planner ", agent: "Agent " };
 function nameOf({ id, dagwright }) {
   const name = id.slice(id.indexOf("/") + 1);
   if (dagwright.kind === "model") return id;
-  const told = dagwright.title && dagwright.title !== name ? `${name}: ${dagwright.title}` : name;
-  return `${BEFORE[dagwright.kind] ?? ""}${told}`;
+  const title = dagwright.title && dagwright.title !== name ? `${name}: ${dagwright.title}` : name;
+  return `${BEFORE[dagwright.kind] ?? ""}${title}`;
 }

@@ -47,8 +47,8 @@ export async function mount(root, { api, params }) {
 
   function wanted() {
     const words = filter.value.trim().toLowerCase();
-    const told = (each) => `${each.prompt}\n${each.request_id}\n${each.run_id}\n${each.title ?? ""}\n${each.assignee ?? ""}`.toLowerCase();
-    return words ? found.filter((each) => told(each).includes(words)) : found;
+    const searchText = (each) => `${each.prompt}\n${each.request_id}\n${each.run_id}\n${each.title ?? ""}\n${each.assignee ?? ""}`.toLowerCase();
+    return words ? found.filter((each) => searchText(each).includes(words)) : found;
   }
 
   function show() {
@@ -63,17 +63,17 @@ export async function mount(root, { api, params }) {
     counts = new Map();
     for (const each of found) counts.set(nodeOf(each), (counts.get(nodeOf(each)) ?? 0) + 1);
     const chosen = wanted();
-    const shown = new Set();
+    const visible = new Set();
     for (const request of chosen.slice(0, most)) {
       const key = keyOf(request);
-      shown.add(key);
+      visible.add(key);
       if (!cards.has(key)) cards.set(key, makeCard(request));
       const card = cards.get(key);
       card.refresh();
       card.element.hidden = false;
       if (!card.element.isConnected) list.append(card.element);
     }
-    for (const [key, card] of cards) if (!shown.has(key)) card.element.hidden = true;
+    for (const [key, card] of cards) if (!visible.has(key)) card.element.hidden = true;
     more.hidden = chosen.length <= most && !hasMore;
     const total = `${found.length.toLocaleString("en")}${hasMore ? "+" : ""}`;
     const some = filter.value.trim() ? `${chosen.length.toLocaleString("en")} of ${total} found` : `${total} open`;

@@ -31,7 +31,7 @@ export async function mount(root, { api, params, go }) {
   let timer = null;
   let form = null;
   let shape = null;
-  let told = [];
+  let errors = [];
   let isLeft = false;
 
   fill(
@@ -69,7 +69,7 @@ export async function mount(root, { api, params, go }) {
 
   /** Numbers the lines, and marks those with problems, by a sign and not by colour only. */
   function numbered() {
-    const marked = new Set(told.map((each) => each.line));
+    const marked = new Set(errors.map((each) => each.line));
     const parts = [];
     let plain = "";
     for (let line = 1, count = text.value.split("\n").length; line <= count; line += 1) {
@@ -104,13 +104,13 @@ export async function mount(root, { api, params, go }) {
 
   function show(found) {
     const isValid = found.status === "valid";
-    told = found.errors;
+    errors = found.errors;
     start.disabled = !isValid;
-    const count = told.length;
+    const count = errors.length;
     state.textContent = isValid
       ? `✓ Valid: ${found.node_count.toLocaleString("en")} ${found.node_count === 1 ? "node" : "nodes"}, dialect ${found.dialect}`
       : `✗ ${count.toLocaleString("en")} ${count === 1 ? "problem" : "problems"}`;
-    fill(problems, told.slice(0, PROBLEMS_SHOWN).map(problemLine), count > PROBLEMS_SHOWN && el("li", {}, `and ${count - PROBLEMS_SHOWN} more`));
+    fill(problems, errors.slice(0, PROBLEMS_SHOWN).map(problemLine), count > PROBLEMS_SHOWN && el("li", {}, `and ${count - PROBLEMS_SHOWN} more`));
     numbered();
     if (isValid) shaped(found.inputs);
   }
@@ -166,7 +166,7 @@ export async function mount(root, { api, params, go }) {
       if (isLeft) return;
       text.value = typeof plan === "string" ? plan : `${JSON.stringify(plan, null, 2)}\n`;
       keep();
-      told = [];
+      errors = [];
       numbered();
       await check();
     } catch (error) {

@@ -51,9 +51,9 @@ export async function mount(root, { api, params, go }) {
 
   /** Read the graph, and follow its events from there, so that no change is missed. */
   async function load() {
-    const [told, drawn] = await Promise.all([api.get(runPath(run)), api.get(runPath(run, "/graph"))]);
+    const [document, drawn] = await Promise.all([api.get(runPath(run)), api.get(runPath(run, "/graph"))]);
     if (isGone) return;
-    document_ = told;
+    document_ = document;
     model.take(drawn);
     headed();
     graph.drawn();
@@ -75,11 +75,11 @@ export async function mount(root, { api, params, go }) {
     }
   }
 
-  function nodesChanged(told, id) {
-    const changed = model.change(told, id);
+  function nodesChanged(changes, id) {
+    const changed = model.change(changes, id);
     graph.changed(changed);
     timeline.changed();
-    if (selected !== null && told.some((node) => node.node_id === selected)) detail.show(selected);
+    if (selected !== null && changes.some((node) => node.node_id === selected)) detail.show(selected);
     if (model.lacks) readAgain();
   }
 
@@ -117,9 +117,9 @@ export async function mount(root, { api, params, go }) {
     readAgain();
     // For a run that has ended, fewer commands are possible.
     if (selected !== null) detail.show(selected);
-    const told = await api.get(runPath(run)).catch(() => null);
-    if (told === null || isGone) return;
-    document_ = { ...document_, ...told };
+    const newest = await api.get(runPath(run)).catch(() => null);
+    if (newest === null || isGone) return;
+    document_ = { ...document_, ...newest };
     headed();
   }
 

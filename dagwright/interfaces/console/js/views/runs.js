@@ -12,7 +12,7 @@ export async function mount(root, { api, go }) {
   const pages = [null];
   let timer = null;
   let isGone = false;
-  let asked = 0;
+  let latest = 0;
 
   const body = el("tbody");
   const notice = el("p", { class: "notice", role: "status" });
@@ -24,16 +24,16 @@ export async function mount(root, { api, go }) {
 
   async function load() {
     clearTimeout(timer);
-    const mine = (asked += 1);
+    const mine = (latest += 1);
     try {
       if (!document.hidden) {
-        const told = await api.get(`/v1/runs?${query()}`);
-        if (isGone || mine !== asked) return;
-        shown(told);
+        const page = await api.get(`/v1/runs?${query()}`);
+        if (isGone || mine !== latest) return;
+        showPage(page);
         notice.textContent = "";
       }
     } catch (error) {
-      if (isGone || mine !== asked) return;
+      if (isGone || mine !== latest) return;
       notice.textContent = `${error.message}. This page tries again by itself.`;
     }
     timer = setTimeout(load, EVERY_MS);
@@ -44,14 +44,14 @@ export async function mount(root, { api, go }) {
     return new URLSearchParams(Object.entries(asks).filter(([, value]) => value !== ""));
   }
 
-  function shown(told) {
-    next = told.next ?? null;
+  function showPage(page) {
+    next = page.next ?? null;
     newer.disabled = pages.length === 1;
     older.disabled = next === null;
     place.textContent = pages.length > 1 ? `page ${pages.length}` : "";
     const focused = document.activeElement?.closest?.("tr")?.dataset.run;
     turning.hidden = newer.disabled && older.disabled;
-    fill(body, told.data.length ? told.data.map(row) : el("tr", {}, el("td", { colspan: "6" }, none())));
+    fill(body, page.data.length ? page.data.map(row) : el("tr", {}, el("td", { colspan: "6" }, none())));
     if (focused) body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus();
   }
 
