@@ -23,8 +23,8 @@ class ModelCaller:
 
     Args:
         clients: the worker's model clients; `None` if it has none.
-        info: of the attempt; it provides the run and node of calls that name none.
-        heartbeats: of the attempt; they report the usage for the next attempt.
+        info: activity info of the attempt; calls without a run and node get those of the activity.
+        heartbeats: heartbeats of the attempt, which report the usage for the next attempt.
     """
 
     def __init__(self, clients: ModelClients | None, info: activity.Info, heartbeats: Heartbeats) -> None:
@@ -46,7 +46,7 @@ class ModelCaller:
         Raises:
             ModelFailure: the call failed or its response is unusable.
         """
-        return await self._call(endpoint, lambda client: client.complete(self._named(call)))
+        return await self._call(endpoint, lambda client: client.complete(self._with_labels(call)))
 
     async def call_streamed(
         self, call: ModelCall, endpoint: NamedEndpoint | None, *, feed: Callable[[ModelStream, str], None]
@@ -61,7 +61,7 @@ class ModelCaller:
         """
 
         async def streamed(client: ModelClient) -> ModelResponse:
-            async with client.stream(self._named(call)) as stream:
+            async with client.stream(self._with_labels(call)) as stream:
                 async for text in stream:
                     feed(stream, text)
             return stream.answer
@@ -83,7 +83,7 @@ class ModelCaller:
         self._heartbeats.add_usage(answer.usage)
         return answer
 
-    def _named(self, call: ModelCall) -> ModelCall:
+    def _with_labels(self, call: ModelCall) -> ModelCall:
         labels, run, node = call.labels, self._info.workflow_id or "", self._info.activity_id
         return replace(call, labels=replace(labels, run_id=labels.run_id or run, node_id=labels.node_id or node))
 

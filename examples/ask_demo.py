@@ -1,7 +1,7 @@
 """`make demo-ask`: a request in words is planned by a model, run, and answered.
 
-With OPENAI_API_KEY or OPENAI_BASE_URL a real model plans, set by DAGWRIGHT_MODEL. Otherwise a script replaces the model
-(`examples/ask/script.yaml`). The first line says which one is used.
+If OPENAI_API_KEY or OPENAI_BASE_URL is set, the model of DAGWRIGHT_MODEL plans. Otherwise a script replaces the model
+(`examples/ask/script.yaml`). The first line of the output names the model or the script.
 """
 
 from pathlib import Path

@@ -24,7 +24,7 @@ from temporalio.client import Client
 from benchmarks.figures import save_as
 from benchmarks.planning import slow_tools
 from benchmarks.planning.paced import SHAPES, TOKEN_CHARACTERS, TOOL, Shape, agent_script, plan_text, planner_script
-from benchmarks.planning.streaming_report import Compared, Taken, comparison, report, written_figure
+from benchmarks.planning.streaming_report import Comparison, RunTimes, comparison, report, written_figure
 from benchmarks.processes import python, running
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
 from dagwright.core.boundary import wire
@@ -110,10 +110,10 @@ async def serving(runs: Sequence[Run]) -> AsyncIterator[Place]:
                 yield Place(client, model, settings)
 
 
-async def measure(sizes: Sequence[int], repeats: int) -> list[Compared]:
+async def measure(sizes: Sequence[int], repeats: int) -> list[Comparison]:
     """Return the times of the runs, by shape and size."""
     runs = runs_of(sizes, repeats)
-    taken: dict[tuple[str, int, str], list[Taken]] = {}
+    taken: dict[tuple[str, int, str], list[RunTimes]] = {}
     async with serving(runs) as place:
         for run in runs:
             found = await _taken(place, run)
@@ -122,7 +122,7 @@ async def measure(sizes: Sequence[int], repeats: int) -> list[Compared]:
                 taken.setdefault((run.shape.name, len(run.shape.before), run.way), []).append(found)
     shapes = [make(size) for make in SHAPES for size in sizes]
     return [
-        Compared(
+        Comparison(
             shape.name,
             len(shape.before),
             round(len(plan_text(shape)) / TOKEN_CHARACTERS),
@@ -132,7 +132,7 @@ async def measure(sizes: Sequence[int], repeats: int) -> list[Compared]:
     ]
 
 
-async def _taken(place: Place, run: Run) -> Taken:
+async def _taken(place: Place, run: Run) -> RunTimes:
     started_at = time.time()
     tools = {TOOL: load_toolset(place.settings, [_TOOLS_FILE]).declarations()[TOOL]}
     if run.way == TURNS:
@@ -151,7 +151,7 @@ async def _taken(place: Place, run: Run) -> Taken:
     starts = tool_starts(events)
     if document["status"] != "completed" or len(starts) != len(run.shape.before) or len(calls) != len(run.script()):
         raise RuntimeError(f"unexpected result of {run.id}: {len(starts)} tool calls, {json.dumps(document)}")
-    return Taken(
+    return RunTimes(
         first_call_s=min(starts) - started_at,
         end_s=event_time(events[-1]) - started_at,
         written=_written(place.model, calls[0], min(starts)),

@@ -12,7 +12,7 @@ MOST_WRITTEN_PERCENT = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RunTimes:
     """Times of one run.
 
     Args:
@@ -27,7 +27,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """Times of the runs for one request.
 
     Args:
@@ -42,9 +42,9 @@ class Compared:
     shape: str
     nodes: int
     tokens: int
-    streamed: Sequence[Taken]
-    whole: Sequence[Taken]
-    turns: Sequence[Taken]
+    streamed: Sequence[RunTimes]
+    whole: Sequence[RunTimes]
+    turns: Sequence[RunTimes]
 
     @property
     def written_percent(self) -> float:
@@ -62,7 +62,7 @@ _HEAD = (
 )
 
 
-def comparison(compared: Sequence[Compared]) -> str:
+def comparison(compared: Sequence[Comparison]) -> str:
     """Format the medians as a Markdown table in seconds, followed by the goal."""
     lines = [_HEAD, "|---|" + "---:|" * 9]
     for each in compared:
@@ -73,14 +73,14 @@ def comparison(compared: Sequence[Compared]) -> str:
     return "\n".join([*lines, "", table([written_figure(compared)])])
 
 
-def written_figure(compared: Sequence[Compared]) -> Figure:
+def written_figure(compared: Sequence[Comparison]) -> Figure:
     """Return the worst value of all plans with the goal."""
     measured = {f"{each.shape} of {each.nodes}": round(each.written_percent, 1) for each in compared}
-    name = "written of a plan when its first tool starts, the most"
+    name = "largest share of a plan written when its first tool starts"
     return Figure(name, max(measured.values()), MOST_WRITTEN_PERCENT, unit="%", measured=measured)
 
 
-def report(compared: Sequence[Compared]) -> dict[str, Any]:
+def report(compared: Sequence[Comparison]) -> dict[str, Any]:
     """Return the JSON report."""
     return {
         "figures": [figure_to_json(written_figure(compared))],
@@ -88,13 +88,13 @@ def report(compared: Sequence[Compared]) -> dict[str, Any]:
     }
 
 
-def _first_call_s(taken: Taken) -> float:
-    return taken.first_call_s
+def _first_call_s(times: RunTimes) -> float:
+    return times.first_call_s
 
 
-def _end_s(taken: Taken) -> float:
-    return taken.end_s
+def _end_s(times: RunTimes) -> float:
+    return times.end_s
 
 
-def _median(runs: Sequence[Taken], part: Callable[[Taken], float]) -> str:
+def _median(runs: Sequence[RunTimes], part: Callable[[RunTimes], float]) -> str:
     return f"{statistics.median(part(each) for each in runs):.2f} s"

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from dagwright.agents.classes import ClassAgent, load_class
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.agent_cards import MODEL_WORDS, AgentCard
+from dagwright.core.model.agent_cards import MODEL_KEYS, AgentCard
 from dagwright.core.model.errors import PlanInvalid, pointer
 from dagwright.dialects.reading import read_plan_file
 from dagwright.tools.errors import ToolLoadError
@@ -142,7 +142,7 @@ def _card_problems(error: ValidationError) -> Iterator[tuple[tuple[str | int, ..
 
 
 def _instead_of(key: str) -> str:
-    if key in MODEL_WORDS:
+    if key in MODEL_KEYS:
         return "an agent has no model: each request says which one is asked"
     known = [name for name in AgentCard.model_fields if name != "name"]
     return suggestion(key, known) or f"known are {', '.join(known)}"

@@ -17,7 +17,7 @@ def type_name(schema: Mapping[str, Any], *, link: str | None = None) -> str:
         link: format of a link to another type, with `{name}`; without it the name is code.
     """
     kinds = dict.fromkeys(filter(None, _kinds(schema, link)))
-    # Null means that the field is not given, which the column of defaults has.
+    # Null means that the field is not given; the column of defaults shows that.
     named = [kind for kind in kinds if kind != "null"] or list(kinds)
     return " or ".join(named) or "any JSON"
 

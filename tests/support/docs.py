@@ -39,9 +39,9 @@ _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _FIRST_LINE_NAME = re.compile(r"# ([\w.-]+\.py)\n")
 _LINKED = ("starter.py", "worker.py", ".venv")
 _COPIED = ("examples", "docs")
-"""Names that commands use; other modules are imported from their installation. File tools follow no links."""
+"""Names in the repository that commands use. Folders are copied, because file tools do not follow links."""
 
-_PASSING = re.compile(r"^(\d\d:\d\d:\d\d  (running|waiting|pending|retrying) |Temporal UI: )")
+_TRANSIENT = re.compile(r"^(\d\d:\d\d:\d\d  (running|waiting|pending|retrying) |Temporal UI: )")
 _VARYING = (
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "HH:MM:SS"),
     (re.compile(r"\b\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h)\b)?"), "N s"),
@@ -49,24 +49,29 @@ _VARYING = (
     (re.compile(r"\bdw1_\w+"), "dw1_KEY"),
     (re.compile(r"\bkill -9 \d+"), "kill -9 PID"),
     (re.compile(r"\b[\d,]+ tokens\b"), "N tokens"),
-    # The first line of a node also has its tool; that line may be one of a passing state.
+    # Only the first line of a node names its tool; that line may be one of a transient state.
     (re.compile(r"^(HH:MM:SS  (?:completed|failed)  \S+)  .*?N s", re.MULTILINE), r"\1  N s"),
     (re.compile(r"\b(127\.0\.0\.1|localhost):\d+"), "HOST:PORT"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
     (re.compile(r" {2,}"), "  "),
 )
-"""Patterns of what differs from run to run."""
+"""Patterns of text that differs between runs, and its replacement."""
 
 _PORTS = ("8081", "8484")
 """Ports of servers in the pages; other servers may listen there while tests run."""
 
-_OF_REPOSITORY = ("make ", "python -m pytest ")
-"""Commands that find their own folder: they run there, with the state of the clone."""
+_REPOSITORY_COMMANDS = ("make ", "python -m pytest ")
+"""Commands that run in the root of the repository, with the state of the clone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block; `line` is that of its fence, `notes` are parts of the comment before it by first word."""
+    """A fenced block.
+
+    Args:
+        line: line number of its opening fence.
+        notes: instructions of the comment before it: text before the colon -> text after it.
+    """
 
     page: str
     line: int
@@ -187,10 +192,10 @@ class Clone:
         if "background" in block.notes:
             self._background.enter_context(self._running(script))
             return Ended(0, "")
-        is_of_repository = block.text.removeprefix("$ ").startswith(_OF_REPOSITORY)
+        is_repository_command = block.text.removeprefix("$ ").startswith(_REPOSITORY_COMMANDS)
         ended = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script if is_of_repository else self._with_session(script)],
-            cwd=ROOT if is_of_repository else self._working_folder(),
+            ["bash", "-euo", "pipefail", "-c", script if is_repository_command else self._with_session(script)],
+            cwd=ROOT if is_repository_command else self._working_folder(),
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -208,7 +213,7 @@ class Clone:
         return Path(folder.read_text(encoding="utf-8").strip()) if folder.exists() else self.folder
 
     def _with_session(self, script: str) -> str:
-        """Save folder and variables at the end of a script; the path stays that of the programs of the tests."""
+        """Save folder and variables at the end of a script, except `PATH`, which the tests set."""
         self._session.mkdir(exist_ok=True)
         folder = shlex.quote(str(self._session))
         save = f"export -p | grep -v '^declare -x PATH=' > {folder}/variables; pwd > {folder}/folder"
@@ -247,11 +252,11 @@ def expected_output(block: Block) -> re.Pattern[str]:
 
 
 def normalized(output: str) -> str:
-    """Return output without what differs from run to run: times, generated IDs, addresses, and states that pass.
+    """Return output without the text that differs between runs: times, generated IDs, addresses and transient states.
 
-    A line of a state such as `running` may be missing or come at another place, as views of a run are polled.
+    Views of a run are polled, so a line of a state such as `running` may be missing or come at another place.
     """
-    lines = [line.rstrip() for line in output.splitlines() if not _PASSING.search(line)]
+    lines = [line.rstrip() for line in output.splitlines() if not _TRANSIENT.search(line)]
     text = "\n".join(lines)
     for pattern, replacement in _VARYING:
         text = pattern.sub(replacement, text)

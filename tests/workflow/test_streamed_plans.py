@@ -202,9 +202,9 @@ async def test_doubles_and_messages_of_earlier_attempts_have_no_effect(scripted:
 _REFUSED: list[tuple[Any, str]] = [
     (
         planned_message("plan", 1, offset=0, nodes=[call("w", "change", name="x")]),
-        "has to wait until the plan is whole",
+        "must wait until the plan is complete",
     ),
-    (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "has to wait until the plan is whole"),
+    (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "must wait until the plan is complete"),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "no node of the plan"),
     (planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]), "the run itself gives ids such as 'answer'"),
     (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "does not write a plan of this run"),

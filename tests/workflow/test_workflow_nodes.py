@@ -84,7 +84,7 @@ async def test_failure_of_a_workflow_fails_its_node(shop: Runs, node: dict[str, 
     assert await ended_nodes(shop, handle) == {"ship": expected}
 
 
-async def test_workflow_that_waits_is_shown_and_its_end_counts(shop: Runs) -> None:
+async def test_node_runs_until_its_workflow_completes(shop: Runs) -> None:
     handle = await shop.start({"nodes": [ship(waits=True)]})
     child = await running(shop, handle)
     await child.signal(ShipmentWorkflow.ship)
@@ -103,7 +103,7 @@ async def test_cancellation_reaches_the_workflow_and_the_node(shop: Runs, how: s
         await child.cancel()
     document = await ended_document(shop, handle)
     assert document["nodes"]["ship"]["status"] == "cancelled"
-    assert (await child.describe()).status.name == "CANCELED"  # type: ignore[union-attr] # it has one
+    assert (await child.describe()).status.name == "CANCELED"  # type: ignore[union-attr] # a described workflow has a status
 
 
 async def test_terminated_workflow_of_a_write_leaves_its_outcome_unknown(shop: Runs) -> None:

@@ -20,7 +20,7 @@ AgentType = Literal["llm", "class", "service"]
 FeedbackPolicy = Literal["never", "on_request", "always", "heuristic"]
 
 NAME_BYTES = 100
-"""The name of its activity adds a prefix, and has at most 200 bytes."""
+"""Longest name of an agent; its activity adds a prefix, and activity names have at most 200 bytes."""
 PROMPT_BYTES = 32_768
 """Longest prompt; a card travels with every plan that names it."""
 
@@ -29,7 +29,7 @@ _PYTHON_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?::[^\W\d]\w*)?")
 _URL = re.compile(r"https?://[^\s/?#]+\S*")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
-MODEL_WORDS = frozenset({"model", "model_config", "temperature", "max_tokens", "top_p"})
+MODEL_KEYS = frozenset({"model", "model_config", "temperature", "max_tokens", "top_p"})
 """Keys that other programs put in a card; here each request sets them."""
 FIELDS_OF: Mapping[AgentType, frozenset[str]] = MappingProxyType(
     {
@@ -105,7 +105,7 @@ class AgentCard(BaseModel):
     timeout: DurationText | None = None
     """Timeout of one attempt of a `class` or `service` agent, such as `2m`; default five minutes."""
     feedback_policy: FeedbackPolicy = "on_request"
-    """When it may ask a person: `never`, `on_request`, `always` (at its end), or `heuristic` (answer is a question)."""
+    """When to ask a person: `never`, `on_request`, `always` (at its end), `heuristic` (if its answer is a question)."""
 
     @field_validator("name")
     @classmethod

@@ -15,7 +15,7 @@ MAX_ENTRIES = 50
 LOCATION_CHARACTERS = 300
 """Longest file path or URL."""
 MAX_RUN_ENTRIES = 2_000
-"""Most files, URLs and calls that one run keeps for all its nodes: its state holds them."""
+"""Most files, URLs and calls for all nodes of a run; they are part of its state."""
 _CALL_FIELDS = ("node_id", "tool", "status")
 
 
@@ -106,9 +106,9 @@ def _bounded(
     omitted: int,
 ) -> Lineage:
     files, urls, model_calls = (list(dict.fromkeys(each)) for each in (files, urls, model_calls))
-    over = sum(max(0, len(each) - MAX_ENTRIES) for each in (files, urls, model_calls, tool_calls))
+    dropped = sum(max(0, len(each) - MAX_ENTRIES) for each in (files, urls, model_calls, tool_calls))
     return Lineage(
-        files[:MAX_ENTRIES], urls[:MAX_ENTRIES], model_calls[:MAX_ENTRIES], tool_calls[:MAX_ENTRIES], omitted + over
+        files[:MAX_ENTRIES], urls[:MAX_ENTRIES], model_calls[:MAX_ENTRIES], tool_calls[:MAX_ENTRIES], omitted + dropped
     )
 
 
@@ -126,28 +126,29 @@ class RunLineage:
     count: int = 0
     omitted: int = 0
 
-    def add(self, task_id: str, seen: Lineage) -> None:
+    def add(self, task_id: str, lineage: Lineage) -> None:
         """Add the lineage of one attempt of a node or item."""
         before = self.tasks.get(task_id, NO_LINEAGE)
-        after = before.with_more(seen)
+        after = before.with_more(lineage)
         if self.count + after.count - before.count > MAX_RUN_ENTRIES:
-            self.omitted += seen.count + seen.omitted
+            self.omitted += lineage.count + lineage.omitted
             return
         self.count += after.count - before.count
         self.tasks[task_id] = after
 
     def total(self) -> Lineage:
         """Return the files and URLs of all nodes."""
-        of_all = self.tasks.values()
-        files, urls = [each for seen in of_all for each in seen.files], [each for seen in of_all for each in seen.urls]
-        return _bounded(files, urls, [], [], self.omitted + sum(seen.omitted for seen in of_all))
+        lineages = self.tasks.values()
+        files = [file for lineage in lineages for file in lineage.files]
+        urls = [url for lineage in lineages for url in lineage.urls]
+        return _bounded(files, urls, [], [], self.omitted + sum(lineage.omitted for lineage in lineages))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for the state of the run."""
         if not self.tasks and not self.omitted:
             return {}
         return {
-            "tasks": {task_id: seen.to_document() for task_id, seen in self.tasks.items()},
+            "tasks": {task_id: lineage.to_document() for task_id, lineage in self.tasks.items()},
             "omitted": self.omitted,
         }
 
@@ -161,4 +162,4 @@ def run_lineage_from_json(encoded: Any) -> RunLineage:
     if not encoded:
         return RunLineage()
     tasks = {str(task_id): lineage_from_json(entry) for task_id, entry in encoded["tasks"].items()}
-    return RunLineage(tasks, sum(seen.count for seen in tasks.values()), int(encoded["omitted"]))
+    return RunLineage(tasks, sum(lineage.count for lineage in tasks.values()), int(encoded["omitted"]))

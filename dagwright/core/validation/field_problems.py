@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from dagwright.core.expressions.references import listed, nearest, suggestion
-from dagwright.core.model.agent_cards import MODEL_WORDS, InlineAgent
+from dagwright.core.model.agent_cards import MODEL_KEYS, InlineAgent
 from dagwright.core.model.errors import MAX_PROBLEMS, Problem, pointer
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS, Human, Node, Plan, Retry
 
@@ -271,7 +271,7 @@ def _unknown_field(
     meant = "depends_on" if name in _DEPENDENCIES and "depends_on" in known else name
     message = f"unknown field {label!r}" + (f"; allowed are {listed(known, near=meant)}" if known else "")
     hint = suggestion(meant, known)
-    if place[0] == "agent" and name in MODEL_WORDS:
+    if place[0] == "agent" and name in MODEL_KEYS:
         hint = "an agent has no model: each request says which one is asked"
     return Problem("invalid_field", message, at, node, hint)
 

@@ -12,7 +12,7 @@ from dagwright.interfaces.cli.asking import NO, YES, checked_value, default_text
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.output import one_line, terminal_text, value_text
 from dagwright.interfaces.cli.plans import typed_value, value_as_text
-from dagwright.interfaces.cli.request_text import Request, assignee_of, option_label, option_name, party_lines
+from dagwright.interfaces.cli.request_text import Request, assignee_of, entity_lines, option_label, option_name
 
 _END_OF_TEXT = "."
 _NOT_ANSWERED = "no answer was given; the request stays open"
@@ -71,7 +71,7 @@ class _Form:
     def _approval(self, request: Request) -> dict[str, Any]:
         if request.get("tool") and request["tool"] != ACTIVITY_READ_MODEL_PLAN:
             _show(f"{one_line(str(request['tool']))} with {value_text(request.get('arguments'))}")
-            for line in party_lines(request):
+            for line in entity_lines(request):
                 _show(line)
         while True:
             reply = self._line("Approve? (yes or no): ").strip().lower()

@@ -205,13 +205,13 @@ def _read(request: ShowRequest, output: Output, show: Callable[[RunView, Documen
         view = await runs.feed(request.workflow_id).read()
         document: Document = await runs.document(view, full=request.is_full)
         if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
-            document = without_early_alarm(document)
+            document = with_starting_worker(document)
         return show(view, document, server)
 
     return _look(look, output)
 
 
-def without_early_alarm(document: Document) -> Document:
+def with_starting_worker(document: Document) -> Document:
     """Return a document that reports a missing worker as one that is starting."""
     notes = [note for note in document["notes"] if note["code"] != _NO_WORKER]
     nodes = {

@@ -19,7 +19,7 @@ ANYONE = "anyone"
 """Assignee of an unassigned request."""
 OPTIONS_SHOWN = 20
 _FIELDS_SHOWN = 20
-_CALL_SHOWN = 300
+_CALL_CHARACTERS = 300
 """Maximum length of a call that needs approval."""
 
 
@@ -44,7 +44,7 @@ def request_line(request: Request) -> str:
 
 
 def following_lines(request: Request) -> list[str]:
-    """Return the lines that follow an asking line."""
+    """Return the lines that follow `request_line`."""
     return [*escalation_lines(request), *(_lines_of(request)[1:] if _is_long(request) else field_lines(request))]
 
 
@@ -112,10 +112,10 @@ def _call_of(request: Request) -> list[str]:
     if not request.get("tool") or _is_long(request):
         return []
     arguments = json.dumps(request.get("arguments") or {}, ensure_ascii=False)
-    return [one_line(f"{request['tool']} with {arguments}", limit=_CALL_SHOWN), *party_lines(request)]
+    return [one_line(f"{request['tool']} with {arguments}", limit=_CALL_CHARACTERS), *entity_lines(request)]
 
 
-def party_lines(request: Request) -> list[str]:
+def entity_lines(request: Request) -> list[str]:
     """Return a line for each entity in the call that needs approval: ID and name."""
     return [one_line(f"{entity} is {name}", limit=300) for entity, name in (request.get("entities") or {}).items()]
 
@@ -131,27 +131,27 @@ def _lines_of(request: Request) -> list[str]:
 
 def command_for(request: Request) -> str:
     """Return the command that answers a request, with placeholder values."""
-    command = f"dagwright feedback {_word(request['run_id'])} {_word(request['request_id'])}"
+    command = f"dagwright feedback {_shell_word(request['run_id'])} {_shell_word(request['request_id'])}"
     if request["type"] == "APPROVAL":
         return f"{command} --approve"
     if request["type"] == "SELECTION" and request["options"]:
-        return f"{command} --select {_word(option_name(request['options'][0]))}"
+        return f"{command} --select {_shell_word(option_name(request['options'][0]))}"
     if request["type"] in ("GUIDANCE", "CLARIFICATION"):
         return f"{command} --text 'TEXT'"
     if request.get("purpose") == "budget":
-        return f"{command} --data {_word(json.dumps(_more_of(request['schema'] or {})))}"
+        return f"{command} --data {_shell_word(json.dumps(_budget_example(request['schema'] or {})))}"
     if request["type"] == "INFORMATION":
-        return f"{command} --data {_word(json.dumps(_example_of(request['schema'] or {}), ensure_ascii=False))}"
+        return f"{command} --data {_shell_word(json.dumps(_example_of(request['schema'] or {}), ensure_ascii=False))}"
     return command
 
 
-def _more_of(schema: Mapping[str, Any]) -> Any:
+def _budget_example(schema: Mapping[str, Any]) -> Any:
     """Return an answer that raises the first limit of a budget."""
-    kinds = [kind for kind in schema.get("properties", {}) if kind in _MORE]
-    return {kind: _MORE[kind] for kind in kinds[:1]}
+    kinds = [kind for kind in schema.get("properties", {}) if kind in _BUDGET_EXAMPLES]
+    return {kind: _BUDGET_EXAMPLES[kind] for kind in kinds[:1]}
 
 
-_MORE: Mapping[str, Any] = {"tokens": 20_000, "money": 1.5, "calls": 10, "nodes": 50, "time": "30m"}
+_BUDGET_EXAMPLES: Mapping[str, Any] = {"tokens": 20_000, "money": 1.5, "calls": 10, "nodes": 50, "time": "30m"}
 
 
 def command_for_inputs(workflow_id: str, schema: Mapping[str, Any]) -> str:
@@ -185,7 +185,7 @@ def answer_command(request: Request) -> str:
     if request["type"] == "APPROVAL":
         others = "  (or --reject)"
     elif request.get("purpose") == "budget":
-        others = f"  (or --data {_word(json.dumps({'finish': True}))})"
+        others = f"  (or --data {_shell_word(json.dumps({'finish': True}))})"
     elif request["type"] == "SELECTION" and request["options"]:
         _, *rest = [_option_text(request, option) for option in request["options"][:OPTIONS_SHOWN]]
         more = ["…"] if len(request["options"]) > OPTIONS_SHOWN else []
@@ -203,7 +203,7 @@ def _option_text(request: Request, option: Any) -> str:
         # The label of the option has a line of its own.
         return "another id"
     is_value = request.get("purpose") == "error" and option == "value"
-    return "value --data JSON" if is_value else _word(option_name(option))
+    return "value --data JSON" if is_value else _shell_word(option_name(option))
 
 
 def option_name(option: Any) -> str:
@@ -252,6 +252,6 @@ def listed(requests: Sequence[Request], *, most: int) -> str:
     return f"{shown} and {len(requests) - most:,} more" if len(requests) > most else shown
 
 
-def _word(text: Any) -> str:
+def _shell_word(text: Any) -> str:
     """Quote a text as one word for the shell."""
     return one_line(shlex.quote(str(text)))

@@ -111,7 +111,7 @@ def _parse_marker(marker: _Marker, text: str, spec: AgentSpec) -> ParsedAnswer:
     if marker.type != "INFORMATION" or marker.type not in spec.request_types:
         return ParsedAnswer(text, _question_of(marker, spec))
     if marker.schema is None and _SCHEMA.search(marker.content) is not None:
-        return ParsedAnswer(text, problem=f"the schema of an INFORMATION is not one JSON object; {_HOW}")
+        return ParsedAnswer(text, problem=f"the schema of an INFORMATION request is not a JSON object; {_HOW}")
     question: dict[str, Any] = {"type": marker.type, "prompt": marker.content.strip() or "The agent asks for help"}
     if marker.schema is not None:
         question["schema"] = marker.schema

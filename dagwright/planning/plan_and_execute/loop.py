@@ -68,8 +68,8 @@ class PlanAndExecute:
             return stage
         if not found["valid"]:
             return run.next_plan(read, found)
-        if (asked := run.last(APPROVE)) is not None and asked > read:
-            return self._approved(run, read, asked, found)
+        if (approval := run.last(APPROVE)) is not None and approval > read:
+            return self._approved(run, read, approval, found)
         if run.has_nodes(found):
             return run.skip_unreachable(found) or Stage.OVER
         if run.approve_plan(found):
@@ -88,7 +88,7 @@ class PlanAndExecute:
         clash = run.clash_with(approved)
         return run.approval(read, found, problems=clash) if clash else run.planned(approval, approved)
 
-    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - an extender
+    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - interface of extenders
         """Return `None`: the nodes report the errors of such a run."""
         return None
 
@@ -96,11 +96,11 @@ class PlanAndExecute:
         """Check whether a node ID belongs to a node that the run itself adds."""
         return is_own(node_id)
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - an extender
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - interface of extenders
         """Return why the result of a node cannot be overridden: plans are parsed and approved, not set."""
         if not is_own(node_id):
             return None
-        return f"{node_id!r} is a node of the run itself, which goes by its result: try it again instead"
+        return f"{node_id!r} is a node of the run itself, which uses its result; retry the node instead"
 
     def early_tools(self) -> Mapping[str, ToolDeclaration] | None:
         """Return the tools that nodes may use while the model is writing the plan; `None` if streaming is off."""
@@ -119,7 +119,7 @@ class PlanAndExecute:
         ids = [node.id for node in (*state.plan.nodes[: extension.base], *extension.nodes)]
         for node in extension.nodes:
             if not may_start_early(node, tools):
-                return f"{node.id!r} has to wait until the plan is whole"
+                return f"{node.id!r} must wait until the plan is complete"
             if (own := next((ids[number] for number in node.dependencies if is_own(ids[number])), None)) is not None:
-                return f"{node.id!r} waits for {own!r}, which is no node of the plan"
+                return f"{node.id!r} waits for {own!r}, which is not a node of the plan"
         return None

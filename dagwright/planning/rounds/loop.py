@@ -116,7 +116,7 @@ class Rounds:
         """Return why a person may not set the result of a node: only a model may write it."""
         if not is_own(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
             return None
-        return f"{node_id!r} is a node of the run itself, which goes by its result: try it again instead"
+        return f"{node_id!r} is a node of the run itself, which uses its result; retry the node instead"
 
     # Extensions.
 

@@ -39,7 +39,7 @@ _WORKER_FIELDS = ("status", "outputs", "error", "message")
 
 Output = tuple[Any, Sequence[Binding]]
 """Output of a run: JSON with null at every binding, and its bindings."""
-OUTPUT_BEFORE: Output = (None, (((), (Placeholder(ANSWER),)),))
+UNANSWERED_OUTPUT: Output = (None, (((), (Placeholder(ANSWER),)),))
 """Output of a run without an answer: an input that no request sets, which evaluates to null."""
 
 
@@ -58,8 +58,8 @@ def rounds_plan(rounds: RoundsSpec, messages: Sequence[Message], *, title: str) 
         nodes=(first, plan),
         tools={CALL_MODEL.name: CALL_MODEL},
         title=title,
-        output=OUTPUT_BEFORE[0],
-        output_bindings=OUTPUT_BEFORE[1],
+        output=UNANSWERED_OUTPUT[0],
+        output_bindings=UNANSWERED_OUTPUT[1],
         extender=rounds.to_json() | {POLICY: model_policy(rounds.question).to_json()},
     )
 
@@ -172,7 +172,7 @@ def worker_node(
 def _bindings_of(name: str, given: Input) -> list[Binding]:
     if isinstance(given, InputRef):
         return [((name,), (_slot(given),))]
-    return [((name, place), (_slot(ref),)) for place, ref in enumerate(given)]
+    return [((name, index), (_slot(ref),)) for index, ref in enumerate(given)]
 
 
 def _slot(ref: InputRef) -> ResultOf:
@@ -195,12 +195,12 @@ def answer_node(
     bindings: list[Binding] = [(("messages", _INTENTION, "content"), _intention_parts())]
     cuts = {_INTENTION: INTENTION_CHARACTERS}
     for name, ref in named:
-        place = len(messages)
+        index = len(messages)
         messages.append(user(""))
         bindings.append(
-            (("messages", place, "content"), (f"{name} (from sub-goal {ref.from_sub_goal}):\n", _slot(ref)))
+            (("messages", index, "content"), (f"{name} (from sub-goal {ref.from_sub_goal}):\n", _slot(ref)))
         )
-        cuts[place] = limit
+        cuts[index] = limit
     if caveats:
         messages.append(user(caveats))
     call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=PURPOSE_ANSWER))
@@ -264,7 +264,7 @@ def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 def is_answered(state: RunState) -> bool:
     """Return whether a run has its answer, or the call that writes it."""
-    return state.number_of(ANSWER) is not None or tuple(state.plan.output_bindings) != tuple(OUTPUT_BEFORE[1])
+    return state.number_of(ANSWER) is not None or tuple(state.plan.output_bindings) != tuple(UNANSWERED_OUTPUT[1])
 
 
 def output_without_answer(inputs: Mapping[str, Input]) -> Output:
@@ -285,13 +285,19 @@ def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> Compiled
     """
     if not plan.is_non_interactive:
         return plan
-    own = [node.id.partition("#")[0] if is_own(node.id) else None for node in plan.nodes]
-    again = [number for number, node in enumerate(plan.nodes) if node.id in rerun and own[number] is not None]
-    if not again:
+    own_names = [node.id.partition("#")[0] if is_own(node.id) else None for node in plan.nodes]
+    rerun_numbers = [
+        number for number, node in enumerate(plan.nodes) if node.id in rerun and own_names[number] is not None
+    ]
+    if not rerun_numbers:
         return plan
-    calls = [number for number, name in enumerate(own) if name == PLAN]
-    # Keep a planner call that runs again itself, and the first planner call after the intention.
-    least = 1 if own[again[0]] == INTENTION else again[0]
-    end = least + 1 if own[least] == PLAN else next((call for call in calls if call > least), len(plan.nodes))
-    value, bindings = OUTPUT_BEFORE
+    calls = [number for number, name in enumerate(own_names) if name == PLAN]
+    # A planner call to rerun is kept. If the intention is rerun, the first planner call is kept.
+    earliest = 1 if own_names[rerun_numbers[0]] == INTENTION else rerun_numbers[0]
+    end = (
+        earliest + 1
+        if own_names[earliest] == PLAN
+        else next((call for call in calls if call > earliest), len(plan.nodes))
+    )
+    value, bindings = UNANSWERED_OUTPUT
     return replace(plan, nodes=plan.nodes[:end], output=value, output_bindings=bindings)

@@ -23,7 +23,7 @@ from benchmarks.planning.paced import (
     planner_script,
 )
 from benchmarks.planning.streaming import STREAMED, TURNS, WHOLE, runs_of, tool_starts
-from benchmarks.planning.streaming_report import Compared, Taken, comparison, report, written_figure
+from benchmarks.planning.streaming_report import Comparison, RunTimes, comparison, report, written_figure
 from dagwright.planner.plan_parser import parse_plan
 from dagwright.testing import Completion
 from dagwright.tools import load_tools
@@ -91,11 +91,11 @@ def test_only_the_tool_of_the_plan_counts_as_its_start() -> None:
     assert tool_starts(events) == [101.0, 102.0]
 
 
-def taken(first: float, end: float, written: float | None = None) -> Taken:
-    return Taken(first, end, written)
+def taken(first: float, end: float, written: float | None = None) -> RunTimes:
+    return RunTimes(first, end, written)
 
 
-SMALL = Compared(
+SMALL = Comparison(
     "chain",
     3,
     120,
@@ -114,12 +114,12 @@ def test_table_has_medians_of_every_way_and_the_goal_in_the_last_row() -> None:
         "\n"
         "| figure | measured | goal | |\n"
         "|---|---|---|---|\n"
-        "| written of a plan when its first tool starts, the most | 32 % | at most 40 % | reached |"
+        "| largest share of a plan written when its first tool starts | 32 % | at most 40 % | reached |"
     )
 
 
 def test_worst_plan_decides_and_is_named_in_the_file() -> None:
-    late = Compared("mixed", 6, 200, streamed=[taken(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
+    late = Comparison("mixed", 6, 200, streamed=[taken(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
     assert written_figure([SMALL, late]).verdict == "lost"
     saved = report([SMALL, late])
     assert saved["figures"][0]["measured"] == {"chain of 3": 32.0, "mixed of 6": 70.0}

@@ -12,7 +12,7 @@ from tests.support.plan_building import ids_of, started
 
 ASKING = AgentSpec("helper", feedback_policy="on_request")
 AMOUNT = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
-IN_JSON = '{"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}'
+AMOUNT_SCHEMA_TEXT = '{"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}'
 NESTED = '{"enum": [[1, 2], ["a|b]]"]]}'
 
 
@@ -29,10 +29,13 @@ def _question(kind: str, prompt: str, **more: Any) -> dict[str, Any]:
         *((f"[[FEEDBACK {kind}: {prompt}]]", _question(kind, prompt)) for kind, prompt in PLAIN.items()),
         ("[[FEEDBACK SELECTION: Which? | a | b]]", _question("SELECTION", "Which?", options=["a", "b"])),
         (
-            f"[[feedback information: x]] [[FEEDBACK information: How much? | {IN_JSON}]]",
+            f"[[feedback information: x]] [[FEEDBACK information: How much? | {AMOUNT_SCHEMA_TEXT}]]",
             _question("INFORMATION", "How much?", schema=AMOUNT),
         ),
-        (f"[[FEEDBACK INFORMATION: How much?\n|\n{IN_JSON}\n]]", _question("INFORMATION", "How much?", schema=AMOUNT)),
+        (
+            f"[[FEEDBACK INFORMATION: How much?\n|\n{AMOUNT_SCHEMA_TEXT}\n]]",
+            _question("INFORMATION", "How much?", schema=AMOUNT),
+        ),
         (
             f"[[FEEDBACK INFORMATION: Which | of these? | {NESTED}]]",
             _question("INFORMATION", "Which | of these?", schema={"enum": [[1, 2], ["a|b]]"]]}),
@@ -43,7 +46,7 @@ def test_all_types_can_be_requested_by_a_marker(marker: str, question: dict[str,
     message = parse_answer(f"Before. {marker} after", ASKING)
     assert (message.question, message.problem) == (question, "")
     assert (message.text[:7], message.text[-6:], "amount" in message.text) == ("Before.", " after", False)
-    # The same in an answer in the payload store.
+    # The marker is found in an answer of any length, too.
     long = find_marker("x" * 100_000 + marker)
     assert long is not None
     assert parse_answer(long, ASKING).question == question
@@ -56,7 +59,7 @@ def _agent() -> RunScheduler:
     return scheduler
 
 
-def _asked(scheduler: RunScheduler, task: str) -> tuple[str, Any]:
+def _request_of(scheduler: RunScheduler, task: str) -> tuple[str, Any]:
     request = scheduler.features.feedback.requests.of_task(task)
     assert request is not None
     return request.type, request.schema
@@ -65,7 +68,10 @@ def _asked(scheduler: RunScheduler, task: str) -> tuple[str, Any]:
 def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
     wrong = '[[FEEDBACK INFORMATION: How much? | {"type": "nmber"}]]'
     no_json = wrong.replace('"nmber"', "")
-    for marker, problem in ((no_json, "the schema of an INFORMATION is not one JSON object"), (wrong, "schema: ")):
+    for marker, problem in (
+        (no_json, "the schema of an INFORMATION request is not a JSON object"),
+        (wrong, "schema: "),
+    ):
         message = parse_answer(f"Before. {marker}", ASKING)
         assert (message.text, message.question, problem in message.problem) == ("Before.", None, True)
         assert message.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
@@ -76,9 +82,9 @@ def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
     words = turn.arguments["messages"][-1]["content"]
     assert words.startswith("No request was sent: invalid question of the tool: schema: ")
     assert words.endswith("Ask again or answer without asking.")
-    scheduler.complete("turn2", _response(f"[[FEEDBACK INFORMATION: How much? | {IN_JSON}]]"), at=2.0)
+    scheduler.complete("turn2", _response(f"[[FEEDBACK INFORMATION: How much? | {AMOUNT_SCHEMA_TEXT}]]"), at=2.0)
     assert ids_of(started(scheduler)) == []
-    assert _asked(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT)
+    assert _request_of(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT)
 
 
 def test_information_is_requested_by_a_tool_with_a_schema() -> None:
@@ -86,12 +92,12 @@ def test_information_is_requested_by_a_tool_with_a_schema() -> None:
     (turn,) = started(scheduler)
     (tool,) = turn.arguments["tools"]
     assert tool["parameters"]["properties"]["type"]["enum"][3] == "INFORMATION"
-    texts = [f'{{"prompt": "How much?", "schema": {schema}}}' for schema in ('{"type": "nmber"}', IN_JSON)]
+    texts = [f'{{"prompt": "How much?", "schema": {schema}}}' for schema in ('{"type": "nmber"}', AMOUNT_SCHEMA_TEXT)]
     calls = [{"id": f"c{place}", "name": "ask_person", "arguments": text} for place, text in enumerate(texts)]
     scheduler.complete("turn1", _response(None, calls), at=1.0)
     started(scheduler)
     assert scheduler.features.feedback.requests.of_task("turn1.1") is None
-    assert _asked(scheduler, "turn1.2") == ("INFORMATION", AMOUNT)
+    assert _request_of(scheduler, "turn1.2") == ("INFORMATION", AMOUNT)
 
 
 def test_agent_of_an_older_run_has_its_old_types() -> None:

@@ -10,7 +10,7 @@ from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.explaining import Explanation
 from dagwright.interfaces.cli.explaining import lines_of
-from dagwright.interfaces.cli.looking import without_early_alarm
+from dagwright.interfaces.cli.looking import with_starting_worker
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
@@ -44,7 +44,7 @@ def test_starting_worker_is_not_reported_as_missing() -> None:
             {"code": "other", "node_id": None, "message": "kept"},
         ],
     }
-    result = without_early_alarm(document)
+    result = with_starting_worker(document)
     words = "the worker in the background is starting"
     assert [node["reason"] for node in result["nodes"].values()] == [words, None]
     notes = [(note["code"], note["message"]) for note in result["notes"]]
@@ -78,18 +78,18 @@ def test_party_is_shown_with_its_text_and_who_chose_it() -> None:
     ]
 
 
-def looking(text: str) -> dict[str, Any]:
+def lookup_intent(text: str) -> dict[str, Any]:
     return {"verb": "pay", "params": {}, "refs": {}, "lookups": {"who": {"search_text": text, "entity_type": "person"}}}
 
 
 def _run_of(*texts: str) -> RunScheduler:
-    plan = prepare_plan(check_plan({"intents": [*map(looking, texts)]}, {}, any_tool=True), {})
+    plan = prepare_plan(check_plan({"intents": [*map(lookup_intent, texts)]}, {}, any_tool=True), {})
     scheduler = create_scheduler(plan, {})
     scheduler.start(START)
     return scheduler
 
 
-def _why(scheduler: RunScheduler) -> list[str]:
+def _explained(scheduler: RunScheduler) -> list[str]:
     view = replace(view_of(node("a")), scheduler=scheduler)
     return [*lines_of(Explanation(view, "", blocking_chain(scheduler, calls={})))]
 
@@ -101,7 +101,7 @@ def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
     which = {"type": "SELECTION", "prompt": "Which Ann?", "options": options}
     for name, raised in (("Ann", Raised(which)), ("Bob", Raised("Which Bob?"))):
         assert scheduler.features.feedback.ask(f"lookup:person:{name}", raised, at=START, attempt=Attempt(1)) is None
-    assert [line.partition(" It is for")[0] for line in _why(scheduler)] == [
+    assert [line.partition(" It is for")[0] for line in _explained(scheduler)] == [
         "run-1 is running",
         "lookup:person:Ann waits for anyone: Which Ann?",
         "  p1: Ann Lee (person, GB)",
@@ -112,7 +112,7 @@ def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
     ]
 
 
-def test_why_of_a_run_lists_its_bindings() -> None:
+def test_explain_of_a_run_lists_the_bound_parties() -> None:
     scheduler = _run_of("Ann")
     ann = {"party": _party("p1", "Ann Lee", "person", "GB"), "reason": "exact name"}
     for result in (ann, [ann]):
@@ -120,4 +120,4 @@ def test_why_of_a_run_lists_its_bindings() -> None:
         assert task is not None
         scheduler.complete(task.id, result, at=START)
     start_ready(scheduler)
-    assert _why(scheduler)[-1] == "'Ann' is Ann Lee (person, GB, p1): exact name"
+    assert _explained(scheduler)[-1] == "'Ann' is Ann Lee (person, GB, p1): exact name"
