@@ -27,7 +27,7 @@ def as_given(declared: Declared, inputs: Mapping[str, Any]) -> tuple[Mapping[str
 
 
 @dataclass(frozen=True, slots=True)
-class ForkWish:
+class ForkChanges:
     """Requested changes of a fork.
 
     Args:
@@ -36,18 +36,18 @@ class ForkWish:
         inputs: inputs that differ from those of the run.
         rerun: nodes and items to execute again.
         typing: converts the inputs.
-        apart: runs the check of a new plan outside of the event loop.
+        check_runner: runs the check of a new plan outside of the event loop.
     """
 
     plans: Sequence[Any] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     rerun: Sequence[str] = ()
     typing: Typing = as_given
-    apart: Callable[..., Awaitable[Any]] = asyncio.to_thread
+    check_runner: Callable[..., Awaitable[Any]] = asyncio.to_thread
 
 
 async def draft_of(
-    workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks, tools: Mapping[str, ToolDeclaration]
+    workflow_id: str, changes: ForkChanges, *, runs: Runs, forks: Forks, tools: Mapping[str, ToolDeclaration]
 ) -> ForkDraft:
     """Return the draft of a fork.
 
@@ -64,17 +64,17 @@ async def draft_of(
         raise ForkRefused(f"nothing is known of the plan of {workflow_id!r}; start it again with `run`")
     known = dict(view.scheduler.state.inputs)
     # The check of a large plan must not block the event loop.
-    if wish.plans:
+    if changes.plans:
         context = view.run_input.context if view.run_input is not None else {}
-        change = PlanChange(wish.plans[0], wish.inputs, wish.typing, context=context, known=known)
-        plan, inputs = await wish.apart(plan_of_change, change, tools)
+        change = PlanChange(changes.plans[0], changes.inputs, changes.typing, context=context, known=known)
+        plan, inputs = await changes.check_runner(plan_of_change, change, tools)
     else:
-        plan, inputs = await asyncio.to_thread(_changed, view, wish, tools, known=known)
-    return await forks.draft(view, plan, inputs=inputs, rerun=wish.rerun)
+        plan, inputs = await asyncio.to_thread(_changed, view, changes, tools, known=known)
+    return await forks.draft(view, plan, inputs=inputs, rerun=changes.rerun)
 
 
 def _changed(
-    view: RunView, wish: ForkWish, tools: Mapping[str, ToolDeclaration], *, known: Mapping[str, Any]
+    view: RunView, changes: ForkChanges, tools: Mapping[str, ToolDeclaration], *, known: Mapping[str, Any]
 ) -> tuple[CompiledPlan, dict[str, Any]]:
     """Return the plan and the inputs of the fork.
 
@@ -82,9 +82,9 @@ def _changed(
         PlanInvalid: the plan or the inputs are invalid.
     """
     assert view.scheduler is not None
-    plan = retooled(view.scheduler.plan, tools, rerun=wish.rerun)
-    typed, found = wish.typing(plan.inputs, wish.inputs)
-    strange = [name for name in wish.inputs if name not in plan.inputs and name not in known]
+    plan = retooled(view.scheduler.plan, tools, rerun=changes.rerun)
+    typed, found = changes.typing(plan.inputs, changes.inputs)
+    strange = [name for name in changes.inputs if name not in plan.inputs and name not in known]
     problems = [*found, *no_such_inputs(strange, {**plan.inputs, **known})]
     inputs = {**known, **typed}
     if problems := [*problems, *wrong_inputs(plan.inputs, inputs)]:

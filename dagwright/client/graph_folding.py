@@ -9,7 +9,7 @@ from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.region_members import offloaded_regions
-from dagwright.core.scheduler.run_end import counts_inside
+from dagwright.core.scheduler.run_end import region_counts
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.rounds.documents import drawn_needs, groups_of
 
@@ -105,7 +105,7 @@ def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
         states = Counter([displayed_status(record)])
         boxes.append(_Box(node.id, title, node.tool, states, needs, record.partial, groups.get(node.id)))
     for number, region in regions:
-        counts = counts_inside(scheduler.plan, scheduler.records, number)
+        counts = region_counts(scheduler.plan, scheduler.records, number)
         boxes.append(_Box(region.title or region.id, None, region.tool, counts, scheduler.state.needed_by(region)))
     return boxes
 

@@ -9,7 +9,7 @@ from dagwright.client.event_stream import EventStream
 from dagwright.client.events import AnyRunEvent, EventCursor
 from dagwright.client.feedback_request import Feedback, FeedbackAnswer, FeedbackRequest, found_request
 from dagwright.client.following import wait_for_end
-from dagwright.client.fork_runs import ForkOptions, ForkWish, draft_of, start_fork
+from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.node_view import look_at_node
 from dagwright.client.options import OptionInvalid, PolicyOption, read_policy, read_tags
@@ -380,20 +380,20 @@ class Run:
         except RunClosed as error:
             raise RunClosed(f"{error}; `await run.fork()` starts a new run that reuses its results") from None
 
-    async def _draft(self, wish: ForkWish, tools: RunTools) -> ForkDraft:
+    async def _draft(self, changes: ForkChanges, tools: RunTools) -> ForkDraft:
         runs = self._services.runs
         forks = Forks(runs.feed, self._services.store)
-        nodes = [node for plan in wish.plans for node in _nodes_of(plan)]
+        nodes = [node for plan in changes.plans for node in _nodes_of(plan)]
         known = await tools.declarations(nodes)
-        return await draft_of(self._id, wish, runs=runs, forks=forks, tools=known)
+        return await draft_of(self._id, changes, runs=runs, forks=forks, tools=known)
 
 
-def _fork_of(plan: PlanSource | None, inputs: Mapping[str, Any] | None, rerun: Sequence[str]) -> ForkWish:
-    wish = ForkWish(inputs=json_argument(inputs or {}, "inputs", function="fork"), rerun=rerun)
+def _fork_of(plan: PlanSource | None, inputs: Mapping[str, Any] | None, rerun: Sequence[str]) -> ForkChanges:
+    changes = ForkChanges(inputs=json_argument(inputs or {}, "inputs", function="fork"), rerun=rerun)
     if plan is None:
-        return wish
+        return changes
     written = read_plan(plan)
-    return replace(wish, plans=(PostedPlan(written.document, written.dialect),))
+    return replace(changes, plans=(PostedPlan(written.document, written.dialect),))
 
 
 def _nodes_of(plan: PostedPlan) -> Sequence[Any]:

@@ -1,6 +1,6 @@
 """MCP servers: each tool of a server becomes a tool of a plan, with its own activity.
 
-The configuration is the `mcpServers` JSON that other programs read too. The SDK takes over a second to import, so only
+The configuration is the `mcpServers` JSON of other MCP clients. The SDK takes over a second to import, so only
 `dagwright.mcp_client.session` imports it, and only to connect to a server.
 """
 

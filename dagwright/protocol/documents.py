@@ -17,7 +17,7 @@ from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.map_batches import counts_of_items, is_batched, listed_items
-from dagwright.core.scheduler.run_end import counts_of, omitted_ends
+from dagwright.core.scheduler.run_end import counts_of, omitted_sinks
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.places import lookup_errors
 from dagwright.features.run_scheduler import RunScheduler
@@ -93,7 +93,8 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
     if scheduler is not None:
         error = _error_of(scheduler) or scheduler.features.extension.shortfall() or error
     notes = [dict(note) for note in facts.notes]
-    if scheduler is not None and scheduler.is_finished and (omitted := omitted_ends(scheduler.plan, scheduler.records)):
+    omitted = omitted_sinks(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.is_finished else 0
+    if omitted:
         notes.append(_omitted_note(omitted))
     lineage = lineage_of_run(scheduler) if scheduler is not None else None
     context = names_set(scheduler) if scheduler is not None else {}

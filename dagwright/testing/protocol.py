@@ -34,12 +34,12 @@ def _wrong_fields(body: Mapping[str, Any]) -> tuple[str, str] | None:
         return "model", "you must provide a model parameter"
     metadata = body.get("metadata")
     if metadata is not None:
-        is_right = isinstance(metadata, dict) and len(metadata) <= _METADATA_KEYS
-        is_right = is_right and all(
+        is_valid = isinstance(metadata, dict) and len(metadata) <= _METADATA_KEYS
+        is_valid = is_valid and all(
             isinstance(value, str) and len(key) <= _METADATA_KEY_CHARACTERS and len(value) <= _METADATA_VALUE_CHARACTERS
             for key, value in metadata.items()
         )
-        if not is_right:
+        if not is_valid:
             return "metadata", "Invalid 'metadata': at most 16 keys of 64 characters, each with a string of 512"
     if body.get("stream_options") is not None and body.get("stream") is not True:
         return "stream_options", "The 'stream_options' parameter is only allowed when 'stream' is enabled."
@@ -51,26 +51,27 @@ def _wrong_messages(body: Mapping[str, Any]) -> tuple[str, str] | None:
     if not isinstance(messages, list) or not messages:
         return "messages", "Invalid 'messages': expected an array with at least one message."
     awaited: set[str] = set()
-    for place, message in enumerate(messages):
-        here = f"messages.[{place}]"
+    for index, message in enumerate(messages):
+        location = f"messages.[{index}]"
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            return here, f"Invalid value for '{here}.role'."
+            return location, f"Invalid value for '{location}.role'."
         if message["role"] == "tool":
             if message.get("tool_call_id") not in awaited:
-                return here, "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+                text = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+                return location, text
             awaited.discard(message["tool_call_id"])
             continue
         if awaited:
-            return here, (
+            return location, (
                 "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
                 f"'tool_call_id'. Missing: {', '.join(sorted(awaited))}"
             )
         calls = message.get("tool_calls") or []
         if not isinstance(calls, list) or not all(isinstance(call, dict) and "id" in call for call in calls):
-            return f"{here}.tool_calls", f"Missing required parameter: '{here}.tool_calls[0].id'."
+            return f"{location}.tool_calls", f"Missing required parameter: '{location}.tool_calls[0].id'."
         awaited = {str(call["id"]) for call in calls}
         if message.get("content") is None and not (calls or message.get("refusal")):
-            return f"{here}.content", f"Invalid value for '{here}.content': expected a string, got null."
+            return f"{location}.content", f"Invalid value for '{location}.content': expected a string, got null."
     return ("messages", f"tool calls without a response: {', '.join(sorted(awaited))}") if awaited else None
 
 
@@ -80,15 +81,15 @@ def _wrong_tools(body: Mapping[str, Any]) -> tuple[str, str] | None:
         return None
     if not isinstance(tools, list) or not tools:
         return "tools", "Invalid 'tools': empty array. Expected an array with minimum length 1."
-    for place, tool in enumerate(tools):
+    for index, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str) or not 1 <= len(name) <= 64 or not name.replace("-", "_").isidentifier():
-            return f"tools[{place}].function.name", "Invalid tool name: expected ^[a-zA-Z0-9_-]{1,64}$"
+            return f"tools[{index}].function.name", "Invalid tool name: expected ^[a-zA-Z0-9_-]{1,64}$"
         if function is not None and function.get("strict") is True:
             wrong = strict_schema_problem(function.get("parameters"))
             if wrong:
-                return f"tools[{place}].function.parameters", f"Invalid schema for function {name!r}: {wrong}"
+                return f"tools[{index}].function.parameters", f"Invalid schema for function {name!r}: {wrong}"
     return None
 
 
@@ -141,12 +142,12 @@ def _strict_problems(schema: Any, context: tuple[str, ...]) -> Iterator[str]:
     if schema.get("type") == "array" and "items" not in schema:
         yield f"In context={context}, array schema missing items."
     for word in ("properties", "$defs", "definitions"):
-        for name, below in schema.get(word, {}).items():
-            yield from _strict_problems(below, (*context, word, name))
+        for name, nested in schema.get(word, {}).items():
+            yield from _strict_problems(nested, (*context, word, name))
     if "items" in schema:
         yield from _strict_problems(schema["items"], (*context, "items"))
-    for place, below in enumerate(schema.get("anyOf", ())):
-        yield from _strict_problems(below, (*context, "anyOf", str(place)))
+    for index, nested in enumerate(schema.get("anyOf", ())):
+        yield from _strict_problems(nested, (*context, "anyOf", str(index)))
 
 
 class WireCompletion:
@@ -188,11 +189,11 @@ class WireCompletion:
             found += [{"reasoning_content": piece} for piece in _cut(given.reasoning, given.pace.characters)]
         found += [{"content": piece} for piece in _cut(given.text or "", given.pace.characters)]
         found += [{"refusal": piece} for piece in _cut(given.refusal or "", given.pace.characters)]
-        for place, (call_id, call) in enumerate(self._calls()):
-            head = {"index": place, "id": call_id, "type": "function"}
+        for index, (call_id, call) in enumerate(self._calls()):
+            head = {"index": index, "id": call_id, "type": "function"}
             found.append({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
             found += [
-                {"tool_calls": [{"index": place, "function": {"arguments": piece}}]}
+                {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
                 for piece in _cut(call.arguments_text, given.pace.characters)
             ]
         return [self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]) for delta in found]
@@ -205,8 +206,8 @@ class WireCompletion:
         return [self._chunk([end]), *usage]
 
     def _calls(self) -> Iterator[tuple[str, Any]]:
-        for place, call in enumerate(self._completion.tool_calls):
-            yield call.id or f"call_{self._id.removeprefix('chatcmpl-')}_{place + 1}", call
+        for index, call in enumerate(self._completion.tool_calls):
+            yield call.id or f"call_{self._id.removeprefix('chatcmpl-')}_{index + 1}", call
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         usage = {"usage": None} if self._streams_usage else {}

@@ -1,4 +1,4 @@
-"""The MCP server as a program for tests: a folder with a tool and a plan, and a server by HTTP."""
+"""The MCP server as a separate process for tests: a folder with a tool and a plan, and a server over HTTP."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
 
 @asynccontextmanager
 async def serving_http(commands: CommandLine) -> AsyncIterator[tuple[Running, str]]:
-    """Start a server and yields its process and its address; one that still runs is ended in good order."""
+    """Start a server, yield its process and address, and terminate it if it still runs."""
     process = await commands.start(*OPTIONS, "--http", "--port", "0")
     assert process.stderr is not None
     line = ""

@@ -1,4 +1,4 @@
-"""The MCP server before the command line of the protocol's inspector, by stdio and HTTP, in both eras."""
+"""Test the MCP server with the command line of the MCP Inspector, over stdio and HTTP, in both protocol eras."""
 
 import asyncio
 import functools
@@ -70,7 +70,7 @@ def _by_stdio(commands: CommandLine) -> dict[str, Any]:
     return {"type": "stdio", **program, "env": commands.environment, "cwd": str(commands.folder)}
 
 
-async def test_inspector_finds_no_fault_with_the_tools(commands: CommandLine) -> None:
+async def test_inspector_accepts_the_tools(commands: CommandLine) -> None:
     ended = await _inspected(commands, "--method", "tools/list", "--strict", entry=_by_stdio(commands))
     ended.succeeded()
     names = [tool["name"] for tool in ended.document["result"]["tools"]]
@@ -78,7 +78,7 @@ async def test_inspector_finds_no_fault_with_the_tools(commands: CommandLine) ->
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_inspector_runs_a_plan_by_http(commands: CommandLine, era: str) -> None:
+async def test_inspector_runs_a_plan_over_http(commands: CommandLine, era: str) -> None:
     arguments = json.dumps({"plan": _PLAN})
     call = ("--method", "tools/call", "--tool-name", "run_plan", "--tool-args-json", arguments, "--protocol-era", era)
     async with serving_http(commands) as (_, address):

@@ -56,17 +56,17 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
         "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
     dry = (await own_command_line("store", "prune", "--json")).document
-    nothing = {"removed": {"payloads": 0, "bytes": 0}, "forgotten": {"results": 0, "bytes": 0}}
+    nothing = {"removed": {"payloads": 0, "bytes": 0}, "removed_results": {"results": 0, "bytes": 0}}
     assert {**dry, "renewed_before": None} == {**before, **nothing, "status": "dry_run"}
     assert len(await _kept(folder)) == 4
 
     cleaned = (await own_command_line("store", "prune", "--yes", "--json")).document
-    removed = {"removed": {"payloads": 2, "bytes": 450}, "forgotten": {"results": 1, "bytes": 3}}
+    removed = {"removed": {"payloads": 2, "bytes": 450}, "removed_results": {"results": 1, "bytes": 3}}
     assert {**cleaned, "renewed_before": None} == {**before, **removed, "status": "cleaned"}
     assert await _kept(folder) == {ref_of(b"x" * days) for days in (90, 60)}
 
     shown = await own_command_line("store", "prune")
-    lines = ["for later calls: 1 cached result, 4 bytes; 0 expired", "can be removed: nothing"]
+    lines = ["cache: 1 cached result, 4 bytes; 0 expired", "can be removed: nothing"]
     assert shown.stdout.splitlines()[1:3] == lines
 
 

@@ -1,4 +1,4 @@
-"""A brute-force model of how a plan ends, written from the contract and not from the scheduler.
+"""A brute-force model of how a plan ends, which implements the contract independently of the scheduler.
 
 It has no time, queues or order: it computes the end of a node from the ends of its dependencies.
 """
@@ -16,11 +16,11 @@ class Step:
 
     Args:
         needs: ids in `depends_on`.
-        reads: ids that the arguments read: the whole result, and inside a text.
+        reads: ids whose results the arguments read, as a whole value and inside a text.
         items: `None` for a single task; else the items, each with its own outcome in `fails`.
         fails: ids of the tasks of this node that fail.
         when: `None`, or whether the node's condition holds.
-        asks_too_much: an argument reads what no result has, so its tasks fail before they start.
+        reads_missing_key: an argument reads a key that no result has, so its tasks fail before they start.
     """
 
     id: str
@@ -34,7 +34,7 @@ class Step:
     priority: int = 3
     tool: str = "any"
     max_parallel: int | None = None
-    asks_too_much: bool = False
+    reads_missing_key: bool = False
 
     @property
     def task_ids(self) -> list[str]:
@@ -51,7 +51,7 @@ class Step:
         written["depends_on"] = list(self.needs)
         written["arguments"] = {name: "{{" + name + ".result}}" for name in self.reads}
         written["arguments"]["text"] = "".join("<{{" + name + ".result}}>" for name in self.reads)
-        if self.asks_too_much:
+        if self.reads_missing_key:
             written["arguments"]["gone"] = "{{" + self.reads[0] + ".result.gone}}"
         written["join"] = {"at_least": self.join} if isinstance(self.join, int) else self.join
         written["on_error"] = {"value": f"{self.id}!"} if self.on_error == "value" else self.on_error
@@ -107,21 +107,21 @@ class Model:
         arguments = self.arguments_of(step)
         results: list[Any] = []
         for task in step.task_ids:
-            failed = task in step.fails or step.asks_too_much
+            failed = task in step.fails or step.reads_missing_key
             results.append(f"{step.id}!" if failed else result_of(task, arguments))
-        if (step.fails or step.asks_too_much) and step.task_ids and step.on_error != "value":
+        if (step.fails or step.reads_missing_key) and step.task_ids and step.on_error != "value":
             return "failed"
         self.values[step.id] = results[0] if step.items is None else results
         return "completed"
 
     def arguments_of(self, step: Step) -> dict[str, Any]:
-        """Return the arguments that the naive reading of the plan gives."""
+        """Return the arguments by textual substitution of the references."""
         values = {name: self.values.get(name) for name in step.reads}
         return {**values, "text": "".join(f"<{as_text(value)}>" for value in values.values())}
 
     @property
     def blocked_by(self) -> dict[str, list[str]]:
-        """Id of a blocked node -> ids of the failed nodes behind it, in plan order."""
+        """Id of a blocked node -> ids of the failed nodes that block it, in plan order."""
         order = [step.id for step in self.steps]
         by_id = {step.id: step for step in self.steps}
 
@@ -141,7 +141,7 @@ def result_of(task: str, arguments: dict[str, Any]) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return how a value stands inside a text, by the letter of the contract: compact JSON, a text as it is."""
+    """Format a value inside a text as the contract requires: strings unchanged, other values as compact JSON."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, bool | int):

@@ -43,7 +43,7 @@ def steps(draw: st.DrawFn, *, most: int = 8) -> tuple[Step, ...]:
             priority=draw(st.integers(1, 5)),
             tool=draw(st.sampled_from(["any", "any", "single", "pair"])),
             max_parallel=draw(st.none() | st.integers(1, 2)) if items is not None else None,
-            asks_too_much=bool(reads) and draw(st.integers(0, 3)) == 0,
+            reads_missing_key=bool(reads) and draw(st.integers(0, 3)) == 0,
         )
         failing = draw(st.frozensets(st.sampled_from(step.task_ids))) if step.task_ids else frozenset()
         made.append(Step(**{**step.__dict__, "fails": failing if draw(st.booleans()) else frozenset()}))

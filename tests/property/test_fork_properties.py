@@ -38,9 +38,9 @@ def changed(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
         what = draw(st.sampled_from(["same", "same", "repair", "reads", "items", "when"]))
         fields: dict[str, Any] = {}
         if what == "repair":
-            fields = {"fails": frozenset(), "asks_too_much": False}
+            fields = {"fails": frozenset(), "reads_missing_key": False}
         elif what == "reads" and step.reads:
-            fields = {"needs": tuple(step.dependencies), "reads": step.reads[1:], "asks_too_much": False}
+            fields = {"needs": tuple(step.dependencies), "reads": step.reads[1:], "reads_missing_key": False}
         elif what == "items" and step.items is not None:
             fields = {"items": tuple(draw(st.permutations([*step.items, "w"])))}
         elif what == "when":

@@ -20,7 +20,7 @@ class LiveServer:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._local = LocalServer(settings)
-        self._holds = AsyncExitStack()
+        self._connections = AsyncExitStack()
 
     @property
     def server(self) -> Server:
@@ -37,7 +37,7 @@ class LiveServer:
 
         After `kill` this opens the same database on the same port: running workers continue.
         """
-        connection = await self._holds.enter_async_context(open_connection(self.settings))
+        connection = await self._connections.enter_async_context(open_connection(self.settings))
         return connection.client
 
     async def kill(self) -> None:
@@ -47,13 +47,13 @@ class LiveServer:
         await eventually(lambda: self._local.find() is None)
 
     async def kill_all(self) -> None:
-        """Kill the background workers and the server: the end of a test waits for none of them."""
+        """Kill the background workers and the server, so that the end of a test does not wait for them."""
         await asyncio.gather(*(worker.stop(grace_s=0) for worker in self._local.workers()))
         if self._local.find() is not None:
             await self.kill()
 
     async def close(self) -> None:
-        await self._holds.aclose()
+        await self._connections.aclose()
 
     def environment(self) -> dict[str, str]:
         """Return the environment for a command in a separate process that uses this server."""

@@ -20,7 +20,7 @@ from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.component import Hooks
 from dagwright.core.scheduler.joins import Decision, why_blocked
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT, ReadyQueue, gates_of
-from dagwright.core.scheduler.run_end import unreadable
+from dagwright.core.scheduler.run_end import evaluation_error
 from dagwright.core.scheduler.run_state import RunState
 
 
@@ -100,7 +100,7 @@ class Propagation:
         try:
             self._make_ready(number, at)
         except (UnresolvedReference, ConditionFailed, ComputeBudgetExceeded) as error:
-            self.end_failed(self.state.items.node(number), unreadable(error), at)
+            self.end_failed(self.state.items.node(number), evaluation_error(error), at)
 
     def _make_ready(self, number: int, at: float) -> None:
         state, ref = self.state, self.state.items.node(number)
@@ -173,7 +173,7 @@ class Propagation:
     def _start_item(self, ref: TaskRef, outcome: bool | ConditionFailed, at: float) -> None:
         """Start an item, given the outcome of its condition."""
         if isinstance(outcome, ConditionFailed):
-            self.end_failed(ref, unreadable(outcome), at)
+            self.end_failed(ref, evaluation_error(outcome), at)
         elif not outcome:
             self.end(ref, NodeStatus.SKIPPED, at)
         elif not self._is_handled(ref, at):

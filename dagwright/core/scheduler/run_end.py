@@ -19,19 +19,19 @@ from dagwright.core.scheduler.region_members import InnerState
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     """Return the status of a run that was not stopped and whose nodes have all ended."""
     inner = [state for _, state in _inner_states(plan, records)]
-    are_passed = all(NodeStatus(name).is_passed for state in inner for name in state["counts"])
-    if are_passed and all(record.status.is_passed for record in records):
+    is_inner_passed = all(NodeStatus(name).is_passed for state in inner for name in state["counts"])
+    if is_inner_passed and all(record.status.is_passed for record in records):
         return RunStatus.COMPLETED
     newest = newest_of(plan)
-    named = {part.node for _, template in plan.output_bindings for part in template if isinstance(part, ResultOf)}
-    named = {newest.get(name, name) for name in named}
-    outputs = [record for node, record, is_sink in _with_sinks(plan, records) if is_sink or node.id in named]
+    output_ids = {part.node for _, template in plan.output_bindings for part in template if isinstance(part, ResultOf)}
+    output_ids = {newest.get(name, name) for name in output_ids}
+    outputs = [record for node, record, is_sink in _with_sinks(plan, records) if is_sink or node.id in output_ids]
     if any(record.status is NodeStatus.COMPLETED for record in outputs) or any(state["ends"] for state in inner):
         return RunStatus.COMPLETED_WITH_FAILURES
     return RunStatus.FAILED
 
 
-def is_at_rest(plan: CompiledPlan, records: Sequence[Record]) -> bool:
+def only_child_runs_run(plan: CompiledPlan, records: Sequence[Record]) -> bool:
     """Return whether only child runs are running; they are paused together with the run."""
     tasks = (
         (node, item.record.status, item.map_batch is not None and item.map_batch.count > 0)
@@ -60,7 +60,7 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
         return None, NodeError("too_large", f"output: {error}")
 
 
-def omitted_ends(plan: CompiledPlan, records: Sequence[Record]) -> int:
+def omitted_sinks(plan: CompiledPlan, records: Sequence[Record]) -> int:
     """Return how many completed sinks are missing in the output of a plan that declares no output.
 
     They are sinks of offloaded regions whose records are too many to be part of the run.
@@ -69,11 +69,11 @@ def omitted_ends(plan: CompiledPlan, records: Sequence[Record]) -> int:
         return 0
     omitted = 0
     for region, state in _inner_states(plan, records):
-        held = {plan.nodes[member].id for member in region.members}
+        member_ids = {plan.nodes[member].id for member in region.members}
         omitted += state["ends"]
-        if held:
+        if member_ids:
             omitted -= sum(
-                is_sink and node.id in held and record.status is NodeStatus.COMPLETED
+                is_sink and node.id in member_ids and record.status is NodeStatus.COMPLETED
                 for node, record, is_sink in _with_sinks(plan, records)
             )
     return omitted
@@ -100,23 +100,23 @@ def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStat
     counts = Counter(record.status for record in records[: plan.written_count])
     for number in range(plan.written_count, len(plan.nodes)):
         if plan.nodes[number].inner is not None:
-            counts.update(counts_inside(plan, records, number))
+            counts.update(region_counts(plan, records, number))
     return +counts
 
 
-def counts_inside(plan: CompiledPlan, records: Sequence[Record], number: int) -> Counter[NodeStatus]:
+def region_counts(plan: CompiledPlan, records: Sequence[Record], number: int) -> Counter[NodeStatus]:
     """Return status -> number of nodes of an offloaded region that are not in the plan."""
     node, region = plan.nodes[number], records[number]
     state: InnerState | None = region.result
-    of_open = region.status if region.status.is_final else NodeStatus.PENDING
+    open_status = region.status if region.status.is_final else NodeStatus.PENDING
     counts = Counter({NodeStatus(name): count for name, count in (state["counts"] if state else {}).items()})
-    counts[of_open] += state["open"] if state else node.inner_count
-    held = [records[member].status for member in node.members]
-    counts.subtract(status if status.is_final else of_open for status in held)
+    counts[open_status] += state["open"] if state else node.inner_count
+    member_statuses = [records[member].status for member in node.members]
+    counts.subtract(status if status.is_final else open_status for status in member_statuses)
     return +counts
 
 
-def unreadable(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:
+def evaluation_error(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:
     """Return the error of a node whose condition or arguments could not be evaluated."""
     match error:
         case UnresolvedReference():

@@ -26,7 +26,7 @@ from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.component import Hooks, SchedulerComponent
 from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.rebuild import Rebuild
-from dagwright.core.scheduler.run_end import is_at_rest, output_of, status_of, unreadable
+from dagwright.core.scheduler.run_end import evaluation_error, only_child_runs_run, output_of, status_of
 from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import make_task
@@ -117,7 +117,9 @@ class Scheduler(Generic[Features]):
         """Return the status of the run (docs/reference/states.md)."""
         state = self.state
         if not self.is_finished:
-            is_waiting = self.is_waiting or (state.paused is not None and is_at_rest(state.plan, state.records))
+            is_waiting = self.is_waiting or (
+                state.paused is not None and only_child_runs_run(state.plan, state.records)
+            )
             status = RunStatus.WAITING if is_waiting else RunStatus.RUNNING
         elif state.error is not None:
             status = RunStatus.FAILED
@@ -204,7 +206,7 @@ class Scheduler(Generic[Features]):
                     return None
         except (UnresolvedReference, ComputeBudgetExceeded) as error:
             propagation.queue.release(number)
-            propagation.end_failed(ref, unreadable(error), at)
+            propagation.end_failed(ref, evaluation_error(error), at)
             self.propagate(at)
             return None
         record.status = NodeStatus.RUNNING

@@ -17,7 +17,7 @@ from dagwright.core.model.requests import Feedback, Request, RequestBook, book_f
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
-from dagwright.core.scheduler.run_end import unreadable
+from dagwright.core.scheduler.run_end import evaluation_error
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.feedback.answer_handling import AnswerHandler
 from dagwright.features.feedback.answer_reading import AnswerReader
@@ -175,7 +175,7 @@ class HumanFeedback(SchedulerComponent):
             elif outcome is None:
                 return False
         except (UnresolvedReference, ComputeBudgetExceeded) as error:
-            outcome = unreadable(error)
+            outcome = evaluation_error(error)
         if outcome is not None:
             self._scheduler.propagation.end_failed(ref, outcome, at)
         return True

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dagwright.client.fork_runs import ForkOptions, ForkWish, draft_of, start_fork
+from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import ForkDraft, ForkRefused, Forks
 from dagwright.client.runs import Started, open_runs
 from dagwright.core.model.errors import PlanInvalid
@@ -43,7 +43,7 @@ def fork(request: ForkRequest, output: Output) -> int:
             try:
                 toolset = load_toolset(settings, tools)
                 draft = await draft_of(
-                    request.workflow_id, _wish(request), runs=runs, forks=forks, tools=toolset.declarations()
+                    request.workflow_id, _fork_changes(request), runs=runs, forks=forks, tools=toolset.declarations()
                 )
                 if not _is_confirmed(draft, request, output):
                     return ExitCode.REFUSED
@@ -61,10 +61,10 @@ def fork(request: ForkRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def _wish(request: ForkRequest) -> ForkWish:
+def _fork_changes(request: ForkRequest) -> ForkChanges:
     texts = read_pairs(request.inputs, option="--input")
     plans = () if request.plan is None else (read_plan(request.plan),)
-    return ForkWish(plans, texts, request.rerun, typed_inputs)
+    return ForkChanges(plans, texts, request.rerun, typed_inputs)
 
 
 def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> bool:

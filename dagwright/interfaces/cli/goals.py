@@ -40,7 +40,7 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     _refuse_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     name = session_name(request.session) if request.session is not None else None
-    # Before there is a server: a request that is invalid without a session is invalid in every session.
+    # Prepare without a session before the server starts: a request that is invalid now is invalid in every session.
     prepared = _prepared(request, toolset, output)
     refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:
@@ -75,28 +75,28 @@ def prepare_turn(
 
 def _refuse_options(request: AskRequest) -> None:
     """Refuse options that the profile does not have, and options that exclude each other."""
-    of_rounds = {
+    rounds_options = {
         "--max-rounds": request.max_rounds is not None,
         "--worker-timeout": request.worker_timeout is not None,
         "--synthesis": request.synthesis is not None,
     }
-    of_intents = {"--context": bool(request.context), "--confidence": request.confidence is not None}
-    of_plans = {
+    intents_options = {"--context": bool(request.context), "--confidence": request.confidence is not None}
+    plan_options = {
         "--plan-only": request.is_plan_only,
         "--approve-plan": request.approve_plan,
         "--max-repairs": request.max_repairs is not None,
         "--max-replans": request.max_replans is not None,
     }
     if request.profile == "rounds":
-        _refuse_given({**of_plans, **of_intents}, "not available with --profile rounds")
+        _refuse_given({**plan_options, **intents_options}, "not available with --profile rounds")
         return
     if request.is_plan_only and request.approve_plan:
         raise CommandRefused("--plan-only and --approve-plan contradict each other; give one of them")
     if request.is_plan_only and request.is_detached:
         raise CommandRefused("--plan-only waits for the plan and --detach does not wait; give one of them")
-    _refuse_given(of_rounds, "only available with --profile rounds")
+    _refuse_given(rounds_options, "only available with --profile rounds")
     if request.profile == "plan":
-        _refuse_given(of_intents, "only available with --profile intents")
+        _refuse_given(intents_options, "only available with --profile intents")
     elif request.max_replans:
         raise CommandRefused("--max-replans: --profile intents never plans again; leave it out")
 
@@ -119,11 +119,11 @@ def _prepared(
     """
     # A run in rounds asks no questions, not even at this terminal.
     budget = read_budget(request.budget, is_asking=request.is_interactive and request.profile != "rounds")
-    is_whole, is_interactive = request.is_compensating, request.is_interactive
+    compensates, is_interactive = request.is_compensating, request.is_interactive
     options = RunStartOptions(
         deadline_s_of(request.deadline),
         read_policy(request.policy_file),
-        input_fields=replace(NO_EXTRAS, budget=budget, compensate=is_whole, is_interactive=is_interactive),
+        input_fields=replace(NO_EXTRAS, budget=budget, compensate=compensates, is_interactive=is_interactive),
         tags=read_tags(request.tags),
     )
     text_request = TextRequest(

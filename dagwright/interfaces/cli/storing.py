@@ -1,4 +1,4 @@
-"""`store show`, `store prune`, `store adopt`: content of the payload store, removal of unused values, and its users."""
+"""`store show`, `store prune`, `store adopt`: show and clean up the payload store, and assign it to a task queue."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ from dagwright.store.clean_up import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """Content of the store; `reason` explains the limit of what can be removed, or why nothing is known."""
+class _StoreReport:
+    """Content of the store; `reason` explains which values can be removed, or why that is unknown."""
 
     location: str
     usage: StoreUsage
@@ -60,18 +60,18 @@ def show(_: None, output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        look = await _look(settings, output)
+        report = await _store_report(settings, output)
         if output.is_json:
-            output.document(look.to_json())
+            output.document(report.to_json())
         else:
-            _print_clean_up(look, output)
+            _print_clean_up(report, output)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
-def prune(is_sure: bool, output: Output) -> int:
-    """Remove values that no run can need any more; without `is_sure` only report them.
+def prune(is_confirmed: bool, output: Output) -> int:
+    """Remove values that no run can need any more; without `is_confirmed` only report them.
 
     Raises:
         CommandRefused: it is unknown which values runs need; nothing was removed.
@@ -79,50 +79,55 @@ def prune(is_sure: bool, output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        look = await _look(settings, output)
-        if look.bound is None:
-            raise CommandRefused(f"nothing is removed: {look.reason}", status="need_unknown", code=ExitCode.FAILED)
+        report = await _store_report(settings, output)
+        if report.bound is None:
+            raise CommandRefused(f"nothing is removed: {report.reason}", status="need_unknown", code=ExitCode.FAILED)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
-        removed = await remove(store, look.bound) if is_sure else Amount()
-        forgotten = await remove_expired_entries(store, now=datetime.now(UTC)) if is_sure else Amount()
+        removed = await remove(store, report.bound) if is_confirmed else Amount()
+        removed_results = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()
         if output.is_json:
-            status = "cleaned" if is_sure else "dry_run"
+            status = "cleaned" if is_confirmed else "dry_run"
             output.document(
-                {"status": status, "removed": _amount(removed), "forgotten": _results(forgotten), **look.to_json()}
+                {
+                    "status": status,
+                    "removed": _amount(removed),
+                    "removed_results": _results(removed_results),
+                    **report.to_json(),
+                }
             )
-        elif is_sure:
-            output.print(f"removed from {look.location}: {_text(removed)}")
-            if forgotten.count:
-                output.print(f"forgotten: {_results_text(forgotten)} that had expired")
-            output.print(_retention_line(look.bound))
+        elif is_confirmed:
+            output.print(f"removed from {report.location}: {_text(removed)}")
+            if removed_results.count:
+                output.print(f"removed from the cache: {_results_text(removed_results)}, expired")
+            output.print(_retention_line(report.bound))
         else:
-            _print_clean_up(look, output)
-            if look.usage.removable != Amount() or look.cache_usage.expired.count:
+            _print_clean_up(report, output)
+            if report.usage.removable != Amount() or report.cache_usage.expired.count:
                 output.print("nothing was removed; `dagwright store prune --yes` removes it")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
-def adopt(is_sure: bool, output: Output) -> int:
-    """Make the store of the settings the one that the workers of the task queue use; without `is_sure` only report."""
+def adopt(is_confirmed: bool, output: Output) -> int:
+    """Assign the store of the settings to the task queue, for all its workers; without `is_confirmed` only report."""
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
         own_id = await store.identify()
         async with connected_to_read(settings, output) as connection:
-            act = adopt_store if is_sure else _published
-            before = await act(connection.client, store, task_queue=settings.task_queue)
+            read_or_adopt = adopt_store if is_confirmed else _published
+            before = await read_or_adopt(connection.client, store, task_queue=settings.task_queue)
         known = None if before is None else {"id": before.store_id, "store": before.location}
         is_same = before is not None and before.store_id == own_id
         if output.is_json:
-            status = "adopted" if is_sure else "dry_run"
+            status = "adopted" if is_confirmed else "dry_run"
             document = {"status": status, "task_queue": settings.task_queue, "store": store.location, "id": own_id}
             output.document({**document, "before": known})
             return ExitCode.COMPLETED
         other = "no store is published yet" if before is None else f"it was {before.location} (ID {before.store_id})"
-        if is_sure or is_same:
+        if is_confirmed or is_same:
             output.print(f"task queue {settings.task_queue} uses {store.location} (ID {own_id}); {other}")
         else:
             output.print(f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {own_id}); {other}")
@@ -135,7 +140,7 @@ async def _published(client: Client, _: PayloadStore, *, task_queue: str) -> Pub
     return await published_store(client, task_queue)
 
 
-async def _look(settings: Settings, output: Output) -> _Look:
+async def _store_report(settings: Settings, output: Output) -> _StoreReport:
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
     bound = None
     try:
@@ -146,21 +151,21 @@ async def _look(settings: Settings, output: Output) -> _Look:
     except (RetentionUnknown, ServerUnreachable) as error:
         reason = str(error)
     cache_usage = await measure_cache(store, now=datetime.now(UTC))
-    return _Look(settings.payload_store, await measure(store, bound), cache_usage, bound, reason)
+    return _StoreReport(settings.payload_store, await measure(store, bound), cache_usage, bound, reason)
 
 
-def _print_clean_up(look: _Look, output: Output) -> None:
-    usage = look.usage
+def _print_clean_up(report: _StoreReport, output: Output) -> None:
+    usage = report.usage
     since = f", the oldest written or renewed on {_day(usage.oldest)}" if usage.oldest else ""
-    output.print(f"{look.location}: {_text(usage.all)}{since}")
-    if look.cache_usage.all.count:
-        cached = look.cache_usage
-        output.print(f"for later calls: {_results_text(cached.all)}; {cached.expired.count:,} expired")
-    if look.bound is None or usage.removable is None:
-        output.print(f"it is unknown how much can be removed: {look.reason}")
+    output.print(f"{report.location}: {_text(usage.all)}{since}")
+    if report.cache_usage.all.count:
+        cached = report.cache_usage
+        output.print(f"cache: {_results_text(cached.all)}; {cached.expired.count:,} expired")
+    if report.bound is None or usage.removable is None:
+        output.print(f"it is unknown how much can be removed: {report.reason}")
         return
     output.print(f"can be removed: {_text(usage.removable)}")
-    output.print(_retention_line(look.bound))
+    output.print(_retention_line(report.bound))
 
 
 def _retention_line(bound: RemovalBound) -> str:

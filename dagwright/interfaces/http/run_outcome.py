@@ -39,9 +39,9 @@ _ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 async def moments(
     context: GatewayContext, run: str, *, answered: Collection[RequestKey] = (), after: SubscriptionCursor | None = None
 ) -> AsyncGenerator[RunMoment, None]:
-    """Yield the moments of a run until it has ended or waits for feedback; arguments as in `follow`."""
-    async with aclosing(follow(context.runs, run, answered=answered, after=after)) as coming:
-        async for moment in coming:
+    """Yield the moments of a run until it has ended or waits for feedback; the arguments are those of `follow`."""
+    async with aclosing(follow(context.runs, run, answered=answered, after=after)) as followed:
+        async for moment in followed:
             yield moment
             if moment.is_last:
                 return
@@ -55,7 +55,7 @@ async def last_moment(context: GatewayContext, run: str, *, answered: Collection
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The end of an answer.
+    """Outcome of the run of a request: the answer, or questions.
 
     Args:
         text: the answer, or the text of the questions.
@@ -136,7 +136,7 @@ def _structured(form: OutputForm, document: Mapping[str, Any], about: Mapping[st
     """Return the output of a run as JSON that fits a schema.
 
     Raises:
-        ApiError: it does not fit.
+        ApiError: the output does not fit the schema.
     """
     try:
         return form.text_of(document["output"])
@@ -164,8 +164,8 @@ def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | 
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     nodes = {status.value: count for status, count in counts.items() if count}
     about = {"run_id": view.workflow_id, "session_id": session, "status": str(view.status), "node_counts": nodes}
-    shown = ("code", "message", "node_id")
-    return about if error is None else {**about, "error": {name: error.get(name) for name in shown}}
+    error_fields = ("code", "message", "node_id")
+    return about if error is None else {**about, "error": {name: error.get(name) for name in error_fields}}
 
 
 def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
@@ -209,7 +209,7 @@ def headers_of_run(run: str, session: str | None) -> dict[str, str]:
         session: the client's ID of the session.
     """
     document = {"X-Run-Id": run, "X-Session-Id": session}
-    # Headers are ASCII; the body has other names unchanged.
+    # Headers are ASCII, so other names are only in the body.
     return {name: value for name, value in document.items() if value is not None and value.isascii()}
 
 
@@ -232,11 +232,11 @@ async def deliver_answers(
     Answers to requests that are no longer open are ignored: a request that is sent twice changes nothing.
 
     Raises:
-        ApiError, FeedbackRejected: an answer is invalid; the answers before it count.
+        ApiError, FeedbackRejected: an answer is invalid; the answers before it are delivered.
         RunClosed: the run ended before the answer arrived.
         RunNotFound: there is no such run.
     """
-    given: set[RequestKey] = set()
+    answered: set[RequestKey] = set()
     for answer in answers:
         if (found := await _open_request(context, answer)) is None:
             continue
@@ -250,8 +250,8 @@ async def deliver_answers(
             # Another client may have answered it in the meantime.
             if await _open_request(context, answer) is not None:
                 raise
-        given.add(request_key(found.document))
-    return given
+        answered.add(request_key(found.document))
+    return answered
 
 
 async def _open_request(context: GatewayContext, answer: GivenAnswer) -> OpenRequest | None:

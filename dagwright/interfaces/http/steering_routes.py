@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from dagwright.client.fork_runs import ForkOptions, ForkWish, draft_of, start_fork
+from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import Forks
 from dagwright.client.steering import PAUSE, RESUME, Actor, Command, CommandRejected
 from dagwright.core.model.states import RunStatus
@@ -36,7 +36,7 @@ from dagwright.interfaces.http.run_models import (
 router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[requires_scope(Permission.OPERATE)])
 EMPTY_BODY = CommandBody()
 """Default for requests without a body."""
-_DONE = response_docs(CommandResponse, examples.PAUSED)
+_COMMAND_DOCS = response_docs(CommandResponse, examples.PAUSED)
 
 
 async def cancel_run(context: GatewayContext, run: str, body: CommandBody | None) -> dict[str, Any]:
@@ -64,40 +64,40 @@ async def cancel(run_id: str, context: ContextDep, body: OptionalCommand = None)
     return json_response(await cancel_run(context, await context.visible_run(run_id), body))
 
 
-@router.post("/v1/runs/{run_id}/pause", summary="Pause a run", responses=_DONE)
+@router.post("/v1/runs/{run_id}/pause", summary="Pause a run", responses=_COMMAND_DOCS)
 async def pause(run_id: str, context: ContextDep, body: OptionalCommand = None) -> Response:
     """Pause a run: no new nodes start; running nodes finish."""
     return json_response(await send_command(context, run_id, PAUSE, body))
 
 
-@router.post("/v1/runs/{run_id}/resume", summary="Resume a paused run", responses=_DONE)
+@router.post("/v1/runs/{run_id}/resume", summary="Resume a paused run", responses=_COMMAND_DOCS)
 async def resume(run_id: str, context: ContextDep, body: OptionalCommand = None) -> Response:
     """Resume a paused run."""
     return json_response(await send_command(context, run_id, RESUME, body))
 
 
-@router.post("/v1/runs/{run_id}/nodes/{node:path}/cancel", summary="Cancel a node", responses=_DONE)
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/cancel", summary="Cancel a node", responses=_COMMAND_DOCS)
 async def cancel_node(run_id: str, node: str, context: ContextDep, body: OptionalCancelNode = None) -> Response:
     """Cancel a node and, with `branch`, its dependents."""
     body = body or CancelNodeBody()
     return json_response(await send_command(context, run_id, Command.cancel_node(node, branch=body.branch), body))
 
 
-@router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Retry a node", responses=_DONE)
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Retry a node", responses=_COMMAND_DOCS)
 async def retry(run_id: str, node: str, context: ContextDep, body: OptionalRetry = None) -> Response:
     """Retry a node. With other arguments, a new node is added."""
     body = body or RetryBody()
     return json_response(await send_command(context, run_id, Command.retry_node(node, arguments=body.arguments), body))
 
 
-@router.post("/v1/runs/{run_id}/nodes/{node:path}/result", summary="Set the result of a node", responses=_DONE)
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/result", summary="Set the result of a node", responses=_COMMAND_DOCS)
 async def set_result(run_id: str, node: str, body: ResultBody, context: ContextDep) -> Response:
     """Set the result of a node manually."""
     return json_response(await send_command(context, run_id, Command.set_result(node, result=body.result), body))
 
 
-@router.post("/v1/runs/{run_id}/nodes", summary="Add nodes", responses=_DONE)
-async def append(run_id: str, body: AddNodesBody, context: PlansContextDep) -> Response:
+@router.post("/v1/runs/{run_id}/nodes", summary="Add nodes", responses=_COMMAND_DOCS)
+async def add_nodes(run_id: str, body: AddNodesBody, context: PlansContextDep) -> Response:
     """Validate nodes and add them to the plan of an open run."""
     tools = context.toolset.declarations()
     run = await context.visible_run(run_id)
@@ -112,9 +112,9 @@ async def fork(run_id: str, body: ForkBody, context: PlansContextDep, request: R
     """Return the changes of a fork and, with `start`, start it. The same fork requested twice is one run."""
     forks = Forks(context.runs.feed, context.toolset.store)
     plans = () if body.plan is None else (posted_plan_of(context, body.plan),)
-    wish = ForkWish(plans, body.inputs, body.rerun, apart=partial(check_in_pool, context, request))
+    changes = ForkChanges(plans, body.inputs, body.rerun, check_runner=partial(check_in_pool, context, request))
     run = await context.visible_run(run_id)
-    draft = await draft_of(run, wish, runs=context.runs, forks=forks, tools=context.toolset.declarations())
+    draft = await draft_of(run, changes, runs=context.runs, forks=forks, tools=context.toolset.declarations())
     if body.start:
         async with context.reserve_run(draft.workflow_id):
             await start_fork(draft, runs=context.runs, forks=forks, options=ForkOptions(context.toolset.references))
@@ -132,7 +132,7 @@ async def send_command(context: GatewayContext, run: str, command: Command, body
 
 
 def actor_of(context: GatewayContext, body: CommandBody | None) -> Actor:
-    """Return the actor of a command, with a key its owner, and the reason."""
+    """Return the actor and reason of a command; the actor of an authenticated request is the owner of the key."""
     document = body or EMPTY_BODY
     return Actor(context.caller.actor_name or document.by, document.reason)
 

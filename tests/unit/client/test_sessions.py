@@ -1,4 +1,4 @@
-"""Sessions without a server: turns that the server refuses or knows already."""
+"""Sessions without a server: refused turns, and turns that were sent before."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,13 +17,13 @@ TURN = PreparedTurn("Do it.", EncodedStart("RunPlan", {}, {}, None, None, {}, No
 
 
 async def test_busy_server_is_retried_by_the_sdk_alone() -> None:
-    asked: list[str] = []
+    updates: list[str] = []
 
     async def describe() -> Any:
         raise RPCError("no such session", RPCStatusCode.NOT_FOUND, b"")
 
     async def execute(*_: Any, **__: Any) -> Any:
-        asked.append("update")
+        updates.append("update")
         raise RPCError("too much to do", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
     async def prepare(_: SessionRecord) -> PreparedTurn:
@@ -35,21 +35,21 @@ async def test_busy_server_is_retried_by_the_sdk_alone() -> None:
     sessions = Sessions(connection, cast("Runs", None), task_queue="queue")
     with pytest.raises(RPCError, match="too much to do"):
         await sessions.take_turn("s", prepare, busy=lambda turn: None)
-    assert asked == ["update"]
+    assert updates == ["update"]
 
 
-class _Known(Sessions):
+class _FakeSessions(Sessions):
     """Fake sessions without a server; they record the sent messages.
 
     Args:
-        session: the one that there is.
-        there: run that is there already.
-        parent: the session whose run is the one that is looked at.
-        dropped: a turn that is removed before a client sees it.
+        session: the stored session.
+        existing: the run that already has the ID of the turn.
+        parent: the session whose run has the ID of the turn.
+        dropped: a turn that is removed before a client reads the session.
     """
 
     def __init__(
-        self, session: SessionRecord, there: Started | None = None, *, parent: str = "s", dropped: str = ""
+        self, session: SessionRecord, existing: Started | None = None, *, parent: str = "s", dropped: str = ""
     ) -> None:
         self.done: list[str] = []
         self.parent = parent
@@ -57,7 +57,7 @@ class _Known(Sessions):
         connection = Connection(cast("Any", self), Server("nowhere", "default"), frozenset())
         super().__init__(connection, cast("Runs", self), task_queue="queue", serve=self._served)
         self._session = session
-        self._run = there
+        self._run = existing
 
     async def same(self, *_: Any) -> Started | None:
         return self._run
@@ -90,28 +90,31 @@ class _Known(Sessions):
 
 
 async def test_refused_turn_is_not_served() -> None:
-    at_work = SessionRecord("s")
-    at_work.start_turn(TurnStart("other", {}, "First."), at=0.0)
-    for sessions, is_refused, done in ((_Known(at_work), False, []), (_Known(SessionRecord("s")), True, ["prepared"])):
+    busy_session = SessionRecord("s")
+    busy_session.start_turn(TurnStart("other", {}, "First."), at=0.0)
+    for sessions, is_refused, done in (
+        (_FakeSessions(busy_session), False, []),
+        (_FakeSessions(SessionRecord("s")), True, ["prepared"]),
+    ):
         with pytest.raises(TurnNotTaken):
             await sessions.take(refused=is_refused)
         assert sessions.done == done
 
 
 async def test_turn_is_served_before_it_is_sent() -> None:
-    sessions = _Known(SessionRecord("s"))
+    sessions = _FakeSessions(SessionRecord("s"))
     await sessions.take("one")
     assert sessions.done == ["prepared", "prepared", "served", "sent", "served"]
-    # It was started, but may not have had a worker since.
+    # The turn was started, but its worker may have ended.
     await sessions.take("one")
     assert sessions.done[5:] == ["prepared", "served"]
-    there = _Known(SessionRecord("s"), Started("one", "1", is_new=False))
-    await there.take("one")
-    assert there.done == ["prepared", "served"]
+    repeated = _FakeSessions(SessionRecord("s"), Started("one", "1", is_new=False))
+    await repeated.take("one")
+    assert repeated.done == ["prepared", "served"]
 
 
 async def test_turn_with_the_id_of_another_run_is_sent_once() -> None:
-    sessions = _Known(SessionRecord("s"), parent="other", dropped="one")
+    sessions = _FakeSessions(SessionRecord("s"), parent="other", dropped="one")
     with pytest.raises(RunIdInUse, match="belongs to a run of the session 'other'"):
         await sessions.take("one")
     assert sessions.done.count("sent") == 1

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client import fork_runs, forks, steering
 from dagwright.client.feedback import Place
-from dagwright.client.fork_runs import ForkWish, draft_of
+from dagwright.client.fork_runs import ForkChanges, draft_of
 from dagwright.client.forks import Forks
 from dagwright.client.steering import PAUSE, Actor, Command, CommandRejected, Steering
 from dagwright.features.run_scheduler import create_scheduler
@@ -154,5 +154,5 @@ async def test_plan_of_a_fork_is_checked_outside_of_the_event_loop(
         found = apart(module, name)
     runs = cast("Any", SimpleNamespace(feed=feed))
     forks_of_test, tools = Forks(feed, cast("Any", None)), toolset.declarations()
-    draft = await draft_of("run-1", ForkWish((PLAN,)), runs=runs, forks=forks_of_test, tools=tools)
+    draft = await draft_of("run-1", ForkChanges((PLAN,)), runs=runs, forks=forks_of_test, tools=tools)
     assert (draft.origin, found) == ("run-1", {"check_plan": True, "_takeover_and_outlook": True, "plan_to_json": True})

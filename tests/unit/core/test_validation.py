@@ -1,4 +1,4 @@
-"""Problems of a plan: code, pointer, node and hint of each problem, and all of them at once."""
+"""Problems of a plan: all problems are reported at once, each with its code, pointer, node and hint."""
 
 import gc
 import time
@@ -34,7 +34,7 @@ def test_duplicate_ids_and_dependencies_on_the_node_itself_are_reported() -> Non
     assert hint == "did you mean 'fetch_mail_s'?"
 
 
-def test_bad_references_have_a_hint_and_their_place() -> None:
+def test_references_to_unknown_nodes_are_reported_with_a_hint_and_location() -> None:
     message = "Invalid reference: {{fetch_mial.result.data}}: there is no node 'fetch_mial'"
     assert problems_in(node("fetch_mail"), node("b", arguments={"x": [{"y/z": "see {{fetch_mial.result.data}}"}]})) == [
         ("invalid_reference", "/nodes/1/arguments/x/0/y~1z", "b", message, "did you mean 'fetch_mail'?")
@@ -59,7 +59,7 @@ def test_bad_references_have_a_hint_and_their_place() -> None:
         ("{{index}}", "only allowed in a node with for_each"),
     ],
 )
-def test_braces_that_are_no_reference_are_refused(text: str, message: str) -> None:
+def test_invalid_references_are_refused(text: str, message: str) -> None:
     (problem,) = problems_of(plan_of(node("fetch"), node("b", arguments={"x": text})))
     assert (problem.code, problem.pointer) == ("invalid_reference", "/nodes/1/arguments/x")
     assert problem.text.startswith(f"Invalid reference: {text}: {message}")
@@ -114,14 +114,14 @@ def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
         ({"for_each": "x"}, "/for_each", "for_each must be one reference to a list, or a list"),
     ],
 )
-def test_field_that_makes_no_sense_is_reported_with_its_place(fields: dict[str, Any], at: str, message: str) -> None:
+def test_invalid_field_is_reported_with_its_location(fields: dict[str, Any], at: str, message: str) -> None:
     raw = node("b", "a") | fields
     problems = [problem for problem in problems_in(node("a"), raw) if problem[0] == "invalid_field"]
     assert [(problem[1], problem[2]) for problem in problems] == [(f"/nodes/1{at}", "b")]
     assert problems[0][3].startswith(message)
 
 
-def test_inputs_are_reported_each_with_its_place_and_hide_nothing() -> None:
+def test_problems_of_inputs_are_reported_with_the_other_problems() -> None:
     inputs = {
         "odd name": {"type": "string"},
         "u": 5,
@@ -143,8 +143,8 @@ def test_inputs_are_reported_each_with_its_place_and_hide_nothing() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["item", 5, "", "a\ud800"])
-def test_wrong_id_hides_nothing_else(wrong: Any) -> None:
-    """Neither what else is wrong with its node, nor with another node or an input; references to it are right."""
+def test_invalid_id_hides_no_other_problem(wrong: Any) -> None:
+    """Other problems of the node, of other nodes and of inputs are reported; references to the invalid ID are valid."""
     nodes = [{"id": wrong, "tool": "nobody"}, node("b", *([wrong] if isinstance(wrong, str) else []))]
     problems = problems_in(*nodes, inputs={"q": {"type": "strng"}})
     assert [(code, at) for code, at, *_ in problems] == [
@@ -161,7 +161,7 @@ CACHE_TOOLS = {
     "writing": ToolDeclaration("writing", Effects.WRITE),
     "foreign": ToolDeclaration("foreign", Effects.READ, is_foreign=True),
 }
-_CHANGES = (
+_NOT_CACHEABLE = (
     "results of '{}' are never reused, because its effects are '{}': each call has to make its change; "
     "only 'pure' and 'read' tools can have a cache"
 )
@@ -170,8 +170,8 @@ _CHANGES = (
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"tool": "writing"}, _CHANGES.format("writing", "write")),
-        ({"agent": "keyed", "objective": "x"}, _CHANGES.format("keyed", "idempotent")),
+        ({"tool": "writing"}, _NOT_CACHEABLE.format("writing", "write")),
+        ({"agent": "keyed", "objective": "x"}, _NOT_CACHEABLE.format("keyed", "idempotent")),
         ({"tool": "foreign"}, "'foreign' runs in a foreign worker, whose results are not cached"),
         ({"human": {}}, "'cache' needs a tool whose results can be reused"),
         ({"plan": plan_of(node("x"))}, "'cache' needs a tool whose results can be reused"),
@@ -179,7 +179,7 @@ _CHANGES = (
         ({"tool": "pure"}, None),
     ],
 )
-def test_cache_is_refused_where_a_result_cannot_be_used_again(fields: dict[str, Any], message: str | None) -> None:
+def test_cache_is_refused_for_results_that_cannot_be_reused(fields: dict[str, Any], message: str | None) -> None:
     found = list(problems_of(plan_of(node("a", cache={"ttl": "500ms"}, **fields)), tools=CACHE_TOOLS))
     refusal = Problem("invalid_field", message or "", "/nodes/0/cache", "a", "leave 'cache' out")
     assert found == ([] if message is None else [refusal])
@@ -212,7 +212,7 @@ def test_any_other_text_is_an_id_and_can_be_referred_to(node_id: str) -> None:
     assert checked.levels == [[node_id], ["z"]]
 
 
-def test_wrong_nodes_are_reported_and_their_ids_can_still_be_referred_to() -> None:
+def test_references_to_the_id_of_an_invalid_node_are_valid() -> None:
     assert [(code, pointer, message) for code, pointer, _, message, _ in problems_in("x", {"tool": "any"})] == [
         ("invalid_field", "/nodes/0", "node 0 must be an object"),
         ("invalid_field", "/nodes/1", "'id' is missing"),
@@ -224,7 +224,7 @@ def test_wrong_nodes_are_reported_and_their_ids_can_still_be_referred_to() -> No
     ]
 
 
-def test_tool_whose_undo_is_no_known_tool_is_refused_and_a_known_one_travels_with_the_plan() -> None:
+def test_unknown_compensating_tool_is_refused_and_a_known_one_is_compiled_into_the_plan() -> None:
     book = ToolDeclaration("book", Effects.IDEMPOTENT, undo="free")
     raw = plan_of(node("a", tool="book"))
     message = "'book' is compensated by an unknown tool 'free'"
@@ -276,7 +276,7 @@ def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str,
         ({"name": "Jo", "cbu-id": "x"}, "", None, None),
     ],
 )
-def test_wrong_argument_is_reported_with_its_place_as_written(
+def test_invalid_argument_is_reported_with_its_location_as_written(
     arguments: dict[str, Any], at: str, message: str | None, hint: str | None
 ) -> None:
     problem = ("invalid_arguments", f"/nodes/1/arguments{at}", "a", f"typed: {message}", hint)
@@ -291,7 +291,7 @@ def test_invalid_schema_of_a_tool_is_reported_without_the_network(schema: dict[s
     assert (problem.code, problem.pointer) == ("unknown_tool", "/nodes/0/tool")
 
 
-def test_secret_is_taken_in_arguments_of_a_tool_only() -> None:
+def test_secret_is_allowed_in_arguments_of_a_tool_only() -> None:
     tools = {**TOOLS, "java": ToolDeclaration("java", is_foreign=True)}
     tools |= {"file": ToolDeclaration("file", secrets=()), "sum": ToolDeclaration("sum", Effects.PURE)}
     raw = plan_of(
@@ -311,14 +311,14 @@ def test_secret_is_taken_in_arguments_of_a_tool_only() -> None:
     ]
 
 
-def test_inputs_are_declared_ones_then_placeholders_as_they_are_found() -> None:
+def test_inputs_are_the_declared_inputs_followed_by_the_placeholders() -> None:
     year = {"type": "integer", "minimum": 2000, "prompt": "Which?", "default": 2024}
     only = node("a", arguments={"x": "{{PLACEHOLDER_found}} {{PLACEHOLDER_year}}"})
     checked = check(plan_of(only, inputs={"year": year}, output="{{PLACEHOLDER_last}}"))
     assert dict(checked.inputs) == {"year": year, "found": {}, "last": {}}
 
 
-def test_sub_plans_are_checked_in_place_not_read_and_not_nested_too_deep() -> None:
+def test_sub_plans_are_checked_in_their_node_and_limited_in_depth() -> None:
     inner = plan_of(node("x", "y"), node("y", arguments={"n": "{{PLACEHOLDER_n}}"}), node("z", "gone"))
     assert problems_in(node("a"), node("s", plan=inner, arguments={"m": "{{a.result}}"})) == [
         ("unknown_dependency", "/nodes/1/plan/nodes/2/depends_on/0", "z", "'z' depends on unknown node 'gone'", None),
@@ -365,18 +365,18 @@ def test_pointers_are_those_of_the_document_as_written() -> None:
 
 
 def big_plan(count: int, *, broken: bool = False) -> dict[str, Any]:
-    """Return a plan with references, dependencies and arguments against a schema; or one with faults in each node."""
+    """Return a plan with references, dependencies and typed arguments; if `broken`, every node has a problem."""
 
-    def later(number: int) -> dict[str, Any]:
+    def typed_node(number: int) -> dict[str, Any]:
         name = f"{{{{n{number - 1}.result}}}} + {{{{n{number // 2}.result}}}}"
         needed = f"m{number}" if broken else f"n{max(0, number - 3)}"
         return node(f"n{number}", needed, tool="typed", arguments={"name": name, "count": number})
 
-    return plan_of(node("n0", tool="typed", arguments={"name": "first"}), *map(later, range(1, count)))
+    return plan_of(node("n0", tool="typed", arguments={"name": "first"}), *map(typed_node, range(1, count)))
 
 
 def cpu_seconds_to_check(raw: dict[str, Any]) -> float:
-    """Measured without the garbage collector: it walks whatever the tests before have left in memory."""
+    """Return the CPU time of a check without the garbage collector, which would visit objects of earlier tests."""
     gc.collect()
     gc.disable()
     try:
@@ -390,15 +390,15 @@ def cpu_seconds_to_check(raw: dict[str, Any]) -> float:
 @pytest.mark.alone
 @pytest.mark.parametrize("broken", [False, True])
 def test_check_takes_linear_time(broken: bool) -> None:
-    """Ten times the nodes would take a hundred times as long if it were quadratic, in each of ten pairs of checks.
+    """A check in quadratic time would take 100 times as long for ten times the nodes.
 
-    A busy machine makes some pairs unequal, and never all of them so equally.
+    A busy machine can disturb some of the ten measurements, so one measurement within the limit is sufficient.
     """
     small, large = big_plan(600, broken=broken), big_plan(6_000, broken=broken)
     assert any(cpu_seconds_to_check(large) < 30 * cpu_seconds_to_check(small) for _ in range(10))
 
 
-def test_ids_may_be_written_in_any_normal_form_wherever_a_node_is_named() -> None:
+def test_references_to_nodes_may_use_any_unicode_normal_form() -> None:
     composed, decomposed = "\u00e9", "e\u0301"
     checked = check(
         plan_of(
@@ -413,15 +413,15 @@ def test_ids_may_be_written_in_any_normal_form_wherever_a_node_is_named() -> Non
     assert (checked.nodes[0].id, checked.dependencies) == (composed, [[], [0], [0], [0], [0], [0]])
 
 
-def test_agents_of_a_node_with_a_slash_and_of_a_node_of_a_sub_plan_are_two() -> None:
-    def inside(node_id: str, prompt: str) -> dict[str, Any]:
+def test_agent_of_a_node_with_a_slash_differs_from_the_agent_of_a_sub_plan() -> None:
+    def agent_node(node_id: str, prompt: str) -> dict[str, Any]:
         return {"id": node_id, "agent": {"prompt": prompt}, "objective": "Do it."}
 
-    below = {"id": "a", "plan": {"nodes": [inside("b", "You are below.")]}}
-    checked = check({"plan": 1, "nodes": [inside("a/b", "You are above."), below]})
-    [above], [lower] = checked.nodes[:1], checked.sub_plans[1].nodes
-    cards = [checked.tools[f"agent.{each.agent_name}"].agent for each in (above, lower)]
+    sub_plan = {"id": "a", "plan": {"nodes": [agent_node("b", "You are the child.")]}}
+    checked = check({"plan": 1, "nodes": [agent_node("a/b", "You are the parent."), sub_plan]})
+    [parent], [child] = checked.nodes[:1], checked.sub_plans[1].nodes
+    cards = [checked.tools[f"agent.{each.agent_name}"].agent for each in (parent, child)]
     assert [(card.name, card.prompt) for card in cards if card is not None] == [
-        ("a/b (inline)", "You are above."),
-        ("a/b#2 (inline)", "You are below."),
+        ("a/b (inline)", "You are the parent."),
+        ("a/b#2 (inline)", "You are the child."),
     ]

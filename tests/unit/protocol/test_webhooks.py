@@ -15,8 +15,8 @@ def _request(request_id: str = "check", prompt: str = "Publish?") -> Request:
     return Request(request_id, request_id, "answer", "APPROVAL", prompt, opened_at=1.5)
 
 
-def _json(notice: Notification, closing: Closing | None = None) -> Any:
-    return notification_to_json(notice, closing, workflow_id="run-1", identity=_IDENTITY)
+def _json(notification: Notification, closing: Closing | None = None) -> Any:
+    return notification_to_json(notification, closing, workflow_id="run-1", identity=_IDENTITY)
 
 
 def _ids(*notifications: Notification) -> list[str]:
@@ -63,7 +63,7 @@ def test_pending_notifications_survive_continue_as_new() -> None:
     book.add(_request("a"))
     book.add(_request("b"))
     book.close(book.open["a"], Closing("answered", 2.0, "ann"))
-    again = book_from_json(book.to_json())
+    restored = book_from_json(book.to_json())
     keys = [("a", "opened", 1.5), ("b", "opened", 1.5), ("a", "answered", 2.0)]
-    assert [notice.key for notice in again.notifications] == keys
-    assert again.notifications[1].request is again.open["b"]
+    assert [notification.key for notification in restored.notifications] == keys
+    assert restored.notifications[1].request is restored.open["b"]

@@ -22,38 +22,38 @@ export async function openFork(run, { api, go, rerun = [] }) {
   }
   if (!isHere()) return;
   const form = Object.keys(known.schema.properties).length ? schemaForm(known.schema, { value: known.inputs }) : null;
-  const again = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
-  again.value = rerun.join("\n");
+  const rerunField = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
+  rerunField.value = rerun.join("\n");
   const plan = el("textarea", { id: "fork-plan", rows: "8", class: "code", spellcheck: "false" });
   const difference = el("section", { class: "difference", "aria-live": "polite", "aria-label": "Changes of the fork" });
-  let drafted = null;
+  let previewed = null;
 
-  function wish() {
+  function readChanges() {
     const { value = {}, problems = [] } = form?.read() ?? {};
     if (problems.length) return undefined;
     const changed = Object.entries(value).filter(([name, each]) => !isSame(each, known.inputs[name]));
     return {
       inputs: Object.fromEntries(changed),
-      rerun: again.value.split("\n").map((line) => line.trim()).filter(Boolean),
+      rerun: rerunField.value.split("\n").map((line) => line.trim()).filter(Boolean),
       ...(plan.value.trim() ? { plan: plan.value } : {}),
     };
   }
 
   async function show() {
-    const wanted = wish();
-    if (wanted === undefined) return undefined;
-    const preview = await api.post(runPath(id, "/fork"), { ...wanted, start: false });
-    drafted = wanted;
+    const changes = readChanges();
+    if (changes === undefined) return undefined;
+    const preview = await api.post(runPath(id, "/fork"), { ...changes, start: false });
+    previewed = changes;
     fill(difference, differenceOf(preview));
     return undefined;
   }
 
   async function begin() {
-    const wanted = wish();
-    if (wanted === undefined) return undefined;
+    const changes = readChanges();
+    if (changes === undefined) return undefined;
     // The started fork is the one that was shown.
-    if (!isSame(wanted, drafted)) return show();
-    const forked = await api.post(runPath(id, "/fork"), { ...wanted, start: true });
+    if (!isSame(changes, previewed)) return show();
+    const forked = await api.post(runPath(id, "/fork"), { ...changes, start: true });
     const words = `forked as ${forked.fork_run_id}`;
     // If the user has left the page, they stay there, and the dialog reports the result there.
     if (!isHere()) return words;
@@ -64,8 +64,8 @@ export async function openFork(run, { api, go, rerun = [] }) {
   const content = [
     el("p", {}, "A fork is a new run that reuses every result not affected by the change, and executes the rest."),
     form && el("fieldset", { class: "fields" }, el("legend", {}, "Inputs"), form.element),
-    el("label", { for: again.id }, "Nodes to execute again, one per line"),
-    again,
+    el("label", { for: rerunField.id }, "Nodes to execute again, one per line"),
+    rerunField,
     el("details", {}, el("summary", {}, "Another plan"), el("label", { for: plan.id }, "Plan, instead of the plan of the run"), plan),
     difference,
   ];
@@ -75,8 +75,8 @@ export async function openFork(run, { api, go, rerun = [] }) {
   ];
   const dialog = openDialog("Fork", { run, content, acts, isWide: true });
   dialog.addEventListener("input", () => {
-    if (drafted !== null) fill(difference, el("p", { class: "hint" }, "The options have changed: show the difference again."));
-    drafted = null;
+    if (previewed !== null) fill(difference, el("p", { class: "hint" }, "The options have changed: show the difference again."));
+    previewed = null;
   });
 }
 
