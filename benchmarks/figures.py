@@ -12,7 +12,7 @@ from typing import Any, Literal
 SLACK = 1.5
 """A goal is lost only beyond this factor: build machines are noisy, and a slow minute must not stop a change."""
 
-Verdict = Literal["reached", "missed", "lost", "told"]
+Verdict = Literal["reached", "missed", "lost", "reported"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Figure:
 
     @property
     def verdict(self) -> Verdict:
-        """`reached`; `missed` within the slack; `lost` beyond it; `told` without a goal."""
+        """`reached`; `missed` within the slack; `lost` beyond it; `reported` without a goal."""
         if self.goal is None:
-            return "told"
+            return "reported"
         past = self.goal / self.value if self.is_floor else self.value / self.goal
         return "reached" if past <= 1 else "missed" if past <= SLACK else "lost"
 

@@ -108,7 +108,7 @@ class Settings(BaseModel):
     task_queue: str = Field(default="dagwright", min_length=1, max_length=200)
     """Task queue of workflows and built-in tools."""
     tools_queue: str | None = Field(default=None, max_length=200)
-    """Task queue of all tools of `--tools` and `--agents`; `None` for one queue per file or module, named after it."""
+    """Task queue of all tools of `--tools` and `--agents`; by default one queue per file or module, named after it."""
     health_address: str | None = None
     """`HOST:PORT` at which `worker.py` serves `/livez` and `/readyz`; disabled by default."""
     drain_s: float | None = Field(default=None, ge=0, le=_LONGEST_S)

@@ -9,7 +9,7 @@ from benchmarks.planning.asking import Planned
 from benchmarks.planning.score import Scores, score
 from dagwright.core.model.usage import NONE, Usage
 
-_NAMED = {
+_SCORE_LABELS = {
     "node_f1": "node F1",
     "edge_f1": "edge F1",
     "argument_name_f1": "argument F1, names",
@@ -36,7 +36,7 @@ def table(planned: Sequence[Planned]) -> str:
     before, after = first.to_json(), last.to_json()
     lines = ["| | first plans | after repair |", "|---|---|---|"]
     lines.append(f"| plans that can be run | {first.valid} of {first.answers} | {last.valid} of {last.answers} |")
-    lines += [f"| {name} | {_number(before[key])} | {_number(after[key])} |" for key, name in _NAMED.items()]
+    lines += [f"| {name} | {_number(before[key])} | {_number(after[key])} |" for key, name in _SCORE_LABELS.items()]
     usage = usage_of(planned)
     message = f"{usage.calls} calls, {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
     failed = _without_plan(planned)

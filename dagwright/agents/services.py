@@ -25,7 +25,7 @@ from dagwright.tools.retry_after import requested_delay
 
 CONNECT_S = 10.0
 _EXCERPT_BYTES = 400
-_PASSING = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
+_RETRYABLE_STATUSES = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 _ANSWER_KEYS = ("result", "feedback", "checkpoint")
 _SENT = {"sent": True}
 """Heartbeat details while a request is in flight that must not be repeated."""
@@ -56,7 +56,7 @@ class ServiceCall:
         """
         body = json.dumps(self._request_body(objective, context), ensure_ascii=False).encode()
         headers = self._headers(body)
-        self._refuse_twice()
+        self._refuse_repetition()
         transport = PinnedTransport(self._environment.allow_private_addresses)
         # The service has no time limit of its own: Temporal's timeout of the attempt ends the wait.
         timeout = httpx.Timeout(None, connect=CONNECT_S)
@@ -69,9 +69,9 @@ class ServiceCall:
             except NotStarted as error:
                 raise self._retryable(error) from None
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-                raise self._retryable(NotStarted(f"{self._safe_url} {_words(error)}")) from None
+                raise self._retryable(NotStarted(f"{self._safe_url} {_error_text(error)}")) from None
             except (httpx.HTTPError, httpx.StreamError) as error:
-                raise RemoteFailed(f"{self._safe_url} {_words(error)}; its result is unknown") from None
+                raise RemoteFailed(f"{self._safe_url} {_error_text(error)}; its result is unknown") from None
         self._call.read(str(self._url))
         if not response.is_success:
             raise self._refusal(response, content)
@@ -106,7 +106,7 @@ class ServiceCall:
         signed = signed_headers(body, key, message_id=self._call.idempotency_key, at_s=int(time.time()))
         return {**headers, **signed}
 
-    def _refuse_twice(self) -> None:
+    def _refuse_repetition(self) -> None:
         """Refuse a retry of a `write` after an attempt that died without an answer, because the outcome is unknown."""
         if not self._is_write:
             return
@@ -129,7 +129,7 @@ class ServiceCall:
             return self._retryable(RetryLater(message, after=delay))
         if response.is_redirect:
             return GiveUp(f"{message}; redirects are not followed: write the address itself as service_url")
-        if response.is_server_error or status in _PASSING:
+        if response.is_server_error or status in _RETRYABLE_STATUSES:
             return RemoteFailed(f"{message}; its result is unknown") if self._is_write else RetryLater(message, delay)
         return GiveUp(message)
 
@@ -141,12 +141,12 @@ class ServiceCall:
             answer = None
         expected = 'expected {"result": …} or {"feedback": {"type", "prompt"}}'
         if not isinstance(answer, dict):
-            raise GiveUp(f"{self._safe_url} answers no JSON object; {expected}")
-        if strange := [key for key in answer if key not in _ANSWER_KEYS]:
-            hint = suggestion(strange[0], _ANSWER_KEYS) or expected
-            raise GiveUp(f"{self._safe_url} answers with the unknown key {strange[0]!r:.80}; {hint}")
+            raise GiveUp(f"{self._safe_url} did not answer with a JSON object; {expected}")
+        if unknown := [key for key in answer if key not in _ANSWER_KEYS]:
+            hint = suggestion(unknown[0], _ANSWER_KEYS) or expected
+            raise GiveUp(f"{self._safe_url} answers with the unknown key {unknown[0]!r:.80}; {hint}")
         if ("result" in answer) == ("feedback" in answer):
-            raise GiveUp(f"{self._safe_url} answers neither a result nor a question, or both; {expected}")
+            raise GiveUp(f"{self._safe_url} must answer with either a result or a question; {expected}")
         if "feedback" in answer:
             self._retryable(GiveUp())
             raise question_to_person(self._card, answer["feedback"], checkpoint=answer.get("checkpoint"))
@@ -162,5 +162,5 @@ async def _content_of(response: httpx.Response) -> bytes:
     return bytes(content)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"does not answer ({type(error).__name__} {error})".replace(" )", ")")

@@ -315,7 +315,7 @@ async def execute_update_with_timeout(
 def left_by_signal(what: str, workflow_id: str, *, timeout_s: float) -> str:
     """Return the sentence that reports a signal in the history of a run, and how the run will apply it."""
     return (
-        f"no worker answered within {timeout_s:g} s, so {what} was left by signal; it counts as soon as a worker "
+        f"no worker answered within {timeout_s:g} s, so {what} was sent as a signal; it is applied as soon as a worker "
         f"serves the run, as `dagwright watch {shlex.quote(workflow_id)}` does"
     )
 

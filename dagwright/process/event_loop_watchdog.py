@@ -73,7 +73,7 @@ class _Watch:
     def _log_blocked(self, blocked_s: float) -> None:
         frame = sys._current_frames().get(self._thread)
         _LOG.warning(
-            "the event loop stands still, so no call of this worker can heartbeat, and the server gives them up: "
+            "the event loop is blocked, so no call of this worker can heartbeat, and the server gives them up: "
             "an async tool must not block; write it as a plain def, which runs in a thread, or await what takes long",
             where=_place_of(frame) if frame is not None else None,
             since_s=round(blocked_s, 1),

@@ -1,4 +1,4 @@
-"""Kills of the worker while a request is planned for and while an agent works: no answer is paid for twice."""
+"""Kill the worker while a model plans a request and while an agent runs: no answered model call is repeated."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_LOST = "said to a worker that is gone"
+_LOST = "response to a killed worker"
 _RETRIES = {"retry": {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}, "heartbeat": "1s"}
 
 
@@ -69,7 +69,7 @@ def response_to(node: str, answer: Any) -> Step:
     return step(answer, metadata={"node_id": node})
 
 
-async def asked(model: ModelServer, *nodes: str) -> None:
+async def wait_for_calls(model: ModelServer, *nodes: str) -> None:
     """Wait until the model was called by these nodes, in this order."""
     await eventually(lambda: [received.metadata["node_id"] for received in model.calls] == [*nodes])
 
@@ -100,7 +100,7 @@ async def _start(client: Client, kind: str, run_input: RunInput) -> Handle:
     return await start_workflow(client, run_input, workflow_id=f"killed-{uuid4().hex}", workflow_type=kind)
 
 
-async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_not_answered(
+async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_calls(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     plan = written({**call("made", "effect_then_hold", name="made"), **_RETRIES})
@@ -114,21 +114,21 @@ async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_
     ]
     points.hold("made")
     async with ModelServer(*script) as model:
-        # Before anybody was asked.
+        # Before the first model call.
         handle = await start_goal(await own_server.start(), "Make it.", "effect_then_hold")
         async with serving(own_server, folder, model) as worker:
-            # While the model is asked, and asked again after a plan that could not be run.
-            await asked(model, "plan")
+            # During the planning call, and during the repair of an invalid plan.
+            await wait_for_calls(model, "plan")
             await restart_worker(worker)
-            await asked(model, "plan", "plan", "plan#2")
+            await wait_for_calls(model, "plan", "plan", "plan#2")
             await restart_worker(worker)
             # After the plan, in the middle of its nodes.
             await points.reached("made")
             await worker.kill()
             points.release("made")
             await worker.start()
-            # In the synthesizer.
-            await asked(model, "plan", "plan", "plan#2", "plan#2", "answer")
+            # During the call that writes the answer.
+            await wait_for_calls(model, "plan", "plan", "plan#2", "plan#2", "answer")
             await restart_worker(worker)
             document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "It is made.")
@@ -153,7 +153,7 @@ async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_
     await assert_whole(handle)
 
 
-async def test_worker_killed_while_it_is_planned_again_asks_again_only_what_was_not_answered(
+async def test_worker_killed_while_it_is_planned_again_repeats_only_unanswered_calls(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     plan = written({**call("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call("b", "echo", n=2))
@@ -172,11 +172,11 @@ async def test_worker_killed_while_it_is_planned_again_asks_again_only_what_was_
         handle = await start_goal(await own_server.start(), "Make it.", *tools)
         async with serving(own_server, folder, model) as worker:
             # During the replan, and during the repair of the new plan.
-            await asked(model, "plan", "plan#2")
+            await wait_for_calls(model, "plan", "plan#2")
             await restart_worker(worker)
-            await asked(model, "plan", "plan#2", "plan#2", "plan#3")
+            await wait_for_calls(model, "plan", "plan#2", "plan#2", "plan#3")
             await restart_worker(worker)
-            # In what takes the place of the node that failed.
+            # In the node that replaces the failed node.
             await points.reached("made")
             await worker.kill()
             points.release("made")
@@ -203,7 +203,7 @@ async def test_worker_killed_while_it_is_planned_again_asks_again_only_what_was_
     await assert_whole(handle)
 
 
-async def test_worker_killed_at_each_step_of_an_agent_asks_again_only_what_was_not_answered(
+async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_calls(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     both = tool_calls(("effect_then_hold", {"name": "one"}), ("effect_then_hold", {"name": "two"}))
@@ -219,7 +219,7 @@ async def test_worker_killed_at_each_step_of_an_agent_asks_again_only_what_was_n
     async with ModelServer(*script) as model:
         handle = await start_agent(await own_server.start(), "Make both.", "effect_then_hold", "echo")
         async with serving(own_server, folder, model) as worker:
-            await asked(model, "turn1")
+            await wait_for_calls(model, "turn1")
             await restart_worker(worker)
             # Between two turns: one of two calls is done, the other one is not.
             await points.reached("one")
@@ -227,9 +227,9 @@ async def test_worker_killed_at_each_step_of_an_agent_asks_again_only_what_was_n
             await worker.kill()
             points.release("one")
             await worker.start()
-            await asked(model, "turn1", "turn1", "turn2")
+            await wait_for_calls(model, "turn1", "turn1", "turn2")
             await restart_worker(worker)
-            await asked(model, "turn1", "turn1", "turn2", "turn2", "turn3")
+            await wait_for_calls(model, "turn1", "turn1", "turn2", "turn2", "turn3")
             await restart_worker(worker)
             document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "Both are made.")

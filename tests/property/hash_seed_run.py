@@ -23,21 +23,21 @@ from tests.support.plan_building import check, node, plan_of, started_scheduler
 
 _TOOLS: Mapping[str, ToolDeclaration] = {
     **building.TOOLS,
-    "make": ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake", sets="made"),
+    "make": ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake", sets="document_node"),
     "unmake": ToolDeclaration("unmake", Effects.IDEMPOTENT),
 }
 _NAMES = ["Ann Lee", "Bob Ray", "Eva Twin", "Max Ade"]
 
 
 def random_plan(source: random.Random) -> dict[str, Any]:
-    """Return a plan of a dozen nodes with every kind of edge; about half of them are wrong."""
+    """Return a plan of a dozen nodes with every kind of edge; about half of the plans are invalid."""
     ids = [f"node {letter}" for letter in "abcdefghijkl"]
     nodes = []
     for number, name in enumerate(ids):
         others = ids if source.random() < 0.05 else ids[:number]
         needs = source.sample(others, min(len(others), source.randint(0, 3)))
         reads = source.sample(others, min(len(others), source.randint(0, 2)))
-        made = node(
+        document_node = node(
             name,
             *needs,
             tool=source.choice(["any", "single", "pair", "make"]),
@@ -47,18 +47,18 @@ def random_plan(source: random.Random) -> dict[str, Any]:
             priority=source.randint(1, 5),
         )
         if reads and source.random() < 0.3:
-            made["when"] = f'nodes["{reads[0]}"].status != "failed"'
+            document_node["when"] = f'nodes["{reads[0]}"].status != "failed"'
         if source.random() < 0.3:
-            made |= {"for_each": [3, 1, 2], "key": "k{{item}}", "max_parallel": 2}
-        nodes.append(made)
+            document_node |= {"for_each": [3, 1, 2], "key": "k{{item}}", "max_parallel": 2}
+        nodes.append(document_node)
     source.shuffle(nodes)
     return plan_of(*nodes)
 
 
-def history_of(raw: dict[str, Any], source: random.Random, session: SessionRecord) -> list[Any]:
-    """Return everything that can be seen of a plan: its problems, or its compiled form and one whole run.
+def outputs_of(raw: dict[str, Any], source: random.Random, session: SessionRecord) -> list[Any]:
+    """Return the problems of a plan, or its compiled form and the documents of one run.
 
-    The run looks parties up, does all or nothing, and is a turn of a session.
+    The run has lookups and compensation, and is a turn of a session.
     """
     try:
         checked = check(raw, tools=_TOOLS)
@@ -67,13 +67,13 @@ def history_of(raw: dict[str, Any], source: random.Random, session: SessionRecor
     plan = with_lookups(
         compile_plan(checked), [Lookup(name, "person") for name in source.sample(_NAMES, 3)], Resolver("find", "bind")
     )
-    seen: list[Any] = [plan_to_json(plan), checked.levels, checked.critical_path]
+    outputs: list[Any] = [plan_to_json(plan), checked.levels, checked.critical_path]
     scheduler = started_scheduler(plan, setup={"compensate": True})
     running: list[Task] = []
     while True:
         while (task := scheduler.next_task(0.0)) is not None:
             running.append(task)
-            seen.append([task.id, task.arguments])
+            outputs.append([task.id, task.arguments])
         if not running:
             break
         ended = running.pop(source.randrange(len(running)))
@@ -85,7 +85,7 @@ def history_of(raw: dict[str, Any], source: random.Random, session: SessionRecor
     turn = TurnStart(f"run {session.version}", {}, "Do it.")
     session.start_turn(turn, at=1.0)
     session.end_turn(turn.run, end_of_turn(document, scheduler), at=2.0)
-    return [*seen, graph_document(scheduler), document, session.to_json(), scheduler.status()]
+    return [*outputs, graph_document(scheduler), document, session.to_json(), scheduler.status()]
 
 
 def _answer(task: Task) -> Any:
@@ -101,7 +101,7 @@ def _answer(task: Task) -> Any:
 def main() -> None:
     source = random.Random(7)
     session = SessionRecord("seeds")
-    json.dump([history_of(random_plan(source), source, session) for _ in range(60)], sys.stdout)
+    json.dump([outputs_of(random_plan(source), source, session) for _ in range(60)], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A thousand questions of one run, answered in any order with doubles, early answers and garbage between them."""
+"""A thousand questions of one run, answered in random order, with repeated, early and invalid answers."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 _HALF = 500
 _OPTIONS = ["x", "y", "z"]
 _AT_ONCE = 40
-_GARBAGE: tuple[Any, ...] = (
+_INVALID_ANSWERS: tuple[Any, ...] = (
     None,
     [],
     {"request_id": "now[0]"},
@@ -41,34 +41,34 @@ def _plan() -> dict[str, Any]:
     }
 
 
-async def _asked(runs: Runs, handle: Handle) -> set[str]:
+async def _open_requests(runs: Runs, handle: Handle) -> set[str]:
     view = await RunReader(runs.client, handle.id).read()
     return set(view.scheduler.features.feedback.requests.open) if view.scheduler is not None else set()
 
 
-async def _asks(runs: Runs, handle: Handle, count: int) -> None:
-    async def does() -> bool:
-        return len(await _asked(runs, handle)) == count
+async def _wait_for_requests(runs: Runs, handle: Handle, count: int) -> None:
+    async def has_count() -> bool:
+        return len(await _open_requests(runs, handle)) == count
 
-    await eventually(does)
+    await eventually(has_count)
 
 
 class _Person:
     """Answer by update or signal at random, and count the refused answers."""
 
-    def __init__(self, handle: Handle, chance: random.Random) -> None:
+    def __init__(self, handle: Handle, source: random.Random) -> None:
         self._handle = handle
-        self._chance = chance
+        self._source = source
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self.refused: list[str] = []
 
-    def answers(self, request: str, option: str, *, by_update: bool) -> Awaitable[None]:
+    def answer(self, request: str, option: str, *, by_update: bool) -> Awaitable[None]:
         """Answer a request; an update that is refused is counted."""
         return self._send({"request_id": request, "answer": {"selected": [option]}, "by": "ann"}, by_update=by_update)
 
-    def garbage(self) -> Awaitable[None]:
+    def send_invalid(self) -> Awaitable[None]:
         """Send an invalid answer."""
-        return self._send(self._chance.choice(_GARBAGE), by_update=self._chance.random() < 0.5)
+        return self._send(self._source.choice(_INVALID_ANSWERS), by_update=self._source.random() < 0.5)
 
     async def _send(self, message: Any, *, by_update: bool) -> None:
         async with self._turns:
@@ -82,40 +82,40 @@ class _Person:
 
 
 async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
-    chance = random.Random(5)
+    source = random.Random(5)
     handle = await cached_runs.start(_plan())
-    await _asks(cached_runs, handle, _HALF + 1)
-    person = _Person(handle, chance)
-    expected = {f"{node}[{number}]": chance.choice(_OPTIONS) for node in ("now", "then") for number in range(_HALF)}
-    # A wrong early answer comes for one of the others.
-    early = chance.sample([name for name in expected if name.startswith("then") and name != "then[7]"], _HALF // 5)
+    await _wait_for_requests(cached_runs, handle, _HALF + 1)
+    person = _Person(handle, source)
+    expected = {f"{node}[{number}]": source.choice(_OPTIONS) for node in ("now", "then") for number in range(_HALF)}
+    # `then[7]` has no early answer, because an invalid one is sent for it.
+    early = source.sample([name for name in expected if name.startswith("then") and name != "then[7]"], _HALF // 5)
 
     first = [name for name in expected if name.startswith("now")] + early
-    chance.shuffle(first)
-    # Each is answered before anything else is sent for it, so that the first answer is the wanted one.
-    sending = [person.answers(name, expected[name], by_update=number % 2 == 0) for number, name in enumerate(first)]
-    await asyncio.gather(*sending, *(person.garbage() for _ in range(100)))
-    doubles = chance.sample(first, 100)
+    source.shuffle(first)
+    # Repeated answers are sent later, so that the first answer of each request is the expected one.
+    answers = [person.answer(name, expected[name], by_update=number % 2 == 0) for number, name in enumerate(first)]
+    await asyncio.gather(*answers, *(person.send_invalid() for _ in range(100)))
+    repeated = source.sample(first, 100)
     result = len(person.refused)
-    await asyncio.gather(*(person.answers(name, "x", by_update=True) for name in doubles))
-    assert len(person.refused) == result + len(doubles)
+    await asyncio.gather(*(person.answer(name, "x", by_update=True) for name in repeated))
+    assert len(person.refused) == result + len(repeated)
 
-    await _asks(cached_runs, handle, 1)
-    assert await _asked(cached_runs, handle) == {"gate"}
+    await _wait_for_requests(cached_runs, handle, 1)
+    assert await _open_requests(cached_runs, handle) == {"gate"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request_id": "gate", "answer": {"approved": True}})
-    await _asks(cached_runs, handle, _HALF - len(early))
+    await _wait_for_requests(cached_runs, handle, _HALF - len(early))
     rest = [name for name in expected if name not in first]
-    assert await _asked(cached_runs, handle) == set(rest)
-    chance.shuffle(rest)
-    sending = [person.answers(name, expected[name], by_update=number % 2 == 0) for number, name in enumerate(rest)]
-    await asyncio.gather(*sending)
+    assert await _open_requests(cached_runs, handle) == set(rest)
+    source.shuffle(rest)
+    answers = [person.answer(name, expected[name], by_update=number % 2 == 0) for number, name in enumerate(rest)]
+    await asyncio.gather(*answers)
 
     document = await document_of(handle)
     view = await RunReader(cached_runs.client, handle.id).read()
     assert document["status"] == "completed"
     assert view.scheduler is not None
-    given = {name: view.scheduler.record_of(name) for name in expected}
-    assert {name: record.result["selected"] for name, record in given.items() if record} == {
+    records = {name: view.scheduler.record_of(name) for name in expected}
+    assert {name: record.result["selected"] for name, record in records.items() if record} == {
         name: [option] for name, option in expected.items()
     }
     assert {closing.how for closing in view.scheduler.features.feedback.requests.closed.values()} == {"answered"}

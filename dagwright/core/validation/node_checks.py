@@ -242,7 +242,7 @@ class NodeChecks:
             self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id)
         if node.arguments:
             message = f"the agent {card.name!r} takes an objective, not arguments"
-            hint = "say it in the objective"
+            hint = "write the values into the objective"
             self.report.report_problem("invalid_field", message, ("nodes", index, "arguments"), node=node.id, hint=hint)
         for name in card.tools:
             known = self.tools.get(name)

@@ -78,18 +78,18 @@ class JsonRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of a request."""
-        answer = super().get_route_handler()
-        needed = [each.dependency for each in self.dependencies if isinstance(each.dependency, RequiredScopes)]
+        handler = super().get_route_handler()
+        required_scopes = [each.dependency for each in self.dependencies if isinstance(each.dependency, RequiredScopes)]
 
         async def handle(request: Request) -> Response:
             context = context_of(request)
-            for each in needed:
+            for each in required_scopes:
                 each(context, request)
             read = JsonRequest(request.scope, request.receive)
             limit = context.usage.limits.body_limit(request.method, request.url.path)
             turn = partial(context.plan_checks.turn, context.caller.key, is_large=True)
             await read.read_json(most_values=limit.max_values, turn=turn)
-            return await answer(read)
+            return await handler(read)
 
         return handle
 

@@ -85,11 +85,11 @@ async def test_redirect_is_not_followed() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"fine", 'answers no JSON object; expected {"result": …} or {"feedback": {"type", "prompt"}}'),
-        ([1], "answers no JSON object; "),
+        (b"fine", 'did not answer with a JSON object; expected {"result": …} or {"feedback": {"type", "prompt"}}'),
+        ([1], "did not answer with a JSON object; "),
         ({"results": 1}, "answers with the unknown key 'results'; did you mean 'result'?"),
-        ({}, "answers neither a result nor a question, or both; "),
-        ({"result": 1, "feedback": {}}, "answers neither a result nor a question, or both; "),
+        ({}, "must answer with either a result or a question; "),
+        ({"result": 1, "feedback": {}}, "must answer with either a result or a question; "),
     ],
 )
 async def test_answer_of_another_form_is_final_and_reported(body: Any, message: str) -> None:

@@ -23,15 +23,15 @@ def test_goal_is_lost_only_past_one_and_a_half_times(value: float, is_floor: boo
 
 
 def test_number_without_a_goal_is_only_reported() -> None:
-    assert Figure("x", 9.0, None).verdict == "told"
+    assert Figure("x", 9.0, None).verdict == "reported"
 
 
 def test_ratio_is_that_of_the_medians_and_the_table_shows_both() -> None:
     figure = ratio_figure("chain: time", [1.0, 9.0, 3.0], [2.0, 2.0, 0.1], goal=1.15)
     assert figure.value == 1.5
-    assert table([figure, Figure("told", 2.0, None, unit="s")]) == (
+    assert table([figure, Figure("reported", 2.0, None, unit="s")]) == (
         "| figure | measured | goal | |\n"
         "|---|---|---|---|\n"
         "| chain: time | 1.5 x (3 : 2) | at most 1.15 x | missed |\n"
-        "| told | 2 s |  | told |"
+        "| reported | 2 s |  | reported |"
     )

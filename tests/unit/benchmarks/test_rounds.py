@@ -93,7 +93,7 @@ def test_questions_at_once_are_held_to_speed_fairness_and_memory() -> None:
     assert [(round(figure.value, 3), figure.goal, figure.verdict) for figure in found] == [
         (1.0, 2.0, "reached"),
         (0.5, 2.0, "reached"),
-        (35.0, None, "told"),
+        (35.0, None, "reported"),
         (1.2, 1.3, "reached"),
         (1.4, 1.5, "reached"),
         (2.0, 1.2, "lost"),

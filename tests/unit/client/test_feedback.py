@@ -60,7 +60,7 @@ class _Namespace:
         self.histories: list[str] = []
         self._update = update
         self.refusal: str | None = None
-        """Why an answer would not be taken, by the history of the run."""
+        """Why the state of the run rejects an answer."""
 
     def get_workflow_handle(self, workflow_id: str) -> Any:
         async def execute_update(name: str, message: Any) -> Any:
@@ -104,11 +104,11 @@ class _Namespace:
             title=f"Plan of {workflow_id}",
             is_closed=workflow_id in self.closed,
             pending_commands=list,
-            scheduler=_Plans(self.runs, workflow_id, refusal=self.refusal),
+            scheduler=_FakeScheduler(self.runs, workflow_id, refusal=self.refusal),
         )
 
 
-class _Plans:
+class _FakeScheduler:
     def __init__(self, runs: dict[str, list[str]], workflow_id: str, *, refusal: str | None) -> None:
         self._refusal = refusal
         self.state, self.features = self, SimpleNamespace(feedback=self)
@@ -117,8 +117,8 @@ class _Plans:
         for name in runs[workflow_id]:
             opened_at = OPENED_AT + len(workflow_id)
             self.requests.add(Request(name, name, "answer", "APPROVAL", "Publish?", opened_at=opened_at))
-        below = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
-        self._sub_plans = [task_of_child("", f"/{name}") for name in below] + ["later"]
+        nested = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
+        self._sub_plans = [task_of_child("", f"/{name}") for name in nested] + ["later"]
         self._own = runs[workflow_id]
 
     def record_of(self, task_id: str) -> Any:
@@ -138,7 +138,7 @@ class _Plans:
         return SimpleNamespace(id=task_id, kind="plan" if task_id in self._sub_plans else "human", for_each=None)
 
 
-def _people(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: str = "") -> NamespaceRequests:
+def _requests_of(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: str = "") -> NamespaceRequests:
     class Feed:
         def __init__(self, _: Any, workflow_id: str) -> None:
             self._workflow_id = workflow_id
@@ -157,7 +157,7 @@ TOO_MANY = RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
 async def test_answer_is_sent_by_update(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = _Namespace({"run": ["check"]}, update={"ok": True, "message": "approved"})
-    assert await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER) == "approved"
+    assert await _requests_of(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER) == "approved"
     assert namespace.sent == [UPDATE]
 
 
@@ -166,23 +166,23 @@ async def test_refused_answer_is_not_sent_by_signal(monkeypatch: pytest.MonkeyPa
     namespace = _Namespace({"run": ["check"]}, update=update)
     namespace.refusal = "'x' is not offered"
     with pytest.raises(FeedbackRejected, match=r"^'x' is not offered$"):
-        await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+        await _requests_of(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
     assert namespace.sent == [UPDATE]
 
 
 @pytest.mark.parametrize("update", [None, TOO_MANY])
 async def test_answer_is_sent_by_signal_if_no_worker_answers(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
-    result = await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+    result = await _requests_of(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
     assert result == (
-        "no worker answered within 0.05 s, so the answer was left by signal; "
-        "it counts as soon as a worker serves the run, as `dagwright watch run` does"
+        "no worker answered within 0.05 s, so the answer was sent as a signal; "
+        "it is applied as soon as a worker serves the run, as `dagwright watch run` does"
     )
     assert namespace.sent == [UPDATE, SIGNAL]
 
 
 async def test_ended_run_differs_from_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    people = _people(_Namespace({"run": []}, update=_GONE), monkeypatch)
+    people = _requests_of(_Namespace({"run": []}, update=_GONE), monkeypatch)
     with pytest.raises(RunClosed, match=r"^the run 'run' has ended$"):
         await people.answer(Place("run", "check"), _ANSWER)
     with pytest.raises(RunNotFound, match=r"^there is no run 'nowhere'$"):
@@ -191,19 +191,19 @@ async def test_ended_run_differs_from_an_unknown_one(monkeypatch: pytest.MonkeyP
 
 async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = _Namespace({"run": ["check"], "run/a%2Fb": ["ask"], "run/a%2Fb/in%25": ["deep[1]"], "run/c": []})
-    people = _people(namespace, monkeypatch)
+    people = _requests_of(namespace, monkeypatch)
     whole, part = await people.requests_of("run"), await people.requests_of("run/a%2Fb")
     assert [(one.id, one.document["run_id"], one.place) for one in whole] == [
         ("check", "run", Place("run", "check")),
         ("a/b/ask", "run", Place("run/a%2Fb", "ask")),
         ("a/b/in%/deep[1]", "run", Place("run/a%2Fb/in%25", "deep[1]")),
     ]
-    below = [(one.id, one.document["run_id"]) for one in part]
-    assert below == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
+    nested = [(one.id, one.document["run_id"]) for one in part]
+    assert nested == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
     open_runs = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
     assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
     unlisted = _Namespace(namespace.runs)
-    found = await _people(unlisted, monkeypatch, lacks="DagwrightRoot").requests_of("run")
+    found = await _requests_of(unlisted, monkeypatch, lacks="DagwrightRoot").requests_of("run")
     assert [one.id for one in found] == [one.id for one in whole]
     assert unlisted.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
 
@@ -223,31 +223,31 @@ async def test_path_finds_the_run_of_the_sub_plan(
     monkeypatch: pytest.MonkeyPatch, request_id: str, place: Place
 ) -> None:
     namespace = _Namespace({"run": ["own/slash"], "run/a%2Fb": ["ask"], "run/a%2Fb/in": []})
-    assert await _people(namespace, monkeypatch).place_of("run", request_id) == place
+    assert await _requests_of(namespace, monkeypatch).place_of("run", request_id) == place
 
 
 async def test_path_through_a_sub_plan_that_has_not_started_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    people = _people(_Namespace({"run": []}), monkeypatch)
+    people = _requests_of(_Namespace({"run": []}), monkeypatch)
     with pytest.raises(FeedbackRejected, match="'later' of the run 'run' has not started; try again"):
         await people.place_of("run", "later/ask")
 
 
-def asked(id: str, *, run: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
+def open_request(id: str, *, run: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
     return OpenRequest({"request_id": f"{path}{id}"}, Place(run, id), node or id, path)
 
 
-def test_node_means_the_requests_of_its_items_in_all_its_runs() -> None:
+def test_node_name_selects_the_requests_of_its_items_in_all_its_runs() -> None:
     first, second = ({"path": "archive/", "run": f"run/archive[{number}]", "node": "sum"} for number in (1, 2))
     requests = [
-        asked("sum[a]", node="sum", run="run"),
-        asked("sum[b]#2", node="sum", run="run"),
-        asked("sums[a]", node="sums", run="run"),
-        *(asked("sum[a]", **first), asked("sum[a]", **second), asked("sum[b]", **second)),
+        open_request("sum[a]", node="sum", run="run"),
+        open_request("sum[b]#2", node="sum", run="run"),
+        open_request("sums[a]", node="sums", run="run"),
+        *(open_request("sum[a]", **first), open_request("sum[a]", **second), open_request("sum[b]", **second)),
     ]
     assert [one.id for one in of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
     assert by_run(of_node(requests, "sum")) == [Place("run", "sum")]
-    below = [Place("run/archive[1]", "sum[a]"), Place("run/archive[2]", "sum")]
-    assert (by_run(of_node(requests, "archive/sum")), of_node(requests, "archive")) == (below, [])
+    nested = [Place("run/archive[1]", "sum[a]"), Place("run/archive[2]", "sum")]
+    assert (by_run(of_node(requests, "archive/sum")), of_node(requests, "archive")) == (nested, [])
 
 
 def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() -> None:
@@ -256,8 +256,10 @@ def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() ->
     assert task_of_child("run", child_workflow_id("run", "x" * 2_000)) is None
 
 
-@pytest.mark.parametrize("came", ["again", "nothing", None, "lost"])
-async def test_next_request_of_a_lookup_is_awaited_for_some_time(monkeypatch: pytest.MonkeyPatch, came: Any) -> None:
+@pytest.mark.parametrize("following", ["again", "nothing", None, "lost"])
+async def test_next_request_of_a_lookup_is_awaited_for_some_time(
+    monkeypatch: pytest.MonkeyPatch, following: Any
+) -> None:
     again = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
     looks: list[str] = []
 
@@ -267,7 +269,7 @@ async def test_next_request_of_a_lookup_is_awaited_for_some_time(monkeypatch: py
 
         async def read(self) -> Any:
             looks.append(self._workflow_id)
-            if came == "lost" and len(looks) > 1:
+            if following == "lost" and len(looks) > 1:
                 raise _GONE
             return None
 
@@ -275,16 +277,16 @@ async def test_next_request_of_a_lookup_is_awaited_for_some_time(monkeypatch: py
         assert request == "lookup:a"
         if len(looks) < 2:
             return None
-        return again if came == "again" else came
+        return again if following == "again" else following
 
-    people = _people(_Namespace({}), monkeypatch)
-    people._timeout_s = 0.05 if came is None else 60.0
+    people = _requests_of(_Namespace({}), monkeypatch)
+    people._timeout_s = 0.05 if following is None else 60.0
     monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
     monkeypatch.setattr("dagwright.client.feedback.came_of", came_of)
     monkeypatch.setattr("dagwright.client.feedback._PAUSE_S", 0.0)
     found = await people.request_after(Place("run-1", "lookup:a"))
-    assert (found and found["request_id"]) == ("lookup:a#2" if came == "again" else None)
-    assert (len(looks) == 2) == (came is not None)
+    assert (found and found["request_id"]) == ("lookup:a#2" if following == "again" else None)
+    assert (len(looks) == 2) == (following is not None)
 
 
 async def test_large_answer_is_not_sent() -> None:
@@ -295,7 +297,7 @@ async def test_large_answer_is_not_sent() -> None:
     assert namespace.sent == []
 
 
-class Answered:
+class FakeRequests:
     """Fake that accepts answers, and refuses some with a reason."""
 
     def __init__(self, **refusals: Exception) -> None:
@@ -318,16 +320,16 @@ class Answered:
         return {"request_id": f"{place.request}#2", "run_id": place.workflow_id} if "lookup" in place.request else None
 
 
-async def given(people: Answered, target: AnswerTarget, **more: Any) -> AnswerOutcome:
+async def sent_answer(people: FakeRequests, target: AnswerTarget, **more: Any) -> AnswerOutcome:
     async def added(_: Place) -> Mapping[str, Any]:
         return more
 
     return await send_answer(cast(NamespaceRequests, people), target, Answer({"approved": True}), extras=added)
 
 
-def test_name_means_one_request_or_all_of_its_node() -> None:
-    items = [asked(f"check[{key}]", node="check") for key in "ab"]
-    requests = [*items, asked("other")]
+def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
+    items = [open_request(f"check[{key}]", node="check") for key in "ab"]
+    requests = [*items, open_request("other")]
     assert requests_named(requests, "check[a]", of_all=False) == items[:1]
     assert requests_named(requests, "check[a]", of_all=True) == requests_named(requests, "check", of_all=False) == items
     assert requests_named(requests, "none", of_all=True) == []
@@ -338,13 +340,13 @@ def test_name_means_one_request_or_all_of_its_node() -> None:
 
 
 async def test_answer_goes_to_each_run_and_may_be_refused_in_some() -> None:
-    people = Answered()
-    target = AnswerTarget.of("run-1", [asked("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
-    assert (await given(people, target, nodes=[1])).is_accepted
+    people = FakeRequests()
+    target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
+    assert (await sent_answer(people, target, nodes=[1])).is_accepted
     assert sorted(people.taken) == [(f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)]
-    people = Answered(run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended"))
-    target = AnswerTarget.of("run-1", [asked("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
-    found = await given(people, target)
+    people = FakeRequests(run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended"))
+    target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
+    found = await sent_answer(people, target)
     assert [each.is_accepted for each in found.results] == [True, False, False]
     assert (found.is_accepted, found.is_refused) == (False, False)
     words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
@@ -352,28 +354,28 @@ async def test_answer_goes_to_each_run_and_may_be_refused_in_some() -> None:
 
 
 async def test_unread_request_is_found_by_its_name() -> None:
-    people = Answered()
-    outcome = await given(people, AnswerTarget("run-1", "sub/check"))
+    people = FakeRequests()
+    outcome = await sent_answer(people, AnswerTarget("run-1", "sub/check"))
     assert [*outcome.results] == [AnswerResult(True, "'sub/check' is answered")]
     assert people.taken == [("run-1", "check", {"approved": True})]
-    outcome = await given(Answered(place=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check"))
+    outcome = await sent_answer(FakeRequests(place=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check"))
     assert [*outcome.results] == [AnswerResult(False, "name one", is_ambiguous=True)]
 
 
 async def test_next_request_has_the_path_from_the_run() -> None:
-    people, below = Answered(), AnswerTarget("run-1", "sub/lookup:person:J")
-    assert await next_request(cast(NamespaceRequests, people), await given(people, below)) == {
+    people, nested = FakeRequests(), AnswerTarget("run-1", "sub/lookup:person:J")
+    assert await next_request(cast(NamespaceRequests, people), await sent_answer(people, nested)) == {
         "request_id": "sub/lookup:person:J#2",
         "run_id": "run-1",
     }
     check = AnswerTarget("run-1", "check")
-    assert await next_request(cast(NamespaceRequests, people), await given(people, check)) is None
-    refusing = Answered(run_1=FeedbackRejected("no"))
-    assert await next_request(cast(NamespaceRequests, people), await given(refusing, below)) is None
+    assert await next_request(cast(NamespaceRequests, people), await sent_answer(people, check)) is None
+    refusing = FakeRequests(run_1=FeedbackRejected("no"))
+    assert await next_request(cast(NamespaceRequests, people), await sent_answer(refusing, nested)) is None
 
 
 def test_answer_without_a_name_needs_a_single_request() -> None:
-    one, two, other = asked("each[0]", node="each"), asked("each[1]", node="each"), asked("check")
+    one, two, other = open_request("each[0]", node="each"), open_request("each[1]", node="each"), open_request("check")
     assert choose_requests([one], None, of_all=False) == [one]
     assert choose_requests([one, two], None, of_all=True) == [one, two]
     assert choose_requests([one, two, other], "each", of_all=False) == [one, two]

@@ -28,9 +28,13 @@ AGENTS: Mapping[str, ToolDeclaration] = {
 
 
 def test_agent_is_a_tool_that_takes_an_objective_and_is_found_by_its_name() -> None:
-    made = agent_declaration(RESEARCHER)
-    assert (made.name, made.effects, made.timeout_s) == ("agent.web_researcher", Effects.WRITE, 300.0)
-    assert (made.version, made.is_pinned, made.agent) == (RESEARCHER.version, True, RESEARCHER)
+    declaration = agent_declaration(RESEARCHER)
+    assert (declaration.name, declaration.effects, declaration.timeout_s) == (
+        "agent.web_researcher",
+        Effects.WRITE,
+        300.0,
+    )
+    assert (declaration.version, declaration.is_pinned, declaration.agent) == (RESEARCHER.version, True, RESEARCHER)
     assert list(agent_cards(AGENTS)) == [RESEARCHER]
     assert tool_of_agent("web_researcher", AGENTS) is AGENTS["agent.web_researcher"]
     assert tool_of_agent("writer", AGENTS) is AGENTS["writer"]
@@ -53,7 +57,7 @@ def test_unknown_agent_is_reported_with_the_nearest_one(name: str, hint: str) ->
     raw = plan_of(node("a", agent=name, objective="Find it"))
     problem = Problem("unknown_agent", f"there is no agent {name!r}", "/nodes/0/agent", "a", hint)
     assert list(problems_of(raw, tools=AGENTS)) == [problem]
-    assert [made.agent for made in check(raw, tools=AGENTS, any_tool=True).nodes] == [name]
+    assert [declaration.agent for declaration in check(raw, tools=AGENTS, any_tool=True).nodes] == [name]
 
 
 def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
@@ -65,7 +69,7 @@ def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
     )
     assert list(problems_of(raw, tools=AGENTS)) == [
         Problem("invalid_field", missing, "/nodes/0", "a"),
-        Problem("invalid_field", given, "/nodes/0/arguments", "a", "say it in the objective"),
+        Problem("invalid_field", given, "/nodes/0/arguments", "a", "write the values into the objective"),
     ]
 
 

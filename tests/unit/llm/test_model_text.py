@@ -1,4 +1,4 @@
-"""The text of a model: JSON among words, and the part for people while it is written."""
+"""Text of models: JSON values inside text, and the visible part of a streamed answer."""
 
 import json
 from itertools import pairwise
@@ -33,21 +33,21 @@ def _cut(words: str, sizes: list[int]) -> list[str]:
 @pytest.mark.parametrize(
     ("field", "pieces", "found"),
     [
-        pytest.param("", ["Os", "lo"], ["Os", "Oslo"], id="all of it"),
+        pytest.param("", ["Os", "lo"], ["Os", "Oslo"], id="whole text"),
         pytest.param(
             "answer", ['{"ans', 'wer": "Os', "lo\\n", '", "m', 'g": 1}'], ["", "Os", *["Oslo\n"] * 3], id="field"
         ),
         pytest.param("answer", ["`", "``json\n", '{"answer": "Os', 'lo"}\n```'], ["", "", "Os", "Oslo"], id="fence"),
-        pytest.param("answer", ["Os", "lo"], ["Os", "Oslo"], id="words in place of JSON"),
-        pytest.param("answer", ['{"answer": "Os', '\nlo"}'], ["Os", "Os"], id="rest is no JSON"),
+        pytest.param("answer", ["Os", "lo"], ["Os", "Oslo"], id="text instead of JSON"),
+        pytest.param("answer", ['{"answer": "Os', '\nlo"}'], ["Os", "Os"], id="invalid JSON at the end"),
         pytest.param("answer", ['{"answer": "Os', '"} {"answer": 7}'], ["Os", "Os"], id="two values"),
-        *(("answer", [odd], [""]) for odd in ('{"answer": 7}', '{"answer": ["a"]}', '{"other": "a"}')),
-        pytest.param("answer", ['["answer"]'], ['["answer"]'], id="no object"),
+        *(("answer", [invalid], [""]) for invalid in ('{"answer": 7}', '{"answer": ["a"]}', '{"other": "a"}')),
+        pytest.param("answer", ['["answer"]'], ['["answer"]'], id="list"),
         pytest.param("", ["a\ud83d", "\ude00b", "\ude00"], ["a", "a😀b", "a😀b\ufffd"], id="halves of characters"),
         pytest.param("", ["see [", "[FEE", "D]] and [1]"], ["see ", "see ", "see [[FEED]] and [1]"], id="brackets"),
     ],
 )
-def test_text_is_found_before_it_is_whole(field: str, pieces: list[str], found: list[str]) -> None:
+def test_visible_text_is_extracted_while_it_is_streamed(field: str, pieces: list[str], found: list[str]) -> None:
     assert _found(field, *pieces) == found
 
 
@@ -58,7 +58,7 @@ def test_question_to_a_person_is_not_streamed_as_text(marker: str) -> None:
 
 
 @given(st.text(), st.lists(st.integers(1, 5)), st.sampled_from(["", "answer"]))
-def test_text_only_grows_and_ends_as_the_answer(words: str, sizes: list[int], field: str) -> None:
+def test_visible_text_only_grows_and_ends_as_the_answer(words: str, sizes: list[int], field: str) -> None:
     words = words.replace("[", "(").strip()
     written = words if not field else json.dumps({"missing": ["a"], "answer": words, "more": 1})
     found = _found(field, *_cut(written, sizes))
@@ -106,5 +106,5 @@ def test_values_are_found(text: str, values: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 100_000])
-def test_a_text_of_brackets_takes_no_time(text: str) -> None:
+def test_long_text_of_brackets_has_no_values(text: str) -> None:
     assert list(json_values(text)) == []

@@ -1,4 +1,4 @@
-"""Other ids for nodes of a model's plan that have those of the run itself."""
+"""Nodes in the plan of a model get other ids if the run reserves their ids."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_references_and_edges_change_with_the_id_and_nothing_else() -> None:
     ]
 
 
-def test_id_that_is_free_is_taken() -> None:
+def test_first_free_id_is_used() -> None:
     found = renamed({"id": "plan"}, {"id": "plan_step"}, {"id": "plan_step_2"})
     assert found is not None
     assert [node["id"] for node in found] == ["plan_step_3", "plan_step", "plan_step_2"]

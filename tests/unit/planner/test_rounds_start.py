@@ -16,7 +16,7 @@ from dagwright.tools import ToolRegistry, worker_tool
 from dagwright.toolset.toolset import Toolset, load_toolset
 from tests.support.rounds import Workers
 
-USUAL = RoundsLimits(7, 30.0, 600.0)
+DEFAULT_LIMITS = RoundsLimits(7, 30.0, 600.0)
 
 
 @worker_tool(outputs=["guess"], goal_type="deliverable")
@@ -27,14 +27,14 @@ def guess() -> dict[str, str]:
 
 def limits_of(**message: Any) -> RoundsLimits:
     document = {"goal": "How many?", "profile": "rounds", **message}
-    plan = rounds_from_document(document, Workers().registry().declarations(), limits=USUAL)
+    plan = rounds_from_document(document, Workers().registry().declarations(), limits=DEFAULT_LIMITS)
     assert plan.extender is not None
     rounds = rounds_from_json(plan.extender)
     return RoundsLimits(rounds.max_rounds, rounds.worker_timeout_s, plan.deadline_s)
 
 
 def test_question_has_its_own_limits_or_those_of_the_settings(toolset: Toolset) -> None:
-    assert limits_of() == USUAL
+    assert limits_of() == DEFAULT_LIMITS
     assert limits_of(max_rounds=2, worker_timeout="2m", deadline="1h") == RoundsLimits(2, 120.0, 3_600.0)
     prepared = _prepared(toolset)
     assert prepared.plan.extender is not None
@@ -49,7 +49,7 @@ def test_question_has_its_own_limits_or_those_of_the_settings(toolset: Toolset) 
 @pytest.mark.parametrize(
     ("name", "value"), [("max_rounds", 0), ("max_rounds", "3"), ("worker_timeout", 5), ("deadline", "soon")]
 )
-def test_invalid_limit_is_reported_with_its_place(name: str, value: Any) -> None:
+def test_invalid_limit_is_reported_with_its_location(name: str, value: Any) -> None:
     with pytest.raises(PlanInvalid) as refused:
         limits_of(**{name: value})
     (problem,) = refused.value.problems
@@ -68,15 +68,15 @@ def _prepared(toolset: Toolset, **message: Any) -> StartRequest:
     return prepare_request(TextRequest("How many?", profile="rounds", **message), toolset).start
 
 
-def test_same_question_to_other_workers_or_with_other_limits_of_its_own_is_another_one(toolset: Toolset) -> None:
+def test_source_of_a_question_depends_on_its_worker_tools_and_own_limits(toolset: Toolset) -> None:
     other = replace(toolset, own=toolset.own.merged(ToolRegistry.of(guess)))
     options = RunStartOptions(5_000.0)
-    asked = _prepared(toolset).source
+    source = _prepared(toolset).source
     for same in (
         _prepared(toolset),
         _prepared(toolset, max_rounds=7, worker_timeout_s=30),
         _prepared(toolset, options=options),
     ):
-        assert same.source == asked
+        assert same.source == source
     for different in (_prepared(other), _prepared(toolset, max_rounds=8), _prepared(toolset, worker_timeout_s=31.0)):
-        assert different.source != asked
+        assert different.source != source

@@ -1,4 +1,4 @@
-"""The event loop of a worker: threads that work hard, and the watchdog."""
+"""The event loop of a worker: the switch interval during CPU-bound work, and the watchdog."""
 
 import asyncio
 import sys
@@ -11,8 +11,8 @@ from dagwright.process import event_loop_watchdog
 from dagwright.process.event_loop import SWITCH_INTERVAL_S, hard_work
 
 
-def test_threads_switch_soon_until_the_last_one_that_works_hard_has_ended() -> None:
-    usual_s = sys.getswitchinterval()
+def test_switch_interval_is_short_until_the_last_cpu_bound_thread_ends() -> None:
+    default_s = sys.getswitchinterval()
     started, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -24,11 +24,11 @@ def test_threads_switch_soon_until_the_last_one_that_works_hard_has_ended() -> N
     with hard_work:
         first.start()
         assert started.wait(10)
-    seen_s = sys.getswitchinterval()
+    interval_s = sys.getswitchinterval()
     may_end.set()
     first.join()
-    assert (seen_s, sys.getswitchinterval()) == (SWITCH_INTERVAL_S, usual_s)
-    assert usual_s > SWITCH_INTERVAL_S
+    assert (interval_s, sys.getswitchinterval()) == (SWITCH_INTERVAL_S, default_s)
+    assert default_s > SWITCH_INTERVAL_S
 
 
 async def _blocks(until: threading.Event) -> None:
@@ -51,5 +51,5 @@ async def test_blocked_loop_is_logged_once_and_a_free_one_not(monkeypatch: pytes
         await _blocks(is_logged)
         await asyncio.sleep(0)
     (line,) = logs
-    assert line["event"].startswith("the event loop stands still, so no call of this worker can heartbeat")
+    assert line["event"].startswith("the event loop is blocked, so no call of this worker can heartbeat")
     assert (line["where"].startswith(f"_blocks ({__file__}:"), line["since_s"] >= 0) == (True, True)

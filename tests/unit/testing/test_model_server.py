@@ -63,7 +63,7 @@ async def test_answers_come_in_the_order_of_the_script() -> None:
     assert received == [("small", text, number, "key") for text, number in zip("abcde", (0, 1, 1, 2, 2), strict=True)]
 
 
-async def test_an_answer_may_be_made_of_the_call() -> None:
+async def test_answer_may_be_computed_from_the_call() -> None:
     with pytest.raises(ScriptNotFollowed, match="built from the call by a function"):
         async with ModelServer(step(lambda call: f"you said {call.text}", times=3)) as server:
             message = [message_of(await ask(server, words))["content"] for words in ("a", "b")]
@@ -84,7 +84,7 @@ async def test_whole_answer_has_the_form_of_openai() -> None:
     assert body == {"object": "chat.completion", "model": "small", "choices": [choice], "usage": usage}
 
 
-async def test_parallel_calls_get_the_answers_of_the_steps_that_fit_them() -> None:
+async def test_parallel_calls_get_the_answers_of_their_matching_steps() -> None:
     steps = (
         step("to the planner", metadata={"purpose": "planner"}),
         step("to large", model="large"),
@@ -129,11 +129,11 @@ async def test_tool_calls_are_sent_whole_and_in_pieces() -> None:
     assert (events[-1]["choices"], events[-1]["usage"]["completion_tokens"]) == ([], 4)
 
 
-async def test_stream_has_its_usage_only_on_request() -> None:
+async def test_stream_contains_usage_only_on_request() -> None:
     async with ModelServer("one two", "one two") as server:
-        silent = events_of(await ask(server, stream=True))
+        without_usage = events_of(await ask(server, stream=True))
         result = events_of(await ask(server, "a b c", stream=True, stream_options={"include_usage": True}))
-    assert [event for event in silent if "usage" in event] == []
+    assert [event for event in without_usage if "usage" in event] == []
     assert [event["usage"] for event in result if event["usage"]] == [Tokens(3, 2).to_json()]
 
 
@@ -150,7 +150,7 @@ async def test_errors_have_their_body_and_retry_after() -> None:
     assert timedelta(seconds=60) < delay <= timedelta(seconds=90)
 
 
-async def test_broken_answers_go_out_as_they_are() -> None:
+async def test_raw_responses_are_sent_unchanged() -> None:
     page = Raw(b"<html>down</html>", content_type="text/html")
     async with ModelServer(page, Raw(b'{"choices": ['), Raw(b"x", status=502)) as server:
         found = [await ask(server) for _ in range(3)]
@@ -185,25 +185,25 @@ async def test_stream_may_end_early_without_an_error() -> None:
     assert [each in response.text for each in ("one two ", "three", "[DONE]")] == [True, False, False]
 
 
-async def _asked(server: ModelServer) -> asyncio.Future[httpx.Response]:
+async def _pending_call(server: ModelServer) -> asyncio.Future[httpx.Response]:
     """A call that the server has received and not answered."""
-    asked = asyncio.ensure_future(ask(server))
+    pending = asyncio.ensure_future(ask(server))
     while not server.calls:
-        await asyncio.wait({asked}, timeout=0.01)
-    assert not asked.done()
-    return asked
+        await asyncio.wait({pending}, timeout=0.01)
+    assert not pending.done()
+    return pending
 
 
 async def test_silence_lasts_until_the_client_disconnects() -> None:
     async with ModelServer(Silence(), "later") as server:
-        (await _asked(server)).cancel()
+        (await _pending_call(server)).cancel()
         assert message_of(await ask(server))["content"] == "later"
 
 
 async def test_held_answer_is_sent_when_it_is_released() -> None:
     released = asyncio.Event()
     async with ModelServer(step("held", released=released), "free") as server:
-        held = await _asked(server)
+        held = await _pending_call(server)
         assert message_of(await ask(server))["content"] == "free"
         assert not held.done()
         released.set()
@@ -238,7 +238,7 @@ async def test_unused_answer_is_reported_after_the_first_error() -> None:
     assert "unused steps" in caught.value.__notes__[0]
 
 
-async def test_models_and_keys_are_those_of_the_script() -> None:
+async def test_models_and_keys_are_configured_on_the_server() -> None:
     async with ModelServer("Hi", models=["small", "large"], api_keys=["right"]) as server:
         async with httpx.AsyncClient() as client:
             listed = (await client.get(f"{server.base_url}/models")).json()
@@ -286,7 +286,7 @@ USER = {"role": "user", "content": "?"}
         ({"response_format": schema_format({**STRICT, "oneOf": []})}, "'oneOf' is not permitted"),
     ],
 )
-async def test_a_request_that_openai_would_refuse_is_refused_and_reported(fields: Any, words: str) -> None:
+async def test_request_that_openai_would_reject_is_rejected_and_reported(fields: Any, words: str) -> None:
     with pytest.raises(ScriptNotFollowed, match="requests that violate the protocol"):
         async with ModelServer() as server:
             response = await ask(server, **fields)
@@ -294,7 +294,7 @@ async def test_a_request_that_openai_would_refuse_is_refused_and_reported(fields
     assert words in response.json()["error"]["message"]
 
 
-async def test_proper_requests_of_every_kind_are_taken() -> None:
+async def test_valid_requests_of_every_kind_are_accepted() -> None:
     answered = [USER, CALLS, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
     strict_tool = {"type": "function", "function": {"name": "look", "parameters": STRICT, "strict": True}}
     async with ModelServer(json_text({"a": "b"}), tool_call("look", at="x"), "done") as server:
@@ -303,7 +303,7 @@ async def test_proper_requests_of_every_kind_are_taken() -> None:
         assert message_of(await ask(server, messages=answered))["content"] == "done"
 
 
-async def test_a_connection_is_used_again() -> None:
+async def test_connection_is_reused() -> None:
     async with ModelServer("one", "two", "three") as server, httpx.AsyncClient() as client:
         body = {"model": "m", "messages": [USER]}
         for words in ("one", "two"):
@@ -314,7 +314,7 @@ async def test_a_connection_is_used_again() -> None:
         assert len(events_of(streamed)) == 3
 
 
-async def test_the_fixture_gives_servers_that_are_checked(model_server: StartModelServer) -> None:
+async def test_fixture_starts_servers_with_their_own_scripts(model_server: StartModelServer) -> None:
     first, second = await model_server("one"), await model_server("two", models=["large"])
     assert message_of(await ask(second, model="large"))["content"] == "two"
     assert message_of(await ask(first))["content"] == "one"

@@ -37,7 +37,7 @@ def _started(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
     return scheduler
 
 
-def test_compensation_is_counted_apart() -> None:
+def test_compensation_is_counted_separately() -> None:
     scheduler = create_scheduler(
         compiled(plan_of(node("a", tool="make"), node("b", "a", tool="make")), tools=_TOOLS), {}
     )
@@ -50,8 +50,8 @@ def test_compensation_is_counted_apart() -> None:
         else:
             scheduler.complete(task.id, {}, at=1.0)
     view = _ended(scheduler)
-    sure = "(1 of failed calls that may have had an effect)"
-    counts = f"nodes: 1 completed, 1 failed; compensation: 2 completed {sure}"
+    uncertain = "(1 of failed calls that may have had an effect)"
+    counts = f"nodes: 1 completed, 1 failed; compensation: 2 completed {uncertain}"
     assert summary_line(view, view.document_with_refs()) == f"run-1: failed in 2.0 s; {counts}"
 
 
@@ -64,7 +64,7 @@ def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
     assert (document["status"], document["error"]) == ("failed", error)
     explanation = Explanation(view, "", blocking_chain(scheduler, calls={}))
     assert (explanation.to_json()["error"], explanation.ended_by()) == (error, None)
-    # A person reads it once, with the node.
+    # The command line prints the error once, with its node.
     assert [*failure_lines(document)] == ["failed: a: boom"]
 
 
@@ -91,8 +91,8 @@ class _Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("kind", "is_drawn"), [(_Terminal, True), (io.StringIO, False)])
-def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind: Any, is_drawn: bool) -> None:
+@pytest.mark.parametrize(("kind", "is_rendered"), [(_Terminal, True), (io.StringIO, False)])
+def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind: Any, is_rendered: bool) -> None:
     scheduler = _started(node("a"), output="{{a.result}}")
     scheduler.complete("a", "It is **3**, see [here](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |", at=2.0)
     written = kind()
@@ -100,7 +100,7 @@ def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind:
     view = _ended(scheduler)
     print_answer(view, view.document_with_refs(), Output(has_color=False))
     result = written.getvalue()
-    assert ("**3**" in result, "|---|" in result) == (not is_drawn, not is_drawn)
+    assert ("**3**" in result, "|---|" in result) == (not is_rendered, not is_rendered)
     assert "https://example.org" in result
 
 
@@ -131,10 +131,10 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
     scheduler.complete("@result_2", {"id": "role_1"}, at=1.0)
     view = _ended(scheduler)
     print_end(view, {**view.document_with_refs(), "lookups": [_JOHN]}, Output())
-    first, bound, made, *output = capsys.readouterr().out.splitlines()
+    first, bound, first_result, *output = capsys.readouterr().out.splitlines()
     assert first.startswith("run-1: completed")
     assert bound == "'John Smith' is John Smith (person, GB, person_1): exact name"
-    assert made == '@result_1 any: {"id": "fund_1"}'
+    assert first_result == '@result_1 any: {"id": "fund_1"}'
     assert ["role_1" in "".join(output), "fund_1" in "".join(output)] == [True, False]
     lines = [*bound_lines([_JOHN] * 43)]
     assert (len(lines), lines[-1]) == (41, "and 3 more lookups")
@@ -143,7 +143,7 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("followed", "while_open", "when_closed"),
     [
-        # A worker in the background may be faster than the first look.
+        # A worker in the background may end the run before it is first read.
         (Followed("r", is_new=True), "run r", "run r"),
         (Followed("r", " in the session s", is_new=True), "run r in the session s", "run r in the session s"),
         (Followed("r", " is there already"), "run r is there already", "run r has already ended"),
