@@ -36,7 +36,7 @@ NOTHING_COLLECTED = 5
 GAVE_UP = -1
 _GET_SERVER = (
     "import asyncio; from dagwright.server.binary import get_binary; from dagwright.settings import Settings; "
-    "asyncio.run(get_binary(Settings().cache_home, wanted_version=None))"
+    "asyncio.run(get_binary(Settings().cache_home, required_version=None))"
 )
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 6 << 30
