@@ -205,7 +205,7 @@ _REFUSED: list[tuple[Any, str]] = [
         "must wait until the plan is complete",
     ),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "must wait until the plan is complete"),
-    (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "no node of the plan"),
+    (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "not a node of the plan"),
     (planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]), "the run itself gives ids such as 'answer'"),
     (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "does not write a plan of this run"),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "fly")]), "unknown_tool"),
