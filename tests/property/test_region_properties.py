@@ -21,7 +21,7 @@ from dagwright.core.compiler.regions import contract
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.graph import cycles_of
-from dagwright.core.model.states import Attempt
+from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_end import counts_of
@@ -136,7 +136,10 @@ class Run:
             self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0, attempt=attempt)
 
     def run_what_hangs_on_none(self, ordinary: frozenset[str]) -> dict[str, str]:
-        """Run all tasks that can run while no ordinary node ends; return the states."""
+        """Run all tasks that can run while no ordinary node ends; return the states.
+
+        Ordinary nodes that are ready count as running: their order decides which of them a limit holds back.
+        """
         self.scheduler.start(0.0)
         while (ready := next_call(self.scheduler, 0.0)) is not None:
             task = ready.task
@@ -144,7 +147,11 @@ class Run:
                 self._run_slice(task.id, ready.arguments)
             elif task.node.id not in ordinary:
                 self._end(task)
-        return {node.id: record.status.value for node, record in self.scheduler.state.shown()}
+        states = {node.id: record.status for node, record in self.scheduler.state.shown()}
+        return {
+            name: (NodeStatus.RUNNING if name in ordinary and status is NodeStatus.READY else status).value
+            for name, status in states.items()
+        }
 
     def _run_slice(self, task_id: str, encoded: bytes) -> None:
         message = pydantic_core.from_json(encoded)
