@@ -138,7 +138,7 @@ class Run:
     def run_what_hangs_on_none(self, ordinary: frozenset[str]) -> dict[str, str]:
         """Run all tasks that can run while no ordinary node ends; return the states.
 
-        Ordinary nodes that are ready count as running: their order decides which of them a limit holds back.
+        Ordinary nodes that are ready count as running: a limit of parallel calls holds back other nodes then.
         """
         self.scheduler.start(0.0)
         while (ready := next_call(self.scheduler, 0.0)) is not None:

@@ -37,7 +37,7 @@ async def own_runs(
 ) -> AsyncIterator[Runs]:
     """Runs with a payload store of their own, which is asked often while it does not answer."""
     monkeypatch.setattr(store_retry, "LONGEST_PAUSE_S", 0.5)
-    monkeypatch.setattr(parts, "Values", partial(LargeValues, retry_pauses_s=(0.1,)))
+    monkeypatch.setattr(parts, "LargeValues", partial(LargeValues, retry_pauses_s=(0.1,)))
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()
