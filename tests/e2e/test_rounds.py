@@ -88,7 +88,7 @@ async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(co
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--profile", "rounds"], "there is no worker, so nothing could be found"),
+        (["--profile", "rounds"], "there is no worker; name a module or file of functions with @worker_tool"),
         ([*OF_ROUNDS, "--plan-only"], "--plan-only: not available with --profile rounds"),
         (["--max-rounds", "3"], "--max-rounds: only available with --profile rounds"),
         (["--synthesis", "model"], "--synthesis: only available with --profile rounds"),

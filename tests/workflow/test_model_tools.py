@@ -159,7 +159,7 @@ async def test_tools_of_an_agent_ask_the_model_that_its_request_names(client: Cl
 
 
 async def test_tools_of_a_sub_plan_use_the_model_of_the_parent_run(client: Client, tmp_path: Path) -> None:
-    below = {"plan": 1, "nodes": [{"id": "e", "tool": "echo", "arguments": {"words": "?"}}]}
+    below = {"plan": 1, "nodes": [{"id": "e", "tool": "echo", "arguments": {"calculation": "?"}}]}
     async with ModelServer("hello") as model, serving(client, tmp_path, model) as runs:
         await document_of(await runs.start({"nodes": [{"id": "sub", "plan": below}]}, model={"model": "large"}))
     assert [call.model for call in model.calls] == ["large"]
@@ -168,7 +168,7 @@ async def test_tools_of_a_sub_plan_use_the_model_of_the_parent_run(client: Clien
 async def test_usage_of_attempts_that_failed_after_an_answer_is_in_the_sum(client: Client, tmp_path: Path) -> None:
     answers = [text(word, tokens=Tokens(10, 1)) for word in ("one", "two", "three")]
     async with ModelServer(*answers) as model, serving(client, tmp_path, model) as runs:
-        handle = await runs.start({"nodes": [{"id": "s", "tool": "slips", "arguments": {"words": "?"}}]})
+        handle = await runs.start({"nodes": [{"id": "s", "tool": "slips", "arguments": {"calculation": "?"}}]})
         document = await document_of(handle)
     assert (document["output"], document["nodes"]["s"]["attempts"]) == ({"s": "three"}, 3)
     assert (document["usage"]["calls"], document["nodes"]["s"]["usage"]["tokens"]) == (3, 33)
@@ -176,15 +176,15 @@ async def test_usage_of_attempts_that_failed_after_an_answer_is_in_the_sum(clien
 
 async def test_usage_of_an_abandoned_call_is_in_the_sum(client: Client, tmp_path: Path) -> None:
     async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
-        handle = await runs.start({"nodes": [{"id": "h", "tool": "hangs", "arguments": {"words": "?"}}]})
+        handle = await runs.start({"nodes": [{"id": "h", "tool": "hangs", "arguments": {"calculation": "?"}}]})
         document = await document_of(handle)
     assert document["nodes"]["h"]["error"]["code"] == "timeout"
     assert (document["usage"]["calls"], document["usage"]["tokens"]) == (1, 11)
 
 
 async def test_tools_with_declared_models_share_the_budget_of_their_run(client: Client, tmp_path: Path) -> None:
-    nodes = [{"id": name, "tool": "echo", "arguments": {"words": name}} for name in ("a", "b")]
-    below = {"plan": 1, "nodes": [{"id": "c", "tool": "echo", "arguments": {"words": "c"}}]}
+    nodes = [{"id": name, "tool": "echo", "arguments": {"calculation": name}} for name in ("a", "b")]
+    below = {"plan": 1, "nodes": [{"id": "c", "tool": "echo", "arguments": {"calculation": "c"}}]}
     answers = [text(word, tokens=Tokens(10, 1)) for word in ("one", "two", "three")]
     async with ModelServer(*answers) as model, serving(client, tmp_path, model) as runs:
         handle = await runs.start({"nodes": [*nodes, {"id": "sub", "plan": below}]}, budget={"calls": 2})
@@ -201,7 +201,7 @@ async def test_tools_with_declared_models_share_the_budget_of_their_run(client: 
 
 
 async def test_cached_answer_is_not_paid_again(client: Client, tmp_path: Path) -> None:
-    plan = {"nodes": [{"id": "e", "tool": "echo", "arguments": {"words": "?"}, "cache": {"ttl": "1h"}}]}
+    plan = {"nodes": [{"id": "e", "tool": "echo", "arguments": {"calculation": "?"}, "cache": {"ttl": "1h"}}]}
     async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
         first = await document_of(await runs.start(plan, budget={"calls": 1}))
         second = await document_of(await runs.start(plan, budget={"calls": 1}))
