@@ -28,7 +28,7 @@ async def test_every_node_of_a_large_plan_can_be_looked_at(command_line: Command
     assert (ran.code, ran.document["status"]) == (1, "completed_with_failures")
     note = (
         "the plan has no `output`, and the results of its 2,499 final nodes are too many for this document; "
-        "use `result RUN --full --json` for all of them, `node RUN NODE` for one of them, "
+        "read them from the nodes, with `dagwright result RUN --full --json` or `run.nodes()` in Python, "
         "or add an `output` to the plan"
     )
     assert ran.document["notes"] == [{"code": "output_omitted", "node_id": None, "message": note}]
