@@ -110,13 +110,16 @@ async def read_inbox(
         number_of_runs += 1
         memo = await readable_memo(run)
         root, owner = root_in(memo) or run.id, owner_in(memo)
-        listed = _listed_requests(run, memo)
-        is_visible = inbox_filter.owner in (None, owner)
-        if is_visible and (listed is None or listed.count > len(listed.shown)):
-            omitted[root] = omitted.get(root, 0) + (1 if listed is None else listed.count - len(listed.shown))
-        if listed is not None:
-            requests = _requests_of(run, listed, root=root, path=path_in(memo))
+        try:
+            listed = requests_from_json(memo[wire.MEMO_REQUESTS])
+            requests = list(_requests_of(run, listed, root=root, path=path_in(memo)))
             found += [each for each in requests if inbox_filter.matches(each, owner=owner)]
+            missing = listed.count - len(listed.shown)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            _LOG.warning("%s: the requests in the memo of the run cannot be read: %r", run.id, error)
+            missing = 1
+        if missing > 0 and inbox_filter.owner in (None, owner):
+            omitted[root] = omitted.get(root, 0) + missing
         if len(found) >= limit or number_of_runs == _MOST_PAGES * place.page:
             break
     found.sort(key=lambda request: str(request.document["opened_at"]))
@@ -126,15 +129,6 @@ async def read_inbox(
 def _awaits(name: str) -> str:
     parts = (f"{wire.SEARCH_AWAITING} = {quoted(each)}" for each in (keyword_of_assignee(name), OTHERS))
     return " OR ".join(parts)
-
-
-def _listed_requests(run: WorkflowExecution, memo: Mapping[str, object]) -> ListedRequests | None:
-    """Return the requests in the memo of a run; `None` if there are none that can be read."""
-    try:
-        return requests_from_json(memo[wire.MEMO_REQUESTS])
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        _LOG.warning("%s: the requests in the memo of the run cannot be read: %r", run.id, error)
-        return None
 
 
 def _requests_of(

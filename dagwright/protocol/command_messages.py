@@ -26,7 +26,7 @@ from dagwright.features.commands.steering import (
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
-from dagwright.protocol.run_labels import keyword
+from dagwright.protocol.run_labels import ATTRIBUTE_BYTES, fitting_keywords, json_bytes, keyword
 
 NAME_CHARACTERS = 200
 WORDS_CHARACTERS = 4_000
@@ -83,8 +83,6 @@ _ID_BYTES = 2_000
 """Room for several ids of 200 bytes: the path to a request in a nested sub-plan."""
 
 _NAME_CHARACTERS = 100
-_NAMES_BYTES = 1_500
-"""The server accepts 2 KB for one search attribute."""
 ANYONE = "anyone"
 """Assignee of a request without an assignee."""
 OTHERS = "…"
@@ -170,14 +168,8 @@ def awaited_assignees(scheduler: RunScheduler) -> list[str]:
     if not scheduler.features.feedback.requests.open:
         return []
     names = sorted({keyword_of_assignee(each.assignee) for each in scheduler.features.feedback.requests.open.values()})
-    fitting: list[str] = []
-    left = _NAMES_BYTES
-    for name in names:
-        left -= len(name.encode(errors="replace"))
-        if left < 0:
-            return [*fitting, OTHERS]
-        fitting.append(name)
-    return fitting
+    fitting = fitting_keywords(names, max_bytes=ATTRIBUTE_BYTES - json_bytes([OTHERS]))
+    return fitting if len(fitting) == len(names) else [*fitting, OTHERS]
 
 
 def keyword_of_assignee(name: str | None) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from dagwright.core.boundary import wire
-from dagwright.protocol.run_labels import MOST_TAGS, keyword, keyword_of_tag, tags_in
+from dagwright.protocol.run_labels import MOST_TAGS, fitting_keywords, keyword, keyword_of_tag, tags_in
 
 Pair = SearchAttributePair[str] | SearchAttributePair[Sequence[str]]
 
@@ -33,7 +33,8 @@ def identifying_pairs(memo: Mapping[str, Any]) -> list[Pair]:
             pairs.append(SearchAttributePair(key, keyword(text)))
     tags = list(tags_in(memo, key=wire.MEMO_TAGS).items())[:MOST_TAGS]
     if tags:
-        pairs.append(SearchAttributePair(_TAGS, [keyword(keyword_of_tag(*tag)) for tag in tags]))
+        # Tags of a child workflow are not checked before; a filter does not find those that do not fit.
+        pairs.append(SearchAttributePair(_TAGS, fitting_keywords(keyword(keyword_of_tag(*tag)) for tag in tags)))
     return pairs
 
 

@@ -1,7 +1,8 @@
 """Labels that identify a run in lists: owner, tags, and the summaries of its activities."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ MOST_TAGS = 20
 TAG_KEY_BYTES = 64
 KEYWORD_CHARACTERS = 255
 """Length of a Keyword in the SQL databases of a Temporal server (VARCHAR(255))."""
+ATTRIBUTE_BYTES = 2_000
+"""Longest JSON of a search attribute; a server ends a workflow that writes more than 2,048 bytes."""
 _FORBIDDEN_IN_KEYS = frozenset("= \t")
 
 
@@ -52,12 +55,17 @@ def checked_tags(tags: Mapping[str, Any], *, labels: TagLabels = TAGS) -> dict[s
         The tags, key -> value, in the given order.
 
     Raises:
-        TagsInvalid: there are more than `MOST_TAGS`, or one of them cannot be a tag.
+        TagsInvalid: there are more than `MOST_TAGS`, one of them cannot be a tag, or they are too large together.
     """
     if len(tags) > MOST_TAGS:
         raise TagsInvalid(f"a run has at most {MOST_TAGS} {labels.many}; {len(tags)} were given")
     for key, value in tags.items():
         _check_tag(key, value, labels)
+    if (size := json_bytes([keyword_of_tag(*tag) for tag in tags.items()])) > ATTRIBUTE_BYTES:
+        raise TagsInvalid(
+            f"the {labels.many} have {size:,} bytes as JSON, over the limit of {ATTRIBUTE_BYTES:,} for all of them "
+            "together (a character outside of ASCII takes 6 or 12); shorten them"
+        )
     return dict(tags)
 
 
@@ -99,7 +107,27 @@ _REPLACED = str.maketrans({'"': "\uff02", "\\": "\uff3c", **{chr(code): " " for 
 def keyword(text: str) -> str:
     """Return a text as a Keyword search attribute: cut to its limit, and with characters that a query can contain."""
     # A lone surrogate cannot be encoded, and would make the request fail.
-    return text.translate(_REPLACED).encode(errors="replace").decode()[:KEYWORD_CHARACTERS]
+    cut = text.translate(_REPLACED).encode(errors="replace").decode()[:KEYWORD_CHARACTERS]
+    while json_bytes(cut) > ATTRIBUTE_BYTES:
+        cut = cut[:-1]
+    return cut
+
+
+def fitting_keywords(keywords: Iterable[str], *, max_bytes: int = ATTRIBUTE_BYTES) -> list[str]:
+    """Return the first keywords whose JSON together has at most `max_bytes`."""
+    fitting: list[str] = []
+    left = max_bytes - len("[]")
+    for each in keywords:
+        left -= json_bytes(each) + len(",")
+        if left < 0:
+            break
+        fitting.append(each)
+    return fitting
+
+
+def json_bytes(value: str | list[str]) -> int:
+    """Return the size of a search attribute as the SDK encodes it: JSON in ASCII."""
+    return len(json.dumps(value, separators=(",", ":")))
 
 
 _KEY_BYTES = 120

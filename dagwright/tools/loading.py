@@ -11,7 +11,7 @@ from types import ModuleType
 
 from dagwright.core.boundary.text import one_line
 from dagwright.tools.errors import ToolLoadError
-from dagwright.tools.registry import ToolRegistry, refuse_shared_aliases
+from dagwright.tools.registry import ToolRegistry, check_tool_names
 from dagwright.tools.spec import ToolSpec, spec_of
 
 
@@ -43,7 +43,7 @@ def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegis
     sources = {name: reference for name, (_, reference) in owners.items()}
     specs = {name: spec for name, (spec, _) in owners.items()}
     try:
-        refuse_shared_aliases(specs)
+        check_tool_names(specs)
     except ValueError as error:
         raise ToolLoadError(str(error)) from None
     return ToolRegistry(specs, sources)

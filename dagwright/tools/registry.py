@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dagwright.core.boundary import wire
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools.spec import ToolSpec, spec_of
+
+_TAKEN_NAMES = wire.INTERNAL_ACTIVITIES | {wire.ACTIVITY_CALL_MODEL, wire.ACTIVITY_READ_MODEL_PLAN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class ToolRegistry:
 
         Raises:
             TypeError: an argument is not a tool.
-            ValueError: two different tools share a name.
+            ValueError: two different tools share a name, or a function has the name of an activity of Dagwright.
         """
         specs: dict[str, ToolSpec] = {}
         for candidate in tools:
@@ -35,7 +38,7 @@ class ToolRegistry:
                 raise TypeError(f"{getattr(candidate, '__name__', candidate)!r} is not a tool; decorate it with @tool")
             if specs.setdefault(spec.name, spec) is not spec:
                 raise ValueError(f"Duplicate tool {spec.name!r}: two of the given tools have this name; rename one")
-        refuse_shared_aliases(specs)
+        check_tool_names(specs)
         return cls(specs, sources or {})
 
     def __iter__(self) -> Iterator[ToolSpec]:
@@ -99,14 +102,16 @@ class ToolRegistry:
         return tuple(dict.fromkeys(filter(None, named)))
 
 
-def refuse_shared_aliases(specs: Mapping[str, ToolSpec]) -> None:
-    """Check that no alias is the name or an alias of another tool.
+def check_tool_names(specs: Mapping[str, ToolSpec]) -> None:
+    """Check that no function has the name of an internal activity, and no alias is a name or alias of another tool.
 
     Raises:
-        ValueError: an alias is ambiguous; the message names both tools.
+        ValueError: a name is taken, or an alias is ambiguous; the message names the tools.
     """
     owners: dict[str, str] = {}
     for spec in specs.values():
+        if spec.function is not None and spec.name in _TAKEN_NAMES:
+            raise ValueError(f"The tool name {spec.name!r} belongs to an activity of Dagwright; rename the tool")
         for alias in spec.aliases:
             other = alias if alias in specs else owners.setdefault(alias, spec.name)
             if other != spec.name:

@@ -39,7 +39,7 @@ from dagwright.tools.references import (
     queue_of_reference,
     queue_reference,
 )
-from dagwright.tools.registry import refuse_shared_aliases
+from dagwright.tools.registry import check_tool_names
 from dagwright.tools.secret_bindings import SecretBinding
 from dagwright.toolset.file_protection import protected_paths
 from dagwright.toolset.given_tools import GivenTools
@@ -237,7 +237,7 @@ def _with_functions(own: ToolRegistry, functions: ToolRegistry) -> ToolRegistry:
             raise ToolLoadError(f"Duplicate tool {spec.name!r}: one of {own.sources[spec.name]}, one passed")
     merged = own.merged(functions)
     try:
-        refuse_shared_aliases(merged.specs)
+        check_tool_names(merged.specs)
     except ValueError as error:
         raise ToolLoadError(str(error)) from None
     return merged

@@ -168,6 +168,20 @@ async def test_start_with_an_api_key_sends_three_requests(client: temporalio.cli
     await client.get_workflow_handle(run).terminate()
 
 
+async def test_long_names_never_end_a_run(shop: Client) -> None:
+    """The server ends a workflow that writes over 2,048 bytes of JSON to a search attribute."""
+    names = [f"Иван Петров {number}" for number in range(100)]
+    ask = {"id": "ask", "for_each": names, "human": {"prompt": "?", "assignee": "{{item}}"}}
+    tags = {"of": uuid4().hex, "team": "\U0001f600" * 150}
+    async with Worker(shop):
+        run = await shop.start({"title": "\U0001f600" * 300, "nodes": [ask]}, tags=tags)
+        await eventually(lambda: _is_listed(shop, tags["of"], {"waiting"}))
+        assert await shop.inbox(assignee=names[0])
+        turn = await shop.start({"nodes": [SUM]}, session=uuid4().hex, tags=tags)
+        assert (await turn.result()).output == {"sum": 3}
+        await run.cancel()
+
+
 async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Client, shop: Client) -> None:
     connection = await connection_of(client)
     runs = create_services(connection, shop.settings).runs

@@ -305,6 +305,13 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
     assert ([each.title for each in page.requests], page.following, page.omitted) == (["Plan", "Plan"], None, {})
 
 
+async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
+    damaged = {"title": "Plan", "count": 1, "shown": [{"node": "n", "request": {}}]}
+    there = [execution(1, {wire.MEMO_REQUESTS: damaged}), _asking(2, _request())]
+    page = await runs_of(Namespace(there)).inbox(limit=10)
+    assert ([each.id for each in page.requests], page.omitted) == (["check"], {"run-1": 1})
+
+
 @pytest.mark.parametrize(
     ("expected_filter", "ids"),
     [

@@ -1,5 +1,7 @@
 """What Temporal shows of runs: tags and titles as search attributes, and summaries of tasks."""
 
+import json
+
 import pytest
 
 from dagwright.core.boundary import wire
@@ -59,8 +61,25 @@ def test_memo_of_any_shape_gives_attributes_that_a_server_accepts() -> None:
     }
     title, tags = [pair.value for pair in identifying_pairs(memo)]
     assert title == "t" * KEYWORD_CHARACTERS
-    assert len(tags) == MOST_TAGS
+    # The server accepts 2,048 bytes of JSON for one attribute, and ends a workflow that writes more.
+    assert 0 < len(tags) < MOST_TAGS
+    assert len(json.dumps(tags)) <= 2_048
     assert all(len(tag.encode()) <= KEYWORD_CHARACTERS for tag in tags)
+
+
+@pytest.mark.parametrize("text", ["\U0001f600" * 300, "я" * 300, '"' * 300, "a" * 300])
+def test_keyword_fits_into_a_search_attribute_as_json(text: str) -> None:
+    assert len(keyword(text)) > 100
+    assert len(json.dumps(keyword(text))) <= 2_048
+
+
+def test_tags_are_refused_whose_json_is_too_large_for_one_attribute() -> None:
+    tags = {f"k{number}": "я" * 80 for number in range(6)}
+    with pytest.raises(
+        TagsInvalid, match=r"^the tags have 2,917 bytes as JSON, over the limit of 2,000 for all of them"
+    ):
+        checked_tags(tags)
+    assert checked_tags({"k": "я" * 250}) == {"k": "я" * 250}
 
 
 def test_keyword_has_no_character_that_a_query_rejects() -> None:

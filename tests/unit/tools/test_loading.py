@@ -102,6 +102,14 @@ def test_missing_files_and_modules_are_reported(tmp_path: Path) -> None:
         load_tools(["no_such_module.tools"], base=tmp_path)
 
 
+def test_tool_with_the_name_of_an_internal_activity_is_refused(tmp_path: Path) -> None:
+    module = GOOD.replace("price", "notify")
+    with pytest.raises(
+        ToolLoadError, match=r"The tool name 'notify' belongs to an activity of Dagwright; rename the tool"
+    ):
+        load_tools([written(tmp_path, "one.py", module)], base=tmp_path)
+
+
 def test_two_files_with_one_tool_name_are_refused(tmp_path: Path) -> None:
     names = [written(tmp_path, "one.py", GOOD), written(tmp_path, "two.py", GOOD)]
     with pytest.raises(ToolLoadError, match=r"Duplicate tool 'price': in one\.py and in two\.py"):
