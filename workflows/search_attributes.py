@@ -16,13 +16,17 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import PROGRESS_UPDATE_PAUSE_S, SEARCH_UPDATE_PAUSE_S
 from dagwright.core.model.states import RunStatus
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.command_messages import awaited_assignees
-from dagwright.protocol.listings import RequestsVersion, error_to_json, progress_of, requests_to_json, requests_version
-from dagwright.protocol.run_attributes import identifying_pairs
+from dagwright.protocol.listings import (
+    RequestsVersion,
+    awaited_assignees,
+    error_to_json,
+    progress_of,
+    requests_to_json,
+    requests_version,
+)
+from dagwright.protocol.run_attributes import PROGRESS, STATE, identifying_pairs
 
-_STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
-_PROGRESS = SearchAttributeKey.for_keyword(wire.SEARCH_PROGRESS)
 
 _NO_REQUESTS: RequestsVersion = (0, ())
 
@@ -33,9 +37,9 @@ class SearchAttributes:
     def __init__(self) -> None:
         info = workflow.info()
         given = info.typed_search_attributes
-        self._state = given.get(_STATE)
+        self._state = given.get(STATE)
         self._awaiting = list(given.get(_AWAITING) or ())
-        self._progress = given.get(_PROGRESS)
+        self._progress = given.get(PROGRESS)
         # The memo may have the requests of the previous execution; they are written again.
         self._requests: RequestsVersion | None = None if self._awaiting else _NO_REQUESTS
         self._is_sub_plan = wire.MEMO_ROOT in info.raw_memo
@@ -124,9 +128,9 @@ class SearchAttributes:
     def _write(self, state: str, awaiting: list[str], *, progress: str | None) -> None:
         updates: list[SearchAttributeUpdate[Any]] = []
         if state != self._state:
-            updates.append(_STATE.value_set(state))
+            updates.append(STATE.value_set(state))
         if progress not in (None, self._progress) and not self._is_sub_plan:
-            updates.append(_PROGRESS.value_set(progress))
+            updates.append(PROGRESS.value_set(progress))
         if awaiting != self._awaiting:
             updates.append(_AWAITING.value_set(awaiting) if awaiting else _AWAITING.value_unset())
         pairs: list[SearchAttributePair[Any]] = [*identifying_pairs(self._tags)]

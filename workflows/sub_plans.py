@@ -47,7 +47,7 @@ from dagwright.protocol.messages import (
     run_input_to_json,
 )
 from dagwright.protocol.outcomes import ResultInvalid, found_sub_plan_ends, read_sub_plan_end, sub_plan_failure
-from dagwright.protocol.run_attributes import STATE, attributes_at_start
+from dagwright.protocol.run_attributes import STATE, TITLE, attributes_at_start
 from dagwright.protocol.run_labels import keyword, task_summary
 from dagwright.protocol.run_snapshot import snapshot_from_json
 from dagwright.protocol.run_start import inherited_input
@@ -56,7 +56,6 @@ from dagwright.workflows.calls import RunScope, json_payload, memo_of_run, owner
 from dagwright.workflows.retries import FIND_ENDED
 from dagwright.workflows.timers import now_s
 
-_TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
 _ROOT = SearchAttributeKey.for_keyword(wire.SEARCH_ROOT)
 _INHERITED = frozenset({wire.SEARCH_SESSION, wire.SEARCH_OWNER, wire.SEARCH_TAGS})
 
@@ -367,7 +366,7 @@ def _attributes_of_child(task: Task) -> TypedSearchAttributes | None:
             *inherited,
             SearchAttributePair(STATE, RunStatus.RUNNING.value),
             SearchAttributePair(_ROOT, keyword(_root_of_run())),
-            *([SearchAttributePair(_TITLE, keyword(title))] if title else []),
+            *([SearchAttributePair(TITLE, keyword(title))] if title else []),
         ]
     )
 

@@ -12,10 +12,10 @@ from temporalio.client import WorkflowExecution
 from dagwright.client.feedback import OpenRequest, Place, with_path
 from dagwright.client.run_lists import MOST_AT_ONCE, RunPlace, executions_from, owner_in, quoted, readable_memo
 from dagwright.core.boundary import wire
+from dagwright.core.model.requests import ANYONE
 from dagwright.core.model.times import format_time, seconds_of
 from dagwright.history.executions import path_in, root_in
-from dagwright.protocol.command_messages import ANYONE, OTHERS, keyword_of_assignee
-from dagwright.protocol.listings import ListedRequests, requests_from_json
+from dagwright.protocol.listings import OTHERS, ListedRequests, keyword_of_assignee, requests_from_json
 from dagwright.protocol.run_labels import keyword
 from dagwright.server import Connection
 

@@ -14,18 +14,15 @@ from hashlib import sha256
 from typing import Any, Self
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
-from temporalio.common import SearchAttributeKey
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.errors import Problem
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time, time_of
 from dagwright.protocol.listings import parse_progress
-from dagwright.protocol.run_attributes import STATE
+from dagwright.protocol.run_attributes import PROGRESS, STATE, TITLE
 from dagwright.protocol.run_labels import keyword, keyword_of_tag, tags_in
 
-_PROGRESS = SearchAttributeKey.for_keyword(wire.SEARCH_PROGRESS)
-_TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
 _LOG = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 1_000
@@ -196,13 +193,13 @@ _UNKNOWN_ERROR = ("failed", "the run has written no error; its status has the re
 def run_summary(execution: WorkflowExecution, memo: Mapping[str, Any]) -> RunSummary:
     """Return the line of a run in a list, from its search attributes and its memo."""
     written = execution.typed_search_attributes
-    progress = parse_progress(written.get(_PROGRESS))
+    progress = parse_progress(written.get(PROGRESS))
     total, title, session = (memo.get(name) for name in (wire.MEMO_NODES, wire.MEMO_TITLE, wire.MEMO_SESSION))
     status = listed_status(execution)
     return RunSummary(
         run_id=execution.id,
         status=status,
-        title=title if isinstance(title, str) else written.get(_TITLE),
+        title=title if isinstance(title, str) else written.get(TITLE),
         started_at=time_of(started_at(execution, memo)),
         ended_at=execution.close_time,
         nodes_done=progress.done if progress is not None else 0,

@@ -35,7 +35,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunNotFound
-from dagwright.protocol.run_attributes import STATE
+from dagwright.protocol.run_attributes import STATE, TITLE
 from dagwright.protocol.run_labels import keyword
 from dagwright.protocol.sessions import SessionRecord, Turn, name_of_session, session_from_json, session_id
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn
@@ -59,7 +59,6 @@ the SDK has then retried for ten seconds already, with growing intervals.
 """
 
 _SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)
-_TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
 
 
 class SessionNotFound(DagwrightError):
@@ -401,7 +400,7 @@ class Sessions:
 
     def _attributes(self, name: str) -> TypedSearchAttributes:
         pairs = [SearchAttributePair(STATE, "running"), SearchAttributePair(_SESSION, keyword(name))]
-        title = SearchAttributePair(_TITLE, keyword(f"session {name}"))
+        title = SearchAttributePair(TITLE, keyword(f"session {name}"))
         return TypedSearchAttributes([*pairs, title] if self._is_listed else [])
 
 

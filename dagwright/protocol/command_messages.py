@@ -24,9 +24,7 @@ from dagwright.features.commands.steering import (
     UnparsedCommand,
 )
 from dagwright.features.plan_edits.sent_tools import tools_from_json
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
-from dagwright.protocol.run_labels import ATTRIBUTE_BYTES, fitting_keywords, json_bytes, keyword
 
 NAME_CHARACTERS = 200
 WORDS_CHARACTERS = 4_000
@@ -81,12 +79,6 @@ def _text(message: Mapping[str, Any], name: str, *, most: int) -> str | None:
 
 _ID_BYTES = 2_000
 """Room for several ids of 200 bytes: the path to a request in a nested sub-plan."""
-
-_NAME_CHARACTERS = 100
-ANYONE = "anyone"
-"""Assignee of a request without an assignee."""
-OTHERS = "…"
-"""Element of `SEARCH_AWAITING` if there was no room for further assignees."""
 
 
 def feedback_from_json(message: Any, *, through: Through) -> Feedback:
@@ -161,20 +153,6 @@ def policy_change_from_json(message: Any) -> tuple[Policy, str]:
     except ValueError as error:
         raise MessageInvalid(f"policy: {error}") from None
     return policy, actor_name(message) or ""
-
-
-def awaited_assignees(scheduler: RunScheduler) -> list[str]:
-    """Return the assignees of the open requests in alphabetical order, as many as fit into a search attribute."""
-    if not scheduler.features.feedback.requests.open:
-        return []
-    names = sorted({keyword_of_assignee(each.assignee) for each in scheduler.features.feedback.requests.open.values()})
-    fitting = fitting_keywords(names, max_bytes=ATTRIBUTE_BYTES - json_bytes([OTHERS]))
-    return fitting if len(fitting) == len(names) else [*fitting, OTHERS]
-
-
-def keyword_of_assignee(name: str | None) -> str:
-    """Return the element of `SEARCH_AWAITING` for an assignee; `None` is anyone."""
-    return keyword((name or ANYONE)[:_NAME_CHARACTERS])
 
 
 MESSAGE_BYTES = 256 * 1024

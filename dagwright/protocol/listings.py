@@ -1,4 +1,4 @@
-"""Facts about a run in lists, which a client reads without its history: progress, open requests and error.
+"""Facts about a run in lists, which a client reads without its history: progress, assignees, open requests and error.
 
 The run writes them to its search attributes and its memo; `workflows.search_attributes` decides when.
 """
@@ -10,14 +10,19 @@ from typing import Any
 
 from dagwright.core.boundary.limits import LISTED_ERROR_BYTES, LISTED_REQUEST_BYTES, LISTED_REQUESTS_BYTES
 from dagwright.core.boundary.text import cut_bytes
+from dagwright.core.model.requests import ANYONE
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.compensation.compensation import compensation_counts
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import run_error_of
+from dagwright.protocol.run_labels import ATTRIBUTE_BYTES, fitting_keywords, json_bytes, keyword
 
 _MOST_REQUESTS = 50
 """Requests in the memo of a run; the smallest have about 300 bytes."""
+_NAME_CHARACTERS = 100
+OTHERS = "…"
+"""Element of `SEARCH_AWAITING` if there was no room for further assignees."""
 
 RequestsVersion = tuple[int, tuple[tuple[str, str | None, float | None], ...]]
 """Number of open requests, and ID, assignee and deadline of the listed ones: what can change while they are open."""
@@ -46,6 +51,19 @@ def parse_progress(text: str | None) -> NodeProgress | None:
     """Parse the text form of a progress; `None` if it is not one."""
     done, separator, total = (text or "").partition("/")
     return NodeProgress(int(done), int(total)) if separator and done.isdecimal() and total.isdecimal() else None
+
+
+def awaited_assignees(scheduler: RunScheduler) -> list[str]:
+    """Return the assignees of the open requests in alphabetical order, as many as fit into a search attribute."""
+    assignees = {each.assignee for each in scheduler.features.feedback.requests.open.values()}
+    names = sorted({keyword_of_assignee(each) for each in assignees})
+    fitting = fitting_keywords(names, max_bytes=ATTRIBUTE_BYTES - json_bytes([OTHERS]))
+    return fitting if len(fitting) == len(names) else [*fitting, OTHERS]
+
+
+def keyword_of_assignee(name: str | None) -> str:
+    """Return the element of `SEARCH_AWAITING` for an assignee; `None` is anyone."""
+    return keyword((name or ANYONE)[:_NAME_CHARACTERS])
 
 
 def requests_version(scheduler: RunScheduler) -> RequestsVersion:

@@ -11,9 +11,11 @@ from dagwright.protocol.run_labels import MOST_TAGS, fitting_keywords, keyword, 
 Pair = SearchAttributePair[str] | SearchAttributePair[Sequence[str]]
 
 STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+PROGRESS = SearchAttributeKey.for_keyword(wire.SEARCH_PROGRESS)
+TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
 _TAGS = SearchAttributeKey.for_keyword_list(wire.SEARCH_TAGS)
 _TEXTS = (
-    (SearchAttributeKey.for_keyword(wire.SEARCH_TITLE), wire.MEMO_TITLE),
+    (TITLE, wire.MEMO_TITLE),
     (SearchAttributeKey.for_keyword(wire.SEARCH_TEMPLATE), wire.MEMO_TEMPLATE),
     (SearchAttributeKey.for_keyword(wire.SEARCH_OWNER), wire.MEMO_OWNER),
 )

@@ -14,6 +14,8 @@ from dagwright.core.expressions.value_refs import ref_for_display, value_from_js
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.times import format_time
 
+ANYONE = "anyone"
+"""Name for the assignee of a request without an assignee."""
 INPUTS = "inputs"
 """Id of the request for the inputs of a run; no node can have this id."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
-from dagwright.core.model.requests import INPUTS
+from dagwright.core.model.requests import ANYONE, INPUTS
 from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.plans import value_as_text
@@ -15,8 +15,6 @@ from dagwright.interfaces.cli.wording import local_date, requested_text
 Request = Mapping[str, Any]
 """Result of `dagwright.core.model.requests.Request.to_json`."""
 
-ANYONE = "anyone"
-"""Assignee of an unassigned request."""
 OPTIONS_SHOWN = 20
 _FIELDS_SHOWN = 20
 _CALL_CHARACTERS = 300
