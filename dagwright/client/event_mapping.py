@@ -25,6 +25,7 @@ from dagwright.client.feedback_request import Answerable, request_of
 from dagwright.core.model.errors import problem_from_error
 from dagwright.core.model.requests import Closing, Request
 from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.times import cut_to_ms, time_of
 from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
@@ -292,11 +293,12 @@ class EventMapper:
 
     def _closed(self, request_id: str, closing: Closing, moment: EventMoment) -> "_Timed":
         opened = moment.view.opened.get(request_id)
+        task = None if _ref_of(request_id, moment.view) is None else without_number(request_id)
         event = FeedbackClosed(
             type=cast("ClosingType", f"feedback.{closing.how}"),
             run_id=self._run_id,
             at=time_of(closing.at),
-            node_id=_task_of(request_id, moment.view) if opened is None else opened.node_id,
+            node_id=task if opened is None else opened.node_id,
             request_id=request_id,
             answer=closing.what or None,
             by=closing.by or None,
@@ -380,16 +382,15 @@ def _is_open(request_id: str, moment: EventMoment) -> bool:
     return request_id in view.scheduler.features.feedback.requests.open
 
 
-def _task_of(request_id: str, view: RunView) -> str | None:
+def _ref_of(request_id: str, view: RunView) -> TaskRef | None:
     """Return the node or item of a request; `None` for a request of the run itself."""
-    task = without_number(request_id)
-    is_known = view.scheduler is not None and view.scheduler.state.find(task) is not None
-    return task if is_known and not request_id.endswith("#0") else None
+    if view.scheduler is None or request_id.endswith("#0"):
+        return None
+    return view.scheduler.state.find(without_number(request_id))
 
 
 def _place_of(request_id: str, view: RunView, *, at: float, rank: int) -> _Place:
-    task = _task_of(request_id, view)
-    ref = None if task is None or view.scheduler is None else view.scheduler.state.find(task)
+    ref = _ref_of(request_id, view)
     if ref is None:
         return _Place(cut_to_ms(at), rank, request=request_id)
     item = -1 if ref.item is None else ref.item
