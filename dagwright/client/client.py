@@ -16,7 +16,7 @@ from dagwright.client.ask_starts import AskStart, prepare_ask
 from dagwright.client.client_tools import ClientTools
 from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback_request import FeedbackRequest, found_request
-from dagwright.client.inbox import InboxFilter
+from dagwright.client.inbox import InboxFilter, read_requests
 from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s, without_none
 from dagwright.client.plan_starts import (
     PlanSource,
@@ -325,11 +325,9 @@ class Client:
             raise OptionInvalid(f"limit must be at least 1, not {limit}")
         until = None if older_than is None else time.time() - duration_s("older_than", older_than)
         inbox_filter = InboxFilter(assignee=assignee, type=type, opened_before=until)
-        page, place = None, _place(after)
-        while page is None or not (page.requests or page.following is None):
-            page = await self._services.runs.inbox(limit=limit, inbox_filter=inbox_filter, after=place)
-            place = page.following
-        cursor = None if place is None else str(place)
+        connection = self._services.connection
+        page = await read_requests(connection, limit=limit, inbox_filter=inbox_filter, after=_place(after))
+        cursor = None if page.following is None else str(page.following)
         return [
             found_request(request, self.get_run(str(request.document["run_id"])), cursor=cursor)
             for request in page.requests

@@ -126,6 +126,19 @@ async def read_inbox(
     return InboxPage(found, following, omitted)
 
 
+async def read_requests(
+    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
+) -> InboxPage:
+    """Return the next page of the inbox that has requests, or the last page; see `read_inbox`.
+
+    Complexity: linear in the runs that wait for people.
+    """
+    page = await read_inbox(connection, limit=limit, inbox_filter=inbox_filter, after=after)
+    while page.following is not None and not page.requests:
+        page = await read_inbox(connection, limit=limit, inbox_filter=inbox_filter, after=page.following)
+    return page
+
+
 def _awaits(name: str) -> str:
     parts = (f"{wire.SEARCH_AWAITING} = {quoted(each)}" for each in (keyword_of_assignee(name), OTHERS))
     return " OR ".join(parts)

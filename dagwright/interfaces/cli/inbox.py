@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
+from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_requests
 from dagwright.core.boundary import wire
 from dagwright.core.model.times import parse_duration
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
@@ -40,11 +40,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
-            page = await read_inbox(connection, limit=request.limit, inbox_filter=inbox_filter, after=place)
-            while page.following is not None and not page.requests:
-                page = await read_inbox(
-                    connection, limit=request.limit, inbox_filter=inbox_filter, after=page.following
-                )
+            page = await read_requests(connection, limit=request.limit, inbox_filter=inbox_filter, after=place)
             note = await worker_note(connection, settings)
         found = [each.document for each in page.requests]
         if output.is_json:
