@@ -183,7 +183,7 @@ class Forks:
             if node is None or node.sub_plan is None or not has_to_run or task_id in taken.compensated:
                 continue
             with suppress(RunNotFound):
-                reusable = taken.book.tasks.setdefault(task_id, ReusableResult(fingerprint="begun"))
+                reusable = taken.book.tasks.setdefault(task_id, ReusableResult(fingerprint="started"))
                 reusable.child_snapshot = await self._sub_plan_snapshot(
                     view, task_id, node.sub_plan, taken, change=change
                 )

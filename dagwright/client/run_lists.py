@@ -292,10 +292,10 @@ class RunPlace:
         """
         signed, _, sum = text.rpartition(".")
         if sum != _sum_of(signed):
-            raise ValueError(f"{text!r:.80} is no place in a list")
+            raise ValueError(f"{text!r:.80} is not a cursor of a list")
         page, index, token = signed.split(".")
         if not 1 <= int(page) <= MOST_AT_ONCE or int(index) < 0:
-            raise ValueError(f"{text!r:.80} is no place in a list")
+            raise ValueError(f"{text!r:.80} is not a cursor of a list")
         return cls(int(page), b64decode(token, altchars=b"-_", validate=True) or None, int(index))
 
 

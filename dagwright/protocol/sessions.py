@@ -1,6 +1,6 @@
 """Session: the state of a conversation of several requests, and its transitions. The module has no side effects.
 
-The workflow `Converse` drives it. The whole state is small JSON in the memo of the workflow, so clients can read it
+The workflow `Session` drives it. The whole state is small JSON in the memo of the workflow, so clients can read it
 without a worker, and the next execution continues with it. Old entries are dropped when new ones are added.
 """
 

@@ -87,7 +87,7 @@ async def test_a_server_ends_when_its_worker_is_killed_and_the_run_continues_wit
     await eventually(is_gone)
     watched = await command_line("watch", "mcp-killed", "--json")
     assert (watched.code, watched.document["output"]) == (0, {"slow": "done"})
-    started = [call["pid"] for call in calls_of(did) if call["slow"] == "begun"]
+    started = [call["pid"] for call in calls_of(did) if call["slow"] == "started"]
     assert (started[0], len(set(started))) == (server, 2)
 
 

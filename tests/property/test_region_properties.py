@@ -254,7 +254,7 @@ def test_plan_with_regions_ends_as_without(
         model.ends
     )
     entries = [name for names in together.slices for name in names]
-    assert len(entries) == len(set(entries)), "what a slice told runs again"
+    assert len(entries) == len(set(entries)), "a reported entry runs again"
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -321,4 +321,4 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
         alone.scheduler.plan, alone.scheduler.records
     )
     reported_ids = [name for names in together.slices for name in names]
-    assert len(reported_ids) == len(set(reported_ids)), "what a slice told runs again"
+    assert len(reported_ids) == len(set(reported_ids)), "a reported entry runs again"

@@ -94,7 +94,7 @@ def die(times: int) -> str:
 @server.tool(annotations=READ, structured_output=False)
 async def slow(seconds: float, context: Context) -> str:
     """Works for long, and notes if it is cancelled."""
-    note(slow="begun")
+    note(slow="started")
     try:
         for done in range(round(seconds * 10)):
             await context.report_progress(done, round(seconds * 10))

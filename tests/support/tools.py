@@ -309,8 +309,8 @@ def _asking_tools(bench: Bench) -> list[Function]:
         """Make an effect, ask for a choice, then ask for a word, and make a second effect."""
         done, answers = context().checkpoint, context().answers
         if done is None:
-            bench.effects[f"{name} begun"].append(context().idempotency_key)
-            done = {"begun": len(bench.effects[f"{name} begun"])}
+            bench.effects[f"{name} started"].append(context().idempotency_key)
+            done = {"started": len(bench.effects[f"{name} started"])}
         if not answers:
             question = {"type": "SELECTION", "prompt": f"Which of {name}?", "options": choices, "assignee": "ann"}
             raise AskPerson(question, checkpoint=done)

@@ -204,10 +204,10 @@ async def test_tool_asks_while_it_runs_and_continues_from_its_checkpoint(runs: R
     await asks(runs, handle, "o#2")
     await signal(handle, "o#2", {"text": "It is cheap"})
     document = await ended_document(runs, handle)
-    result = {"begun": 1, "chosen": ["blue"], "why": "It is cheap"}
+    result = {"started": 1, "chosen": ["blue"], "why": "It is cheap"}
     assert bare(document)["nodes"] == {"o": done(result, attempts=3)}
     # One effect was started and one completed, both under the same key.
-    assert bench.effects[f"{unique} begun"] == bench.effects[unique]
+    assert bench.effects[f"{unique} started"] == bench.effects[unique]
     assert len(bench.effects[unique]) == 1
     assert _answers_in(document["nodes"]["o"]["lineage"]) == [
         ("o", "answered", "ann", "update"),

@@ -103,7 +103,7 @@ async def test_a_server_that_dies_during_a_read_is_started_again_and_the_read_re
     handle = await mcp_runs.start(_plan(_node("srv.slow", seconds=1)))
 
     def started_calls() -> list[dict[str, Any]]:
-        return [call for call in calls_of(did) if call.get("slow") == "begun"]
+        return [call for call in calls_of(did) if call.get("slow") == "started"]
 
     await eventually(lambda: len(started_calls()) == 1)
     os.kill(started_calls()[0]["pid"], signal.SIGKILL)
@@ -116,11 +116,11 @@ async def test_a_cancelled_run_cancels_the_call_on_the_server(client: Client, tm
     servers = await asyncio.to_thread(load, tmp_path, srv=server_entry(did))
     async with _serving(client, servers, tmp_path) as runs:
         handle = await runs.start(_plan(_node("srv.slow", seconds=600)))
-        await eventually(lambda: without_pids(calls_of(did)) == [{"slow": "begun"}])
+        await eventually(lambda: without_pids(calls_of(did)) == [{"slow": "started"}])
         await handle.signal("cancel", {"reason": "enough", "by": "ann"})
         document = bare(await document_of(handle))
         assert document["nodes"] == {"n": cancelled()} or document["nodes"]["n"]["status"] == "cancelled"
-        await eventually(lambda: without_pids(calls_of(did)) == [{"slow": "begun"}, {"slow": "cancelled"}])
+        await eventually(lambda: without_pids(calls_of(did)) == [{"slow": "started"}, {"slow": "cancelled"}])
         await runs.check_ended()
 
 

@@ -27,7 +27,7 @@ from dagwright.interfaces.http.errors import ApiError
 
 HEADER = "Last-Event-ID"
 _FORM = re.compile(
-    r"(?P<run>[^/]+)/(?P<kind>[cr])(?P<begun>[1-4])/(?P<told>\d+-\d+w?)(?:\.(?P<standing>[0-9a-f]{16}))?"
+    r"(?P<run>[^/]+)/(?P<kind>[cr])(?P<opening>[1-4])/(?P<history>\d+-\d+w?)(?:\.(?P<checksums>[0-9a-f]{16}))?"
     r"/(?P<total>\d{1,9})\.(?P<length>\d{1,9})\.(?P<check>[0-9a-f]{8}|[0-9a-f]{3})\.(?P<node>[^/]*)"
     r"/(?P<end>\d{1,6})(?:\.(?P<outcome>[0-9a-f]{8}))?",
     re.ASCII,
@@ -100,7 +100,7 @@ class StreamCursor:
         ):
             raise _wrong(text)
         try:
-            history = SubscriptionCursor.parse(found["told"])
+            history = SubscriptionCursor.parse(found["history"])
         except ValueError:
             raise _wrong(text) from None
         bits = 32 if len(found["check"]) > _FEW_DIGITS else _LOW_BITS - 1
@@ -108,9 +108,9 @@ class StreamCursor:
         return cls(
             kind,
             run,
-            int(found["begun"]),
+            int(found["opening"]),
             history,
-            found["standing"] or "",
+            found["checksums"] or "",
             int(found["total"]),
             mark,
             int(found["end"]),

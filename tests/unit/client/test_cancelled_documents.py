@@ -47,9 +47,9 @@ class FakeHistory:
         self, request: GetWorkflowExecutionHistoryReverseRequest, **_: Any
     ) -> GetWorkflowExecutionHistoryReverseResponse:
         self.pages += 1
-        begin = int(request.next_page_token or b"0")
-        token = b"%d" % (begin + 2) if begin + 2 < len(self._events) else b""
-        page = History(events=self._events[begin : begin + 2])
+        start = int(request.next_page_token or b"0")
+        token = b"%d" % (start + 2) if start + 2 < len(self._events) else b""
+        page = History(events=self._events[start : start + 2])
         return GetWorkflowExecutionHistoryReverseResponse(history=page, next_page_token=token)
 
 

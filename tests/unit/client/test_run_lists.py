@@ -31,9 +31,9 @@ class Listing:
         self.current_page: Sequence[Any] | None = None
 
     async def fetch_next_page(self) -> None:
-        begin = int(self.next_page_token or b"0")
-        self.current_page = self._there[begin : begin + self._page]
-        end = begin + self._page
+        start = int(self.next_page_token or b"0")
+        self.current_page = self._there[start : start + self._page]
+        end = start + self._page
         self.next_page_token = b"%d" % end if end < len(self._there) else None
 
     async def __aiter__(self) -> AsyncIterator[Any]:

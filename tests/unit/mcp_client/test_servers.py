@@ -138,7 +138,7 @@ async def test_a_cancelled_call_is_cancelled_on_the_server(servers: ServersOfToo
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await eventually(lambda: slow()[before:] == ["begun", "cancelled"])
+    await eventually(lambda: slow()[before:] == ["started", "cancelled"])
     assert await call_tool(servers, "srv.say", text="still there") == "still there"
 
 

@@ -58,13 +58,13 @@ export class Timeline {
   }
 
   #drawRows() {
-    const begun = [...this.#model.nodes.values()].filter((node) => node.started_at);
-    begun.sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
-    const visible = begun.slice(-MOST_ROWS);
+    const started = [...this.#model.nodes.values()].filter((node) => node.started_at);
+    started.sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
+    const visible = started.slice(-MOST_ROWS);
     const now = Date.now();
-    const from = begun.length ? Date.parse(begun[0].started_at) : now;
-    const to = Math.max(from + 1, ...begun.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
-    this.words.textContent = wordsOf(begun, visible, durationWords(to - from));
+    const from = started.length ? Date.parse(started[0].started_at) : now;
+    const to = Math.max(from + 1, ...started.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
+    this.words.textContent = wordsOf(started, visible, durationWords(to - from));
     this.list.style.setProperty("--t0", "0");
     this.list.style.setProperty("--span", String(to - from));
     const kept = new Set();
@@ -99,12 +99,12 @@ export class Timeline {
   }
 
   #update(entry, node, { from, now }) {
-    const begun = Date.parse(node.started_at);
+    const started = Date.parse(node.started_at);
     const ended = node.ended_at ? Date.parse(node.ended_at) : now;
     entry.isOpen = !node.ended_at;
-    entry.bar.style.setProperty("--from", String(begun - from));
+    entry.bar.style.setProperty("--from", String(started - from));
     entry.bar.style.setProperty("--to", String(ended - from));
-    const words = durationWords(ended - begun);
+    const words = durationWords(ended - started);
     if (entry.took.textContent !== words) entry.took.textContent = words;
     if (entry.bar.dataset.state === node.status) return;
     entry.bar.dataset.state = node.status;
@@ -115,9 +115,9 @@ export class Timeline {
   }
 }
 
-function wordsOf(begun, visible, took) {
-  if (begun.length === 0) return "No node has started since this page was opened.";
-  if (begun.length > visible.length) return `The last ${MOST_ROWS} of ${begun.length.toLocaleString("en")} nodes that started, over ${took}.`;
-  const isOpen = begun.some((node) => !node.ended_at);
+function wordsOf(started, visible, took) {
+  if (started.length === 0) return "No node has started since this page was opened.";
+  if (started.length > visible.length) return `The last ${MOST_ROWS} of ${started.length.toLocaleString("en")} nodes that started, over ${took}.`;
+  const isOpen = started.some((node) => !node.ended_at);
   return isOpen ? `${took} since the start of the first node.` : `${took} from the start of the first node to the end of the last.`;
 }
