@@ -55,7 +55,7 @@ check: setup ## Format, lint, prose, names, types, import contracts, published s
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/python scripts/check_prose.py
-	@$(BIN)/python scripts/check_names.py
+	@$(BIN)/python -m scripts.check_names
 	@$(BIN)/python scripts/check_types.py $(CODE)
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m dagwright.plans.schema --check

@@ -2,7 +2,7 @@
 
 It reads the names of modules, functions, classes, parameters, variables and attributes of Python files.
 
-    python scripts/check_names.py [PATH ...]
+    python -m scripts.check_names [PATH ...]
 """
 
 import argparse
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from scripts.check_prose import ROOT, files_in
 
 _READ = (
     "dagwright",
@@ -26,7 +26,7 @@ _READ = (
     "worker.py",
     "starter.py",
 )
-_LEFT_OUT = ("dagwright/workflows", "dagwright/activities")
+_EXCLUDED = ("dagwright/workflows", "dagwright/activities")
 _WORDS: dict[str, str] = {
     "tell|tells|told|untold": "report, return, log, send, print",
     "said": "message, text, response",
@@ -52,19 +52,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("paths", nargs="*", default=_READ)
     has_findings = False
-    for path in _files(parser.parse_args().paths):
+    files = files_in(parser.parse_args().paths, excluded=_EXCLUDED)
+    for path in (file for file in files if file.suffix == ".py"):
         for line, name, advice in _findings(path):
             has_findings = True
             print(f"{path.relative_to(ROOT)}:{line}: {name}: use: {advice}")
     return int(has_findings)
-
-
-def _files(paths: list[str]) -> Iterator[Path]:
-    for each in paths:
-        path = (ROOT / each).resolve()
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            if not file.relative_to(ROOT).as_posix().startswith(_LEFT_OUT):
-                yield file
 
 
 def _findings(path: Path) -> Iterator[tuple[int, str, str]]:

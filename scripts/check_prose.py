@@ -14,7 +14,7 @@ import re
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,12 +103,22 @@ def main() -> int:
 
 
 def _files(paths: list[str]) -> Iterator[Path]:
+    for file in files_in(paths, excluded=_EXCLUDED):
+        if file.suffix in _READERS or file.name in _READERS:
+            yield file
+
+
+def files_in(paths: Iterable[str], *, excluded: tuple[str, ...]) -> Iterator[Path]:
+    """Yield files, and the files below folders, in order.
+
+    Args:
+        paths: relative to the root.
+        excluded: beginnings of such paths.
+    """
     for each in paths:
         path = (ROOT / each).resolve()
-        found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in found:
-            name = file.relative_to(ROOT).as_posix()
-            if (file.suffix in _READERS or file.name in _READERS) and not name.startswith(_EXCLUDED):
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if not file.relative_to(ROOT).as_posix().startswith(excluded):
                 yield file
 
 
