@@ -53,23 +53,23 @@ class BatchCache:
             CancelledError: the batch was cancelled while it waited for the store.
         """
         lookup = self._lookup(task, bindings)
-        found = self._find(lookup) if lookup is not None else None
-        self.admission.record_lookup(task.node.tool, found_s=found.took_s if found is not None else None)
-        return found
+        cached = self._find(lookup) if lookup is not None else None
+        self.admission.record_lookup(task.node.tool, found_s=cached.took_s if cached is not None else None)
+        return cached
 
     def _find(self, lookup: CacheLookup) -> CachedResult | None:
-        found = self._cache.find_in_memory(lookup)
-        if found is not None or not self.admission.should_query_store(lookup.tool):
-            return found
+        cached = self._cache.find_in_memory(lookup)
+        if cached is not None or not self.admission.should_query_store(lookup.tool):
+            return cached
         started_s = time.monotonic()
         looking = asyncio.run_coroutine_threadsafe(self._cache.find_in_store(lookup), self._loop)
         while not wait([looking], timeout=_POLL_INTERVAL_S).done:
             if self._cancellation.is_requested:
                 looking.cancel()
                 raise CancelledError
-        found = looking.result()
+        cached = looking.result()
         self.admission.record_store_latency(time.monotonic() - started_s)
-        return found
+        return cached
 
     def put(self, task: Task, bindings: Sequence[WorkerBinding], value: object, *, took_s: float) -> None:
         """Cache the result of a slow call."""

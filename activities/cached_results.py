@@ -90,8 +90,12 @@ def _unnamed(binding: Any) -> list[Any]:
 
 
 def _unnamed_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    found = {key: value for key, value in part.items() if key != "name" or "stored" not in part}
-    return {**found, "bindings": [_unnamed(binding) for binding in found["bindings"]]} if "bindings" in found else found
+    without_name = {key: value for key, value in part.items() if key != "name" or "stored" not in part}
+    return (
+        {**without_name, "bindings": [_unnamed(binding) for binding in without_name["bindings"]]}
+        if "bindings" in without_name
+        else without_name
+    )
 
 
 def to_stored_form(result: CachedResult) -> bytes:

@@ -84,9 +84,9 @@ class _HeaderInbound(ActivityInboundInterceptor):
 
 def idempotency_key(info: Info) -> str:
     """Return the idempotency key from the header, or else a key that is the same for all attempts."""
-    given = _header(HEADER_IDEMPOTENCY_KEY)
-    if isinstance(given, str) and given:
-        return given
+    header = _header(HEADER_IDEMPOTENCY_KEY)
+    if isinstance(header, str) and header:
+        return header
     identity = json.dumps([info.namespace, info.workflow_id, info.workflow_run_id, info.activity_id])
     return "dwa_" + base64.b32encode(hashlib.sha256(identity.encode()).digest()).decode().lower()[:36]
 
@@ -110,11 +110,11 @@ def allowed_attempts() -> int | None:
 
 def given_model() -> ModelConfig:
     """Return the model configuration of the run; options that the run does not set are empty."""
-    given = _header(HEADER_MODEL)
-    if given is None:
+    header = _header(HEADER_MODEL)
+    if header is None:
         return NOTHING_SET
     try:
-        return model_config_from_json(given)
+        return model_config_from_json(header)
     except ValueError:
         # A header of another Dagwright version: use the worker's settings.
         return NOTHING_SET
@@ -135,9 +135,9 @@ def call_effects(tool: ToolDeclaration, arguments: Any) -> Effects:
         return tool.effects if allowed_attempts() is None else Effects.WRITE
     if not isinstance(arguments, Mapping):
         return tool.effects
-    found = effects_of_call(tool, arguments)
-    is_declared = _header(HEADER_EFFECTS) == Effects.IDEMPOTENT and found is Effects.WRITE
-    return Effects.IDEMPOTENT if is_declared else found
+    effects = effects_of_call(tool, arguments)
+    is_declared = _header(HEADER_EFFECTS) == Effects.IDEMPOTENT and effects is Effects.WRITE
+    return Effects.IDEMPOTENT if is_declared else effects
 
 
 def given_owner() -> str | None:
@@ -157,8 +157,8 @@ def given_checkpoint() -> Any:
 
 
 def _answers() -> list[dict[str, Any]]:
-    given = _header(HEADER_ANSWERS)
-    return [answer for answer in given if isinstance(answer, dict)] if isinstance(given, list) else []
+    header = _header(HEADER_ANSWERS)
+    return [answer for answer in header if isinstance(answer, dict)] if isinstance(header, list) else []
 
 
 def given_bindings() -> list[Any]:
@@ -183,11 +183,11 @@ def known_secrets(bindings: Sequence[Any], tool: ToolDeclaration, environment: T
     for name in names:
         if (problem := problem_of_secret(tool, name, environment.binding_of(name))) is not None:
             raise SecretRefused(problem[:1].upper() + problem[1:])
-    found = {name: environment.secret(name) for name in names}
-    missing = [f"DAGWRIGHT_SECRET_{name}" for name, value in found.items() if value is None]
+    secrets = {name: environment.secret(name) for name in names}
+    missing = [f"DAGWRIGHT_SECRET_{name}" for name, value in secrets.items() if value is None]
     if missing:
         raise MissingSecret(f"The worker's environment does not have {', '.join(missing)}")
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in secrets.items() if value is not None}
 
 
 def _header(name: str) -> Any:

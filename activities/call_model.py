@@ -131,14 +131,14 @@ class _Attempt:
 
     async def _prepare_request(self, arguments: tuple[Any, ...]) -> ModelRequest:
         """Return the complete request, with its stored values and the earlier conversation loaded."""
-        given = await self._values.hydrate_input(
+        hydrated = await self._values.hydrate_input(
             arguments,
             given_bindings(),
             expected=f"{ACTIVITY_CALL_MODEL} takes one request",
             no_secrets="a secret must not be sent to a model",
         )
         try:
-            request = request_from_json(given)
+            request = request_from_json(hydrated)
             messages = [*await self._earlier_messages(request), *sendable_messages(request)]
         except ValueError as error:
             raise InvalidArguments(f"Invalid arguments: {error}") from None

@@ -323,15 +323,15 @@ class _Call:
     async def _keywords(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
             raise InvalidArguments(f"Invalid arguments: {self._spec.name!r} takes one JSON object")
-        given = arguments[0]
+        keywords = arguments[0]
         bindings = given_bindings()
         if bindings:
             secrets = known_secrets(bindings, self._spec.declaration, self._environment)
             self._redaction = Redaction(secrets.values())
             if secrets and self._spec.declaration.sends_to_hosts:
                 self._secret_hosts = hosts_of_secrets(secrets, self._environment.binding_of)
-            await self._values.hydrate(given, bindings, secrets=secrets)
-        return self._spec.bind(given)
+            await self._values.hydrate(keywords, bindings, secrets=secrets)
+        return self._spec.bind(keywords)
 
     def _encoded(self, value: Any) -> bytes:
         self._plain = self._redaction.value(plain_json(value))
@@ -419,7 +419,7 @@ class _Call:
         """Return the lineage of the values that the call has read."""
         if not self._locations:
             return {}
-        return lineage_of_locations(self._redaction.place(each) for each in self._locations).to_document()
+        return lineage_of_locations(self._redaction.location(each) for each in self._locations).to_document()
 
     def _metadata(self) -> dict[str, bytes]:
         metadata = attempt_metadata(self._info, self._models.usage)

@@ -54,16 +54,16 @@ async def find_ended(workflow_ids: Sequence[str]) -> dict[str, RunOutcome]:
 
 
 async def _outcomes_of(client: Client, workflow_ids: Sequence[str]) -> dict[str, RunOutcome]:
-    found: dict[str, RunOutcome] = {}
+    outcomes: dict[str, RunOutcome] = {}
     result_bytes = 0
     for workflow_id in workflow_ids:
         outcome = await _outcome_of(client, workflow_id)
         if outcome is not None:
-            found[workflow_id] = outcome
+            outcomes[workflow_id] = outcome
             result_bytes += encoded_size(outcome)
         if result_bytes > _RESULT_BYTES:
             break
-    return found
+    return outcomes
 
 
 async def _outcome_of(client: Client, workflow_id: str) -> RunOutcome | None:

@@ -156,10 +156,10 @@ async def _hydrate(values: LargeValues, stretch: _ResultPart) -> None:
         _put(stretch.results, path, part)
 
 
-def _put(value: Any, path: Sequence[str | int], found: Any) -> None:
+def _put(value: Any, path: Sequence[str | int], part: Any) -> None:
     for step in path[:-1]:
         value = value[step]
-    value[path[-1]] = found
+    value[path[-1]] = part
 
 
 def _failure(error: ValueLost | ValueNotLoaded | ResultNotStored) -> ApplicationError:

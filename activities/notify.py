@@ -85,13 +85,13 @@ class _Delivery:
         open_notices = [notice for notice in notices if notice["id"] not in self._delivered]
         undelivered = _Undelivered()
         async with httpx.AsyncClient(follow_redirects=False, timeout=ANSWER_S) as client:
-            for place, notice in enumerate(open_notices):
+            for index, notice in enumerate(open_notices):
                 try:
                     async with asyncio.timeout(ANSWER_S):
                         await self._deliver_one(client, notice, undelivered)
                 except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
                     # The remaining ones would fail in the same way.
-                    undelivered.notices += open_notices[place:]
+                    undelivered.notices += open_notices[index:]
                     undelivered.why = f"does not respond ({_kind(error)})"
                     break
         if undelivered.notices:

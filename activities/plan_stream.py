@@ -98,11 +98,11 @@ class PlanStream:
         """Feed the next piece of the plan."""
         if len(self._accepted) >= _MAX_NODES or self._seen >= MAX_PLANNED_NODES:
             return
-        found = [step.value for step in self._steps.feed(text)][:MAX_PLANNED_NODES]
-        self._seen += len(found)
-        if not found or self._steps.key != _NODES_KEY:
+        new_steps = [step.value for step in self._steps.feed(text)][:MAX_PLANNED_NODES]
+        self._seen += len(new_steps)
+        if not new_steps or self._steps.key != _NODES_KEY:
             return
-        restored = stream.restored({_NODES_KEY: found})
+        restored = stream.restored({_NODES_KEY: new_steps})
         for node in restored[_NODES_KEY] if isinstance(restored, dict) else ():
             if len(self._waiting) < _MAX_WAITING and self._may_fit(node):
                 self._waiting.append(without_nulls(node))
@@ -152,28 +152,28 @@ class PlanStream:
 
     async def _send(self) -> None:
         candidates, self._waiting = self._waiting, []
-        found = await asyncio.to_thread(self._startable, candidates)
-        ids = {node["id"] for node in found}
+        startable = await asyncio.to_thread(self._startable, candidates)
+        ids = {node["id"] for node in startable}
         self._waiting = [node for node in candidates if node.get("id") not in ids] + self._waiting
-        if found:
+        if startable:
             # The nodes are accepted from now on, whether or not the signal is acknowledged.
-            self._accepted |= {str(node["id"]): node for node in found}
-            await self._signal(found)
+            self._accepted |= {str(node["id"]): node for node in startable}
+            await self._signal(startable)
 
     def _startable(self, candidates: Sequence[Node]) -> list[Node]:
         """Return the nodes that may start now, each after the nodes that it refers to."""
-        accepted, found, left = [*self._accepted.values()], list[Node](), [*candidates]
+        accepted, startable, left = [*self._accepted.values()], list[Node](), [*candidates]
         is_moving = True
         while is_moving:
             is_moving = False
             for node in [*left]:
-                if len(accepted) + len(found) >= _MAX_NODES:
-                    return found
-                if node["id"] not in self._accepted and self._fits([*accepted, *found, node]):
-                    found.append(node)
+                if len(accepted) + len(startable) >= _MAX_NODES:
+                    return startable
+                if node["id"] not in self._accepted and self._fits([*accepted, *startable, node]):
+                    startable.append(node)
                     left.remove(node)
                     is_moving = True
-        return found
+        return startable
 
     def _fits(self, nodes: Sequence[Node]) -> bool:
         return can_start_early(nodes, self._tools, replan_context=self._replan_context)

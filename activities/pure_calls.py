@@ -128,10 +128,10 @@ class PureCalls:
         return None
 
     def _found(self, task: Task) -> PureOutcome | None:
-        found = self._results.find(task, self._bindings) if self._results is not None else None
-        if found is None:
+        cached = self._results.find(task, self._bindings) if self._results is not None else None
+        if cached is None:
             return None
-        return PureOutcome(json_from_bytes(found.content), len(found.content), cached=found.provenance())
+        return PureOutcome(json_from_bytes(cached.content), len(cached.content), cached=cached.provenance())
 
     def put(self, task: Task, end: PureOutcome, *, took_s: float) -> None:
         """Cache the result of the task loaded last if its call was slow."""

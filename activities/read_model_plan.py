@@ -43,13 +43,13 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues
         info = activity.info()
         with heartbeating():
             try:
-                given = await values.hydrate_input(
+                hydrated = await values.hydrate_input(
                     arguments,
                     given_bindings(),
                     expected=f"{ACTIVITY_READ_MODEL_PLAN} takes one object",
                     no_secrets="a plan must not contain secrets",
                 )
-                encoded = await asyncio.to_thread(_read, given, tools)
+                encoded = await asyncio.to_thread(_read, hydrated, tools)
             # Errors around the reading: the payload store, a lost value.
             except Exception as error:
                 decision, details = retry_decision(error, Effects.READ), attempt_details(info)
@@ -62,17 +62,17 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues
     return read_model_plan
 
 
-def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> bytes:
+def _read(arguments: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> bytes:
     try:
-        tools = decode_tools(given["tools"]) if given.get("tools") is not None else known
-        replan_context = REPLAN_CONTEXTS.decode(given.get("replan_context"))
-        context = context_from_json(given.get("context", {}))
+        tools = decode_tools(arguments["tools"]) if arguments.get("tools") is not None else known
+        replan_context = REPLAN_CONTEXTS.decode(arguments.get("replan_context"))
+        context = context_from_json(arguments.get("context", {}))
     except ValueError as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
-    text, accepted = given.get("text"), given.get("accepted") or ()
+    text, accepted = arguments.get("text"), arguments.get("accepted") or ()
     text = text if isinstance(text, str) else ""
-    profile: Profile = "intents" if given.get("profile") == "intents" else "plan"
-    plan, inline_agents = given.get("plan"), given.get("inline_agents") is True
+    profile: Profile = "intents" if arguments.get("profile") == "intents" else "plan"
+    plan, inline_agents = arguments.get("plan"), arguments.get("inline_agents") is True
     try:
         if profile == "intents":
             read = parse_intents(plan, text, tools, context=context)

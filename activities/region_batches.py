@@ -46,10 +46,10 @@ _REPORTED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPP
 """Outcomes that the run receives; it derives blocked nodes itself."""
 
 
-def start_scheduler(given: BatchInput) -> RunScheduler:
+def start_scheduler(batch_input: BatchInput) -> RunScheduler:
     """Return a scheduler for the input of a batch, with the outcomes of the nodes outside applied."""
-    scheduler = create_scheduler(given.plan, given.inputs)
-    apply_outside(scheduler, given.ended)
+    scheduler = create_scheduler(batch_input.plan, batch_input.inputs)
+    apply_outside(scheduler, batch_input.ended)
     return scheduler
 
 

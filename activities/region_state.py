@@ -89,12 +89,14 @@ class RegionCache:
         self._regions: OrderedDict[tuple[str, str], OffloadedRegionState] = OrderedDict()
         self._ends: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
-    def pop(self, workflow_id: str, given: OffloadedBatchInput) -> OffloadedRegionState | None:
+    def pop(self, workflow_id: str, batch_input: OffloadedBatchInput) -> OffloadedRegionState | None:
         """Remove and return a region in the state after the previous batch; `None` if it is not cached."""
-        found = self._remove((workflow_id, given.inner))
-        return found if found is not None and found.last is not None and found.last == given.before else None
+        region = self._remove((workflow_id, batch_input.inner))
+        return region if region is not None and region.last is not None and region.last == batch_input.before else None
 
-    def put(self, workflow_id: str, given: OffloadedBatchInput, region: OffloadedRegionState, *, ref: str) -> None:
+    def put(
+        self, workflow_id: str, batch_input: OffloadedBatchInput, region: OffloadedRegionState, *, ref: str
+    ) -> None:
         """Cache a region for its next batch.
 
         Args:
@@ -103,7 +105,7 @@ class RegionCache:
         if region.scheduler.is_finished:
             return
         region.last, region.outside, region.reported = ref, None, len(region.scheduler.state.ended)
-        key = (workflow_id, given.inner)
+        key = (workflow_id, batch_input.inner)
         self._remove(key)
         self._regions[key] = region
         self._ends[key] = asyncio.get_running_loop().call_later(CACHE_TIME_S, self._remove, key)
@@ -130,23 +132,23 @@ class StoredRegion:
     reports: Sequence[bytes]
 
 
-async def fetch_region(given: OffloadedBatchInput, store: PayloadStore) -> StoredRegion:
+async def fetch_region(batch_input: OffloadedBatchInput, store: PayloadStore) -> StoredRegion:
     """Read a region from the store.
 
     Raises:
         PayloadMissing, PayloadDamaged: a part of it is missing or damaged.
         StoreUnavailable: the store does not respond.
     """
-    head, pages = await inside_pages(given.inner, store)
+    head, pages = await inside_pages(batch_input.inner, store)
     reports: list[bytes] = []
-    before = given.before
+    before = batch_input.before
     while before is not None:
         reports.append(await store.get(before))
         before = pydantic_core.from_json(reports[-1])["before"]
     return StoredRegion(head, pages, reports[::-1])
 
 
-def restore_region(stored: StoredRegion, given: OffloadedBatchInput) -> OffloadedRegionState:
+def restore_region(stored: StoredRegion, batch_input: OffloadedBatchInput) -> OffloadedRegionState:
     """Return a region in the state after its last batch, or in its initial state.
 
     Raises:
@@ -154,7 +156,7 @@ def restore_region(stored: StoredRegion, given: OffloadedBatchInput) -> Offloade
     """
     inside = read_inside(stored.head, stored.pages)
     reports = [pydantic_core.from_json(each) for each in stored.reports]
-    outside = reports[0]["outside"] if reports else given.outside
+    outside = reports[0]["outside"] if reports else batch_input.outside
     if outside is None:
         raise ValueError("the first batch of a region has no input")
     try:
@@ -166,7 +168,7 @@ def restore_region(stored: StoredRegion, given: OffloadedBatchInput) -> Offloade
         scheduler = create_scheduler(inside.plan, inputs)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"invalid region input: {error!r}") from None
-    region = OffloadedRegionState(inside, scheduler, given.before, None if reports else outside)
+    region = OffloadedRegionState(inside, scheduler, batch_input.before, None if reports else outside)
     if reports:
         ends = [end for each in reports for end in ends_from_json(each, inside.plan)]
         _resume(scheduler, ended, ends)

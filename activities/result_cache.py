@@ -92,9 +92,9 @@ class ResultCache:
         """
         flight = self._in_flight.get(lookup.key)
         if flight is not None:
-            found = await asyncio.shield(flight)
-            if found is not None and self._is_fresh(found, lookup):
-                return Outcome(found.content), found
+            shared_result = await asyncio.shield(flight)
+            if shared_result is not None and self._is_fresh(shared_result, lookup):
+                return Outcome(shared_result.content), shared_result
             return (await self._call_and_cache(lookup, call))[0], None
         flight = self._in_flight[lookup.key] = asyncio.get_running_loop().create_future()
         result: CachedResult | None = None
@@ -125,27 +125,27 @@ class ResultCache:
 
     async def find(self, lookup: CacheLookup) -> CachedResult | None:
         """Return the result of an equal call that is fresh enough, if there is one."""
-        found = self.find_in_memory(lookup)
-        if found is not None:
-            return found
+        cached = self.find_in_memory(lookup)
+        if cached is not None:
+            return cached
         if not lookup.is_pure:
             return await self.find_in_store(lookup)
         if not self.admission.should_look_up(lookup.tool) or not self.admission.should_query_store(lookup.tool):
             return None
         started_s = time.monotonic()
-        found = await self.find_in_store(lookup)
+        cached = await self.find_in_store(lookup)
         self.admission.record_store_latency(time.monotonic() - started_s)
-        self.admission.record_lookup(lookup.tool, found_s=found.took_s if found is not None else None)
-        return found
+        self.admission.record_lookup(lookup.tool, found_s=cached.took_s if cached is not None else None)
+        return cached
 
     def find_in_memory(self, lookup: CacheLookup) -> CachedResult | None:
         """Return a fresh result from the memory of the process; thread-safe."""
         with self._lock:
-            found = self._memory.get(lookup.key)
-            if found is None or not self._is_fresh(found, lookup):
+            cached = self._memory.get(lookup.key)
+            if cached is None or not self._is_fresh(cached, lookup):
                 return None
             self._memory.move_to_end(lookup.key)
-            return found
+            return cached
 
     def put(self, lookup: CacheLookup, result: CachedResult) -> bool:
         """Cache the result of a call in memory unless the call is faster than the cache; return whether it was cached.

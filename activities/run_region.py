@@ -134,19 +134,19 @@ class _Attempt:
 
     async def _run_offloaded(self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore) -> bytes:
         """Run a batch of a region whose nodes are in the store, and return its result."""
-        given = read_offloaded_batch(message)
-        reused = regions.pop(self._workflow_id, given)
-        stored = None if reused is not None else await self._store_retry.retry(lambda: fetch_region(given, store))
-        found: list[OffloadedRegionState] = []
+        batch_input = read_offloaded_batch(message)
+        reused = regions.pop(self._workflow_id, batch_input)
+        stored = None if reused is not None else await self._store_retry.retry(lambda: fetch_region(batch_input, store))
+        regions_run: list[OffloadedRegionState] = []
         reported: list[bytes] = []
 
         def work() -> None:
             inner = reused
             if inner is None:
                 assert stored is not None
-                inner = restore_region(stored, given)
+                inner = restore_region(stored, batch_input)
                 self._check_tools(inner.inside.plan)
-            found.append(inner)
+            regions_run.append(inner)
             self._region = RegionBatch(
                 inner.scheduler,
                 self._tools,
@@ -158,7 +158,7 @@ class _Attempt:
             reported.append(inner.report(self._region))
 
         await self._in_thread(work)
-        inner, region = found[0], self._region
+        inner, region = regions_run[0], self._region
         assert region is not None
         # A report made before large results went to the store contains them inline.
         is_whole = bool(reported) and not (region.large or region.long_failures)
@@ -167,7 +167,7 @@ class _Attempt:
         result = inner.result(region, ref)
         if not self._cancellation.is_requested:
             # A cancelled batch may have stopped inside a node, and this process does not continue it.
-            regions.put(self._workflow_id, given, inner, ref=ref)
+            regions.put(self._workflow_id, batch_input, inner, ref=ref)
         return result
 
     def _check_tools(self, plan: CompiledPlan) -> None:

@@ -128,10 +128,10 @@ class LargeValues:
             raise InvalidArguments(f"Invalid arguments: {expected}")
         if secret_names(bindings):
             raise InvalidArguments(f"Invalid arguments: {no_secrets}")
-        given: dict[str, Any] = arguments[0]
+        keywords: dict[str, Any] = arguments[0]
         if bindings:
-            await self.hydrate(given, bindings, secrets={})
-        return given
+            await self.hydrate(keywords, bindings, secrets={})
+        return keywords
 
     async def load(self, refs: Sequence[str]) -> dict[str, Loaded]:
         """Return the values by reference.

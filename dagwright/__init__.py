@@ -92,9 +92,9 @@ if not TYPE_CHECKING:
         """Import a public name when it is first used."""
         if name not in _MODULES:
             raise AttributeError(f"module 'dagwright' has no attribute {name!r}")
-        found = getattr(import_module(f"dagwright.{_MODULES[name]}"), name)
-        globals()[name] = found
-        return found
+        attribute = getattr(import_module(f"dagwright.{_MODULES[name]}"), name)
+        globals()[name] = attribute
+        return attribute
 
 
 def __dir__() -> list[str]:

@@ -178,13 +178,13 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_environment(cls, given: dict[str, Any]) -> dict[str, Any]:
-        found = {
+    def _with_environment(cls, values: dict[str, Any]) -> dict[str, Any]:
+        from_environment = {
             name: value
             for name, field in cls.model_fields.items()
-            if name not in given and (value := os.environ.get(_variable_of(name, field)))
+            if name not in values and (value := os.environ.get(_variable_of(name, field)))
         }
-        return found | given
+        return from_environment | values
 
     @field_validator("state_dir", "files_root", "cache_home", "plans", "prices", "api_keys")
     @classmethod
@@ -288,7 +288,7 @@ class Settings(BaseModel):
         Equivalent paths of a file or folder have the same value.
         """
         start = f"{_PREFIX}SECRET_"
-        found = {variable: value for variable, value in os.environ.items() if variable.startswith(start)}
+        variables = {variable: value for variable, value in os.environ.items() if variable.startswith(start)}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if value is None or name in _OF_COMMANDS:
@@ -296,8 +296,8 @@ class Settings(BaseModel):
             text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
             if name in _PLACES:
                 text = _resolved(text)
-            found[_variable_of(name, field)] = text
-        return found
+            variables[_variable_of(name, field)] = text
+        return variables
 
     def secret(self, name: str) -> str | None:
         """Return the current value of `DAGWRIGHT_SECRET_<name>`; `None` if there is no such secret.
@@ -327,8 +327,8 @@ class Settings(BaseModel):
 
     def variable(self, name: str) -> str | None:
         """Return the value of `${name}` in a file of MCP servers: the secret if there is one, else the variable."""
-        found = self.secret(name)
-        return os.environ.get(name) if found is None else found
+        secret = self.secret(name)
+        return os.environ.get(name) if secret is None else secret
 
 
 SettingsKind = TypeVar("SettingsKind", bound=Settings)
@@ -367,9 +367,9 @@ def app_settings(settings: Settings) -> Iterator[Settings]:
             yield settings_as(each.load(each.plugin.settings), settings)
 
 
-def _read(kind: type[SettingsKind], given: Mapping[str, Any]) -> SettingsKind:
+def _read(kind: type[SettingsKind], values: Mapping[str, Any]) -> SettingsKind:
     try:
-        return kind(**given)
+        return kind(**values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "environment"
@@ -391,11 +391,11 @@ def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:
     return f"{scheme}{values['state_dir'] / name}"
 
 
-def _resolved(place: str) -> str:
+def _resolved(url: str) -> str:
     """Return an absolute path, or the URL of a SQLite file, without links and `..`; other locations are unchanged."""
-    before, path, after = found.groups() if (found := _SQLITE.fullmatch(place)) else ("", place, "")
+    before, path, after = match.groups() if (match := _SQLITE.fullmatch(url)) else ("", url, "")
     is_path = path.startswith("/") if not before else not path.startswith("file:")
-    return f"{before}{Path(path).resolve()}{after}" if is_path else place
+    return f"{before}{Path(path).resolve()}{after}" if is_path else url
 
 
 def _wrong_database(url: str) -> LiteralString | None:
@@ -415,6 +415,6 @@ def _wrong_database(url: str) -> LiteralString | None:
         return None if path.startswith("/") else "the path of a SQLite file comes after three slashes"
     if kind not in ("postgresql", "postgres"):
         return "only SQLite and PostgreSQL are known"
-    place = rest.partition("?")[0].rpartition("@")[2].partition("/")[0]
-    port = _BRACKETED.sub("", place).partition(":")[2]
+    database = rest.partition("?")[0].rpartition("@")[2].partition("/")[0]
+    port = _BRACKETED.sub("", database).partition(":")[2]
     return "its port is no number" if port and not port.isdecimal() else None

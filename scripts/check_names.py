@@ -61,12 +61,12 @@ def main() -> int:
 
 
 def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
-    seen: set[str] = set()
+    reported: set[str] = set()
     for line, name in [(1, path.stem), *_names(ast.parse(path.read_text(encoding="utf-8")))]:
         snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
         for pattern, advice in _PATTERNS:
-            if name not in seen and pattern.search(snake):
-                seen.add(name)
+            if name not in reported and pattern.search(snake):
+                reported.add(name)
                 yield line, name, advice
 
 

@@ -31,9 +31,9 @@ def main() -> int:
 def wrong_mistakes(file: str, lines: list[str]) -> list[str]:
     """Return the differences between the errors that a file expects and those that mypy reports in its output."""
     expected = {
-        number: found[1]
+        number: match[1]
         for number, line in enumerate((ROOT / file).read_text("utf-8").splitlines(), 1)
-        if (found := _EXPECTED.search(line))
+        if (match := _EXPECTED.search(line))
     }
     reported = [
         (int(error["line"]), error["text"]) for error in map(_ERROR.match, lines) if error and error["file"] == file

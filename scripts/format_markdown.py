@@ -45,20 +45,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not formatted")
     parser.add_argument("paths", nargs="*", help="files and folders; default: those that are checked")
-    given = parser.parse_args()
-    changed = list(_changed_files(given.paths or FORMATTED))
+    options = parser.parse_args()
+    changed = list(_changed_files(options.paths or FORMATTED))
     for path, text in changed:
-        if given.check:
+        if options.check:
             sys.stderr.write(f"{path.relative_to(ROOT)} is not formatted; run: make docs-format\n")
         else:
             path.write_text(text, encoding="utf-8")
-    return 1 if changed and given.check else 0
+    return 1 if changed and options.check else 0
 
 
 def _changed_files(names: Sequence[str]) -> Iterator[tuple[Path, str]]:
     for name in names:
-        place = ROOT / name
-        for path in sorted(place.rglob("*.md")) if place.is_dir() else [place]:
+        changed = ROOT / name
+        for path in sorted(changed.rglob("*.md")) if changed.is_dir() else [changed]:
             text = path.read_text(encoding="utf-8")
             formatted = format_markdown(text)
             if formatted != text:

@@ -100,8 +100,8 @@ def _drawn(line: Line, *, y: int) -> str:
 
 def _coloured(text: str) -> str:
     for name, pattern in _COLOURS:
-        if (found := pattern.search(text)) is not None:
-            before, words, after = text[: found.start()], found[0], text[found.end() :]
+        if (match := pattern.search(text)) is not None:
+            before, words, after = text[: match.start()], match[0], text[match.end() :]
             return f'{escape(before)}<tspan class="{name}">{escape(words)}</tspan>{escape(after)}'
     return escape(text)
 

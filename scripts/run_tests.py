@@ -97,8 +97,8 @@ def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
     """Yield the files that may have tests of a stage: importing the others would take most of a short stage."""
     for path in paths:
         named = ROOT / path.partition("::")[0]
-        found = [named] if named.is_file() else sorted(named.rglob("test_*.py"))
-        for file in found:
+        files = [named] if named.is_file() else sorted(named.rglob("test_*.py"))
+        for file in files:
             if _may_belong(stage.name, file):
                 yield path if "::" in path else file.relative_to(ROOT).as_posix()
 
@@ -109,9 +109,9 @@ def _may_belong(stage: str, file: Path) -> bool:
     of_file = _markers_in(" ".join(_MARKERS_OF_FILE.findall(text)))
     # Parameters of fixtures have markers too.
     fixtures = file.with_name("conftest.py")
-    found = _markers_in(text + (fixtures.read_text(encoding="utf-8") if fixtures.exists() else ""))
+    markers = _markers_in(text + (fixtures.read_text(encoding="utf-8") if fixtures.exists() else ""))
     needed, excluded = _FILES_OF_STAGE[stage]
-    return not of_file & excluded and all(found & each for each in needed)
+    return not of_file & excluded and all(markers & each for each in needed)
 
 
 def _markers_in(text: str) -> set[str]:
@@ -252,9 +252,9 @@ def install_server() -> None:
 
 def install_programs() -> bool:
     """Install the programs of the stage `foreign`, put them on the path, and return whether that succeeded."""
-    found = subprocess.run(["scripts/test-needs"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    os.environ["PATH"] = found.stdout.strip() or os.environ["PATH"]
-    return found.returncode == 0
+    result = subprocess.run(["scripts/test-needs"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    os.environ["PATH"] = result.stdout.strip() or os.environ["PATH"]
+    return result.returncode == 0
 
 
 @contextmanager

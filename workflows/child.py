@@ -225,8 +225,8 @@ _RUN_OPTIONS = ("max_parallel", "policy", "budget", "model", "approve_plan", "co
 
 
 def _message_of(plan: BuiltPlan | Mapping[str, Any] | str, options: ChildPlanOptions) -> dict[str, Any]:
-    given: Mapping[str, Any] = {**options}
-    encoded_options = {name: given[name] for name in _RUN_OPTIONS if name in given}
+    message: Mapping[str, Any] = {**options}
+    encoded_options = {name: message[name] for name in _RUN_OPTIONS if name in message}
     if (deadline := options.get("deadline")) is not None:
         encoded_options["deadline"] = format_duration(deadline)
     dialect = options.get("dialect") or (None if isinstance(plan, str | Mapping) else plan.dialect)

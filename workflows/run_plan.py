@@ -464,8 +464,12 @@ class RunPlanWorkflow(PlanWorkflow):
 
 
 def _error_of(error: MessageInvalid) -> dict[str, Any]:
-    found = error_json(error.code, str(error))
-    return {**found, "errors": [problem.to_json() for problem in error.problems]} if error.problems else found
+    error_document = error_json(error.code, str(error))
+    return (
+        {**error_document, "errors": [problem.to_json() for problem in error.problems]}
+        if error.problems
+        else error_document
+    )
 
 
 def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
@@ -477,7 +481,7 @@ def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
         return error_json("deadline_exceeded", f"{otherwise}: the run exceeded its deadline")
     if not isinstance(cause, ApplicationError):
         return error_json("failed", f"{otherwise}: {cause}")
-    found = cause.details[0] if cause.details else None
-    problems = found if isinstance(found, list) else []
+    refusal = cause.details[0] if cause.details else None
+    problems = refusal if isinstance(refusal, list) else []
     code = problems[0].get("code") if problems else None
     return {**error_json(code or cause.type or "failed", cause.message), "errors": problems}

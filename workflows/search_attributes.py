@@ -36,10 +36,10 @@ class SearchAttributes:
 
     def __init__(self) -> None:
         info = workflow.info()
-        given = info.typed_search_attributes
-        self._state = given.get(STATE)
-        self._awaiting = list(given.get(_AWAITING) or ())
-        self._progress = given.get(PROGRESS)
+        attributes = info.typed_search_attributes
+        self._state = attributes.get(STATE)
+        self._awaiting = list(attributes.get(_AWAITING) or ())
+        self._progress = attributes.get(PROGRESS)
         # The memo may have the requests of the previous execution; they are written again.
         self._requests: RequestsVersion | None = None if self._awaiting else _NO_REQUESTS
         self._is_sub_plan = wire.MEMO_ROOT in info.raw_memo

@@ -261,10 +261,12 @@ class SubPlans:
         if task.undoes is None:
             child_input = self._input_of_task(task)
         else:
-            given = self._input_of_task(task.undoes)
-            map_batch = next_map_batch_input(given.map_batch) if given.map_batch is not None else None
+            input_of_task = self._input_of_task(task.undoes)
+            map_batch = next_map_batch_input(input_of_task.map_batch) if input_of_task.map_batch is not None else None
             snapshot = replace(snapshot_from_json(task.child_snapshot), started_at=now_s())
-            child_input = replace(given, deadline_s=None, map_batch=map_batch, snapshot=snapshot, only_compensates=True)
+            child_input = replace(
+                input_of_task, deadline_s=None, map_batch=map_batch, snapshot=snapshot, only_compensates=True
+            )
         scope = (task.undoes or task).scope or self._run.scope
         parent = Parent(workflow.info().workflow_id, task.call_id)
         run = self._run
@@ -327,7 +329,7 @@ async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
     Raises:
         ActivityError: the activity failed; the next poll may succeed.
     """
-    found: RawValue = await workflow.execute_activity(
+    ended: RawValue = await workflow.execute_activity(
         wire.ACTIVITY_FIND_ENDED,
         list(workflow_ids),
         activity_id=wire.ID_FIND_ENDED,
@@ -338,7 +340,7 @@ async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
         summary=wire.TIMER_CHECK_SUB_PLANS,
         result_type=RawValue,
     )
-    return found
+    return ended
 
 
 def attributes_of_turn(own: TypedSearchAttributes, memo: Mapping[str, Any]) -> TypedSearchAttributes | None:

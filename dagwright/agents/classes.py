@@ -124,15 +124,15 @@ def load_class(name: str, *, folder: Path) -> type[ClassAgent]:
             shipped = ", ".join(SHIPPED)
             raise ToolLoadError(f"no class {class_name!r} comes with Dagwright ({shipped} does); name its module too")
         module_name = SHIPPED[class_name]
-    found = getattr(load_module(module_name, folder), class_name, None)
-    if not isinstance(found, type):
+    loaded = getattr(load_module(module_name, folder), class_name, None)
+    if not isinstance(loaded, type):
         raise ToolLoadError(f"there is no class {class_name!r} in {module_name}")
-    run = getattr(found, "run", None)
+    run = getattr(loaded, "run", None)
     if not inspect.iscoroutinefunction(run) or not _takes(run, 4):
         raise ToolLoadError(f"{class_name} has no `async def run(self, objective, context, agent)`")
-    if not _takes(found, 0):
+    if not _takes(loaded, 0):
         raise ToolLoadError(f"{class_name} cannot be made without arguments, and a new one is made for each call")
-    return found
+    return loaded
 
 
 def _takes(function: Any, count: int) -> bool:

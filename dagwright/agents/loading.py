@@ -53,8 +53,8 @@ def _class_of(card: AgentCard, class_name: str, path: Path) -> type[ClassAgent]:
 def _cards_in(path: Path) -> list[AgentCard]:
     if path.suffix != ".py":
         return read_agents(path)
-    found = list(vars(load_module(str(path))).values())
-    cards = [card for value in found for card in _cards_of(value)]
+    values = list(vars(load_module(str(path))).values())
+    cards = [card for value in values for card in _cards_of(value)]
     if not cards:
         raise AgentsUnreadable(f"{path.name} has no agent in it: make an AgentCard there")
     return cards
@@ -98,7 +98,7 @@ def read_agents(file: Path) -> list[AgentCard]:
         try:
             cards.append(AgentCard.model_validate(_named(name, written)))
         except ValidationError as error:
-            problems += [f"{pointer(_ROOT, name, *place)}: {message}" for place, message in _card_problems(error)]
+            problems += [f"{pointer(_ROOT, name, *path)}: {message}" for path, message in _card_problems(error)]
         except ValueError as error:
             problems.append(f"{pointer(_ROOT, name)}: {error}")
     if problems:
@@ -129,16 +129,16 @@ def _named(name: str, written: Any) -> dict[str, Any]:
 
 def _card_problems(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
     for item in error.errors(include_url=False):
-        place = item["loc"]
+        path = item["loc"]
         if item["type"] == "extra_forbidden":
-            yield place, f"unknown key; {_instead_of(str(place[-1]))}"
+            yield path, f"unknown key; {_instead_of(str(path[-1]))}"
         elif item["type"] == "missing":
-            yield place[:-1], f"{place[-1]!r} is missing"
+            yield path[:-1], f"{path[-1]!r} is missing"
         elif item["type"] in _EXPECTED:
             expected = _EXPECTED[item["type"]].format(**item.get("ctx", {}))
-            yield place, f"expected {expected}, not {item['input']!r:.60}"
+            yield path, f"expected {expected}, not {item['input']!r:.60}"
         else:
-            yield place, item["msg"].removeprefix("Value error, ")
+            yield path, item["msg"].removeprefix("Value error, ")
 
 
 def _instead_of(key: str) -> str:

@@ -40,11 +40,11 @@ class AgentRegistry:
         Raises:
             ValueError: two different cards have the same name.
         """
-        found: dict[str, AgentCard] = {}
+        by_name: dict[str, AgentCard] = {}
         for card in cards:
-            if found.setdefault(card.name, card) != card:
+            if by_name.setdefault(card.name, card) != card:
                 raise ValueError(f"two agents are called {card.name!r}")
-        return cls(MappingProxyType(found), MappingProxyType(dict(files)), MappingProxyType(dict(classes)))
+        return cls(MappingProxyType(by_name), MappingProxyType(dict(files)), MappingProxyType(dict(classes)))
 
     def __iter__(self) -> Iterator[AgentCard]:
         """Iterate over the agents in the given order."""
@@ -71,4 +71,4 @@ class AgentRegistry:
         """Return name of an agent -> names of its tools that do not exist."""
         known = frozenset(tools)
         missing = {card.name: [name for name in card.tools if name not in known] for card in self}
-        return {name: found for name, found in missing.items() if found}
+        return {name: missing_names for name, missing_names in missing.items() if missing_names}

@@ -97,8 +97,8 @@ class StoredAgents:
         Args:
             version: `None` for the newest.
         """
-        found = self.versions(name)
-        return next((each.card for each in found if version in (None, each.card.version)), None)
+        versions = self.versions(name)
+        return next((each.card for each in versions if version in (None, each.card.version)), None)
 
     def remove(self, name: str) -> bool:
         """Remove an agent for new plans; return whether it existed."""

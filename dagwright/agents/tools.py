@@ -64,12 +64,12 @@ class _Known:
         """
         if checked_version in (None, card.version):
             return card
-        found = await self.find(card.name, checked_version)
-        if found is None or found.type == "llm":
+        stored_card = await self.find(card.name, checked_version)
+        if stored_card is None or stored_card.type == "llm":
             raise ToolChanged(
                 f"the card of the agent {card.name!r} has changed since the plan was checked; run it again"
             )
-        return found
+        return stored_card
 
     def kind(self, card: AgentCard) -> type[ClassAgent]:
         """Return the class of a card; a newer card of the same name may have a different class."""

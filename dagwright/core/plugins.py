@@ -78,13 +78,13 @@ def installed_plugins() -> tuple[InstalledPlugin, ...]:
     Raises:
         PluginError: one of them cannot be loaded, or two have the same name.
     """
-    found: dict[str, InstalledPlugin] = {}
+    plugins: dict[str, InstalledPlugin] = {}
     # A distribution that is installed in editable mode may be found twice, with its metadata in two folders.
     for point in dict.fromkeys(sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value))):
         plugin = _plugin_of(point)
-        refuse_duplicate("plugin", point.name, plugin, found.get(point.name))
-        found[point.name] = plugin
-    return tuple(found.values())
+        refuse_duplicate("plugin", point.name, plugin, plugins.get(point.name))
+        plugins[point.name] = plugin
+    return tuple(plugins.values())
 
 
 def contributions(what: str, names_of: Callable[[Plugin], Iterable[str]]) -> dict[str, InstalledPlugin]:
@@ -96,12 +96,12 @@ def contributions(what: str, names_of: Callable[[Plugin], Iterable[str]]) -> dic
     Raises:
         PluginError: two plugins contribute the same name.
     """
-    found: dict[str, InstalledPlugin] = {}
+    owners: dict[str, InstalledPlugin] = {}
     for each in installed_plugins():
         for name in names_of(each.plugin):
-            refuse_duplicate(what, name, each, found.get(name))
-            found[name] = each
-    return found
+            refuse_duplicate(what, name, each, owners.get(name))
+            owners[name] = each
+    return owners
 
 
 def refuse_duplicate(what: str, name: str, plugin: InstalledPlugin, other: InstalledPlugin | None) -> None:
@@ -118,8 +118,8 @@ def refuse_duplicate(what: str, name: str, plugin: InstalledPlugin, other: Insta
 def text_format(name: str) -> Callable[[str], Any] | None:
     """Return the function of a text format; `None` if no plugin contributes it."""
     owner = contributions("text format", lambda plugin: plugin.text_formats).get(name)
-    found: Callable[[str], Any] | None = None if owner is None else owner.load(owner.plugin.text_formats[name])
-    return found
+    loaded: Callable[[str], Any] | None = None if owner is None else owner.load(owner.plugin.text_formats[name])
+    return loaded
 
 
 def text_format_names() -> tuple[str, ...]:

@@ -147,13 +147,13 @@ def _part(
     session: Session, *, items: Sequence[Item], work: Callable[[Session, Item], Value], start: int
 ) -> list[Value]:
     """Return the results of `work` for the items from `start`, as many as time permits, at least one."""
-    found: list[Value] = []
+    values: list[Value] = []
     ends_at = time.monotonic() + PART_S
     for at in range(start, len(items)):
-        found.append(work(session, items[at]))
+        values.append(work(session, items[at]))
         if time.monotonic() >= ends_at:
             break
-    return found
+    return values
 
 
 def _parse_url(text_url: str) -> URL:

@@ -160,15 +160,15 @@ def detect_dialect(raw: JsonValue) -> str:
         raise _unwrapped("this object is a single intent and not a plan", '{"intents": [{"verb": …}]}')
     if "nodes" in raw:
         return "agents" if _is_of_agents(raw) else "plan"
-    near = [found for key in raw if (found := suggestion(key, ["plan", "nodes", *_BY_KEY]))]
+    near = [similar for key in raw if (similar := suggestion(key, ["plan", "nodes", *_BY_KEY]))]
     raise _unknown_shape("this object is no plan", hint=near[0] if near else None)
 
 
 def text_dialect(text: str) -> tuple[str, int] | None:
     """Return the dialect of a text and the offset of its first step; `None` if the text has no step."""
     starts = {"llmcompiler": _TASK_IN_TEXT.search(text), "rewoo": STEP.search(text)}
-    found = [(match.start(), name) for name, match in starts.items() if match is not None]
-    return (min(found)[1], min(found)[0]) if found else None
+    starts_by_position = [(match.start(), name) for name, match in starts.items() if match is not None]
+    return (min(starts_by_position)[1], min(starts_by_position)[0]) if starts_by_position else None
 
 
 def _dialect_of_list(raw: list[JsonValue]) -> str:

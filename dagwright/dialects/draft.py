@@ -212,9 +212,9 @@ class ObjectReader:
         """Return the IDs in a list that becomes the `depends_on` of the node."""
         ids = self.texts(key)
         if ids and len(ids) < len(self.raw[key]):
-            places = [index for index, item in enumerate(self.raw[key]) if isinstance(item, str)]
-            for place, index in enumerate(places):
-                self.moved[pointer("nodes", self.index, "depends_on", place)] = self.at + pointer(key, index)
+            indices = [index for index, item in enumerate(self.raw[key]) if isinstance(item, str)]
+            for position, index in enumerate(indices):
+                self.moved[pointer("nodes", self.index, "depends_on", position)] = self.at + pointer(key, index)
         return ids
 
     def optional_object(self, key: str) -> Mapping[str, Any]:

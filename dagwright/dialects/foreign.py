@@ -57,13 +57,13 @@ def document_of_text(
     Raises:
         PlanInvalid: there is no such line, or `take` raised the error.
     """
-    found = find(raw) if isinstance(raw, str) else ()
-    if not found:
+    documents = find(raw) if isinstance(raw, str) else ()
+    if not documents:
         got = "a text without such a line" if isinstance(raw, str) else describe(raw)
         message = f"a plan in the dialect {dialect} is a text with lines like {like}, not {got}"
         raise PlanInvalid([Problem("invalid_field", message)])
     draft = DocumentDraft(dialect, "")
-    take(draft, found)
+    take(draft, documents)
     return replace(draft.document(), pointers=WholeText())
 
 

@@ -88,19 +88,19 @@ def _dependencies(entry: ObjectReader) -> list[str]:
     if not isinstance(written, list):
         entry.report("invalid_field", f"'dep' must be a list of ids, not {describe(written)}", "dep")
         return []
-    found: list[str] = []
-    for place, value in enumerate(written):
+    ids: list[str] = []
+    for index, value in enumerate(written):
         if value == NONE and not isinstance(value, bool):
             if len(written) > 1:
                 entry.report(
-                    "invalid_field", "'dep' may hold -1 (no dependency) only as its single entry", "dep", place
+                    "invalid_field", "'dep' may hold -1 (no dependency) only as its single entry", "dep", index
                 )
         elif (known := _id_of(value)) is None:
-            entry.report("invalid_field", f"'dep' must hold ids, not {describe(value)}", "dep", place)
+            entry.report("invalid_field", f"'dep' must hold ids, not {describe(value)}", "dep", index)
         else:
-            entry.moved[f"/nodes/{entry.index}/depends_on/{len(found)}"] = f"{entry.at}/dep/{place}"
-            found.append(known)
-    return found
+            entry.moved[f"/nodes/{entry.index}/depends_on/{len(ids)}"] = f"{entry.at}/dep/{index}"
+            ids.append(known)
+    return ids
 
 
 def _arguments(

@@ -71,8 +71,8 @@ def _pointers(intents: Sequence[Any]) -> Iterator[tuple[str, str]]:
         groups = {
             name: group for name in _GROUPS if isinstance(intent, dict) and isinstance(group := intent.get(name), dict)
         }
-        place = "/params" if groups.get("params") else ""
-        yield f"/nodes/{index}/arguments", f"/intents/{index}{place}"
+        prefix = "/params" if groups.get("params") else ""
+        yield f"/nodes/{index}/arguments", f"/intents/{index}{prefix}"
         for name in ("lookups", "refs"):
             for key in groups.get(name, ()):
                 yield pointer("nodes", index, "arguments", key), pointer("intents", index, name, key)
@@ -221,18 +221,18 @@ class _IntentReader:
 
 def _filters(lookup: Mapping[str, Any], entry: ObjectReader, resolver: Resolver) -> tuple[tuple[str, str], ...] | None:
     """Return the filters of a lookup in their normal form; `None` after reporting an invalid filter."""
-    found = []
+    filters = []
     for name in sorted(lookup.keys() - _LOOKUP_KEYS):
         text = entry.name_text(name) if lookup[name] is not None else None
         if text is None:
             continue
         parse = parser_of(resolver.filters.get(name, ""))
         try:
-            found.append((name, text if parse is None else str(parse(text))))
+            filters.append((name, text if parse is None else str(parse(text))))
         except ValueError as error:
             entry.report("invalid_field", str(error), name)
             return None
-    return tuple(found)
+    return tuple(filters)
 
 
 def _is_entity_type(text: str, entry: ObjectReader, resolver: Resolver) -> bool:

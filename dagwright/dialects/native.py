@@ -47,7 +47,7 @@ def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document
         if document.plan is not node["plan"]:
             nodes = list(nodes) if nodes is written else nodes
             nodes[index] = {**node, "plan": document.plan}
-        pointers |= {at + native: at + place for native, place in document.pointers.items()}
+        pointers |= {at + native: at + written_pointer for native, written_pointer in document.pointers.items()}
         problems += [replace(problem, pointer=at + problem.pointer) for problem in document.problems]
         notes += document.notes
         sub_documents[index] = document

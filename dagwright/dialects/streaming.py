@@ -119,8 +119,8 @@ class JsonSteps:
             at = _MODES[self._mode](self, at)
         if self._start >= 0:
             self._parts.append(self._chunk[self._part_at :])
-        found, self._found = self._found, []
-        return found
+        steps, self._found = self._found, []
+        return steps
 
     def _in_prose(self, at: int) -> int:
         match = _ROOT.search(self._chunk, at)

@@ -105,11 +105,11 @@ def _fields(entry: ObjectReader, slots: Slots) -> dict[str, Any]:
     fields: dict[str, Any] = {"title": description} if description is not None else {}
     fields |= tool_or_placeholder(worker)
     arguments = dict(entry.optional_object("params"))
-    for key, given in entry.optional_object("inputs").items():
+    for key, value in entry.optional_object("inputs").items():
         if key in arguments:
             entry.report("invalid_field", f"{key!r} is given twice, in params and in inputs", "inputs", key)
             continue
-        arguments[key] = _read_input(entry, key, given, slots=slots)
+        arguments[key] = _read_input(entry, key, value, slots=slots)
     fields["arguments"] = arguments
     return fields | _metadata(entry)
 
@@ -135,24 +135,24 @@ def _metadata(entry: ObjectReader) -> dict[str, Any]:
     return {"metadata": metadata} if metadata else {}
 
 
-def _read_input(entry: ObjectReader, key: str, given: Any, *, slots: Slots) -> JsonValue:
-    if isinstance(given, list):
-        return [_read_ref(entry, item, slots=slots, at=("inputs", key, index)) for index, item in enumerate(given)]
-    return _read_ref(entry, given, slots=slots, at=("inputs", key))
+def _read_input(entry: ObjectReader, key: str, value: Any, *, slots: Slots) -> JsonValue:
+    if isinstance(value, list):
+        return [_read_ref(entry, item, slots=slots, at=("inputs", key, index)) for index, item in enumerate(value)]
+    return _read_ref(entry, value, slots=slots, at=("inputs", key))
 
 
-def _read_ref(entry: ObjectReader, given: Any, *, slots: Slots, at: tuple[str | int, ...]) -> str | None:
-    place = f"{at[1]!r}" if len(at) == 2 else f"{at[1]!r}[{at[2]}]"
-    if not isinstance(given, dict):
+def _read_ref(entry: ObjectReader, value: Any, *, slots: Slots, at: tuple[str | int, ...]) -> str | None:
+    where = f"{at[1]!r}" if len(at) == 2 else f"{at[1]!r}[{at[2]}]"
+    if not isinstance(value, dict):
         shape = '{"from_sub_goal": 1, "slot": "…"}'
-        entry.report("invalid_field", f"input {place} must be {shape} or a list of such, not {describe(given)}", *at)
+        entry.report("invalid_field", f"input {where} must be {shape} or a list of such, not {describe(value)}", *at)
         return None
-    ref = ObjectReader(given, entry.at + pointer(*at), f"{entry.name}, input {place}", entry.node, entry.problems)
+    ref = ObjectReader(value, entry.at + pointer(*at), f"{entry.name}, input {where}", entry.node, entry.problems)
     ref.expect_keys(_INPUT_KEYS)
     slot = ref.text("slot")
-    source = _id_of({"id": given.get("from_sub_goal")})
+    source = _id_of({"id": value.get("from_sub_goal")})
     if source is None:
-        given_id = describe(given["from_sub_goal"]) if "from_sub_goal" in given else "nothing"
+        given_id = describe(value["from_sub_goal"]) if "from_sub_goal" in value else "nothing"
         ref.report("invalid_field", f"'from_sub_goal' must be the id of a sub-goal, not {given_id}")
     if slot is None or source is None:
         return None

@@ -78,20 +78,22 @@ class _Graph:
         """Add a link, or report why it is invalid."""
         ends: list[int] = []
         for key, name in (("source", source), ("target", target)):
-            found = self.numbers.get(name, [])
-            if len(found) == 1:
-                ends += found
+            numbers = self.numbers.get(name, [])
+            if len(numbers) == 1:
+                ends += numbers
                 continue
-            text = "there is no task" if not found else f"{len(found)} nodes have the task"
+            text = "there is no task" if not numbers else f"{len(numbers)} nodes have the task"
             message = f"Invalid reference: {text} {name!r}, so the link is ambiguous"
-            hint = suggestion(name, self.numbers) if not found else "write the references into the arguments: <node-0>"
+            hint = (
+                suggestion(name, self.numbers) if not numbers else "write the references into the arguments: <node-0>"
+            )
             problems.append(Problem("invalid_reference", message, f"{at}/{key}", None, hint))
         if len(ends) == 2:
             self.needs.setdefault(ends[1], []).append(ends[0])
 
 
 def _links(written: JsonValue, draft: DocumentDraft) -> Sequence[tuple[str, str, str]]:
-    found: list[tuple[str, str, str]] = []
+    links: list[tuple[str, str, str]] = []
     if written is not None and not isinstance(written, list):
         message = f"'task_links' must be a list, not {describe(written)}"
         draft.problems.append(Problem("invalid_field", message, "/task_links"))
@@ -104,8 +106,8 @@ def _links(written: JsonValue, draft: DocumentDraft) -> Sequence[tuple[str, str,
         link.expect_keys(_LINK_KEYS)
         source, target = link.text("source"), link.text("target")
         if source is not None and target is not None:
-            found.append((at, source, target))
-    return found
+            links.append((at, source, target))
+    return links
 
 
 def _titles(written: JsonValue, count: int, draft: DocumentDraft) -> Sequence[str]:

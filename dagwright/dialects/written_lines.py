@@ -29,25 +29,25 @@ def lines_of_problems(text: str, problems: Iterable[Problem]) -> list[int | None
 
 
 def _line_in_message(problem: Problem) -> int | None:
-    found = _LINE.search(problem.message) if problem.code in _UNREAD else None
-    return int(found[1]) if found is not None else None
+    match = _LINE.search(problem.message) if problem.code in _UNREAD else None
+    return int(match[1]) if match is not None else None
 
 
-def _nearest(place: str, lines: Mapping[str, int]) -> int | None:
-    while place and place not in lines:
-        place = place.rpartition("/")[0]
-    return lines.get(place)
+def _nearest(pointer: str, lines: Mapping[str, int]) -> int | None:
+    while pointer and pointer not in lines:
+        pointer = pointer.rpartition("/")[0]
+    return lines.get(pointer)
 
 
-def _lines_of(text: str, places: Iterable[str]) -> dict[str, int]:
+def _lines_of(text: str, pointers: Iterable[str]) -> dict[str, int]:
     """Return the lines of pointers and of their containers, as far as the text can be parsed."""
     containers = {""}
-    for place in places:
-        container = place
+    for requested in pointers:
+        container = requested
         while container not in containers:
             containers.add(container)
             container = container.rpartition("/")[0]
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     walk = _Walk()
     try:
         # YAML does not allow lone surrogates.
@@ -55,11 +55,11 @@ def _lines_of(text: str, places: Iterable[str]) -> dict[str, int]:
         for event in yaml.parse(whole, Loader=yaml.CSafeLoader):
             placed = walk.take(event)
             if placed is not None and placed[0] in containers:
-                found.setdefault(*placed)
+                lines.setdefault(*placed)
     except yaml.YAMLError:
         # JSON allows text that YAML does not; values before that text are found.
         pass
-    return found
+    return lines
 
 
 class _Walk:

@@ -83,9 +83,9 @@ def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repai
     """Return the JSON value of a document: the text itself, if it is in one of the text dialects."""
     head = without_thinking(text)
     answer = text[head:]
-    found = text_dialect(answer)
+    dialect_name = text_dialect(answer)
     start = _JSON_START.search(answer)
-    is_text = found is not None and (start is None or found[1] < start.start())
+    is_text = dialect_name is not None and (start is None or dialect_name[1] < start.start())
     if dialect in TEXT_DIALECTS or (dialect is None and is_text):
         thinking = [Repair("thinking", "the thoughts of the model before its answer were skipped", 0)] if head else []
         remaining, repairs = _whole_steps(answer, offset=head)
@@ -173,12 +173,12 @@ def _similarity(left: str, right: str) -> float:
     total = len(left) + len(right)
     if 200 * min(len(left), len(right)) < _CANDIDATE * total:
         return 0.0
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for index, character in enumerate(left):
-        places[character] = places.get(character, 0) | 1 << index
+        positions[character] = positions.get(character, 0) | 1 << index
     row = mask = (1 << len(left)) - 1
     for character in right:
-        matched = row & places.get(character, 0)
+        matched = row & positions.get(character, 0)
         row = (row + matched | row - matched) & mask
     return 200.0 * (len(left) - row.bit_count()) / total if total else 100.0
 

@@ -139,18 +139,18 @@ class _Repairer:
             for name in _FIELDS:
                 self._collect_in(node.get(name), node=owner, at=("nodes", owner, name))
             needs = node.get("depends_on")
-            for place, item in enumerate(needs if isinstance(needs, list) else ()):
+            for index, item in enumerate(needs if isinstance(needs, list) else ()):
                 number = item if _is_number(item) else self._number_of_text(item)
                 if number is not None:
-                    self.found.append(_Number(number, str(item), owner, ("nodes", owner, "depends_on", place)))
+                    self.found.append(_Number(number, str(item), owner, ("nodes", owner, "depends_on", index)))
         self._collect_in(self.document.plan.get("output"), node=None, at=("output",))
 
     def _collect_in(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> None:
-        def look(text: str, place: tuple[str | int, ...]) -> str:
+        def look(text: str, path: tuple[str | int, ...]) -> str:
             for match in _FORMS.finditer(text):
                 number = self._number_in(match, text)
                 if number is not None and not _is_escaped(match, text):
-                    self.found.append(_Number(number, match[0], node, place))
+                    self.found.append(_Number(number, match[0], node, path))
             return text
 
         with_texts(value, look, at=at)
@@ -199,14 +199,14 @@ class _Repairer:
         return False
 
     def _report_impossible(self, reading: Mapping[int, int]) -> None:
-        lost = [found for found in self.found if found.number not in reading] or self.found[:1]
-        for found in lost[:20]:
-            message = f"Invalid reference: {found.written!r} matches none of the {len(self.nodes)} nodes"
-            self._report("invalid_reference", f"{message}, or makes them need each other", found)
+        lost = [number for number in self.found if number.number not in reading] or self.found[:1]
+        for number in lost[:20]:
+            message = f"Invalid reference: {number.written!r} matches none of the {len(self.nodes)} nodes"
+            self._report("invalid_reference", f"{message}, or makes them need each other", number)
 
-    def _report(self, code: str, message: str, found: _Number) -> None:
-        at = self.document.written_pointer(pointer(*found.at))
-        node = self._name(found.node) if found.node is not None else None
+    def _report(self, code: str, message: str, number: _Number) -> None:
+        at = self.document.written_pointer(pointer(*number.at))
+        node = self._name(number.node) if number.node is not None else None
         self.problems.append(Problem(code, message, at, node, "write {{id.result}} with the id of the node"))
 
     def _name(self, index: int) -> str:
@@ -216,30 +216,30 @@ class _Repairer:
     def _numbers_of_ids(self) -> Mapping[int, int] | None:
         """Return the numbers in the IDs, if all IDs are the same word and a number."""
         numbers: dict[int, int] = {}
-        words = set()
+        in_ids = set()
         for index in range(len(self.nodes)):
             match = _ID.fullmatch(self._name(index))
             if match is None or int(match[2]) in numbers:
                 return None
-            words.add(match[1])
+            in_ids.add(match[1])
             numbers[int(match[2])] = index
-        return numbers if len(words) == 1 else None
+        return numbers if len(in_ids) == 1 else None
 
     def _is_possible(self, reading: Mapping[int, int]) -> bool:
-        if any(found.number not in reading for found in self.found):
+        if any(number.number not in reading for number in self.found):
             return False
         needs: list[dict[int, None]] = [{} for _ in self.nodes]
-        for found in self.found:
-            if found.node is not None:
-                needs[found.node][reading[found.number]] = None
+        for number in self.found:
+            if number.node is not None:
+                needs[number.node][reading[number.number]] = None
         for index, node in enumerate(self.nodes):
             written = node.get("depends_on") if isinstance(node, dict) else None
             for item in written if isinstance(written, list) else ():
                 if isinstance(item, str) and item in self.ids:
                     needs[index][self.ids[item]] = None
-        if any(index in found for index, found in enumerate(needs)):
+        if any(index in number for index, number in enumerate(needs)):
             return False
-        return graph.levels_of([list(found) for found in needs]) is not None
+        return graph.levels_of([list(number) for number in needs]) is not None
 
     def _repaired_node(self, index: int) -> Any:
         node = self.nodes[index]
@@ -251,15 +251,15 @@ class _Repairer:
                 made[name] = self._repaired_value(made[name], node=index, at=("nodes", index, name))
         needs = made.get("depends_on")
         if isinstance(needs, list):
-            made["depends_on"] = [self._repaired_need(item, index, place) for place, item in enumerate(needs)]
+            made["depends_on"] = [self._repaired_need(item, index, position) for position, item in enumerate(needs)]
         return made
 
-    def _repaired_need(self, item: Any, index: int, place: int) -> Any:
+    def _repaired_need(self, item: Any, index: int, position: int) -> Any:
         number = item if _is_number(item) else self._number_of_text(item)
         if number is None or number not in self.reading:
             return item
         name = self._name(self.reading[number])
-        self._repair(str(item), name, node=index, at=("nodes", index, "depends_on", place))
+        self._repair(str(item), name, node=index, at=("nodes", index, "depends_on", position))
         return name
 
     def _repaired_value(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> Any:
@@ -309,9 +309,9 @@ class _Repairer:
         return ResultOf(self._name(self.reading[number]), "result") if number is not None else None
 
     def _repair(self, written: str, made: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
-        place = self.document.written_pointer(pointer(*at))
+        written_pointer = self.document.written_pointer(pointer(*at))
         name = self._name(node) if node is not None else None
-        self.repairs.append(Repair("reference", f"{written!r} was read as {made!r}", None, place, name))
+        self.repairs.append(Repair("reference", f"{written!r} was read as {made!r}", None, written_pointer, name))
 
 
 def _is_escaped(match: re.Match[str], text: str) -> bool:

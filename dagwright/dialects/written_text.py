@@ -44,15 +44,17 @@ def read_written_json(text: str) -> WrittenJson:
 
     Complexity: linear in the length of the text.
     """
-    found = list(_values_in(text))
-    distinct = {json.dumps(read.value, sort_keys=True): (start, read) for start, read in reversed(found)}
+    values = list(_values_in(text))
+    distinct = {json.dumps(read.value, sort_keys=True): (start, read) for start, read in reversed(values)}
     if len(distinct) > 1:
-        lines = [line_of(text, start) for start, _ in found]
+        lines = [line_of(text, start) for start, _ in values]
         shown = ", ".join(map(str, lines[:_MAX_SHOWN])) + (", …" if len(lines) > _MAX_SHOWN else "")
-        message = f"the text holds {len(found)} JSON values (at lines {shown}), and it is unclear which one is the plan"
+        message = (
+            f"the text holds {len(values)} JSON values (at lines {shown}), and it is unclear which one is the plan"
+        )
         raise PlanInvalid([Problem("ambiguous", message, hint="write one JSON value only")])
-    start, read = found[0]
-    return WrittenJson(read.value, start, [*_around(text, found), *read.repairs])
+    start, read = values[0]
+    return WrittenJson(read.value, start, [*_around(text, values), *read.repairs])
 
 
 class ConflictingValues:
@@ -85,10 +87,10 @@ def _outermost_values(text: str) -> Iterator[Any]:
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        found[key] = value if key not in found or found[key] == value else ConflictingValues()
-    return found
+        members[key] = value if key not in members or members[key] == value else ConflictingValues()
+    return members
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object_of)
@@ -136,9 +138,9 @@ def _values_in(text: str) -> Iterator[tuple[int, ReadValue]]:
         raise PlanInvalid([Problem("empty_plan", "the text holds no JSON object and no list of objects")])
 
 
-def _around(text: str, found: Sequence[tuple[int, ReadValue]]) -> Iterator[Repair]:
+def _around(text: str, values: Sequence[tuple[int, ReadValue]]) -> Iterator[Repair]:
     """Yield repairs for the ignored text around the value: thinking, fences, prose, duplicates of the value."""
-    start, read = found[0]
+    start, read = values[0]
     if head := without_thinking(text):
         yield Repair("thinking", "the thoughts of the model before its answer were skipped", 0)
     before, after = text[head:start], text[read.end :]
@@ -148,9 +150,9 @@ def _around(text: str, found: Sequence[tuple[int, ReadValue]]) -> Iterator[Repai
         before, after = before[: fence.start()], after.replace("```", "").replace("~~~", "")
     if before.strip("\ufeff \t\r\n"):
         yield Repair("prose", "text before the plan was skipped", head)
-    if after.strip() and len(found) == 1:
+    if after.strip() and len(values) == 1:
         yield Repair("prose", "text behind the plan was skipped", read.end)
-    for other, _ in found[1:]:
+    for other, _ in values[1:]:
         yield Repair("repeated", f"the same plan stands again at line {line_of(text, other)}", other)
 
 

@@ -252,8 +252,8 @@ class ExecutionStart:
         """
         assert self.plan is not None
         assert self.run_input is not None
-        given = self.run_input.inputs
-        inputs = given if self.map_batch is None else with_items(given, self.map_batch.items)
+        run_inputs = self.run_input.inputs
+        inputs = run_inputs if self.map_batch is None else with_items(run_inputs, self.map_batch.items)
         return scheduler_for_run(self.plan, self.run_input, started_at=started_at, inputs=inputs)
 
     # Events.

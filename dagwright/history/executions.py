@@ -51,10 +51,12 @@ async def executions_of(client: Client, workflow_id: str, *, first_run_id: str, 
 
     Complexity: one request for each execution.
     """
-    found = [first_run_id]
-    while found[-1] != last_run_id and (following := await _next_run_id(client, workflow_id, found[-1])) is not None:
-        found.append(following)
-    return found
+    run_ids = [first_run_id]
+    while (
+        run_ids[-1] != last_run_id and (following := await _next_run_id(client, workflow_id, run_ids[-1])) is not None
+    ):
+        run_ids.append(following)
+    return run_ids
 
 
 async def _next_run_id(client: Client, workflow_id: str, run_id: str) -> str | None:

@@ -189,19 +189,19 @@ class RunExplainer:
     async def _find(self, view: RunView, node: str) -> tuple[RunView, str, str]:
         """Return the run that has a node, its name there, and the path from the top run."""
         try:
-            found = await resolve_path(view, node, open_reader=self._feed)
+            resolved = await resolve_path(view, node, open_reader=self._feed)
         except SubPlanNotStarted as unknown:
             raise NodeUnknown(str(unknown)) from None
-        view, node = found.view, found.name
+        view, node = resolved.view, resolved.name
         scheduler = view.scheduler
         if scheduler is None:
             raise NodeUnknown(f"the run {view.workflow_id!r} has no plan{'' if view.is_closed else ' yet'}")
         if scheduler.record_of(node) is not None:
-            return view, node, found.path
+            return view, node, resolved.path
         try:
             there = await view_of_item(view, node, open_reader=self._feed)
             if there is not view or await OffloadedNodes(scheduler, self._store).find(node) is not None:
-                return there, node, found.path
+                return there, node, resolved.path
         except ItemNotStarted as unknown:
             raise NodeUnknown(str(unknown)) from None
         except StoreError as error:

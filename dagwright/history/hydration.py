@@ -95,8 +95,8 @@ async def error_with_inner_nodes(
 
 async def _inner_nodes(offloaded: OffloadedNodes, document: Mapping[str, Any], *, only: str | None) -> list[InnerNode]:
     if only is not None:
-        found = await offloaded.find(only)
-        return [] if found is None else [found]
+        inner_node = await offloaded.find(only)
+        return [] if inner_node is None else [inner_node]
     if offloaded.count <= MAX_INNER_NODES:
         return [node async for node in offloaded.nodes()]
     has_failed = NodeStatus.FAILED.value in document.get("nodes_ref", {}).get("counts", {})
@@ -154,10 +154,10 @@ async def stored_text(store: PayloadStore, answer_ref: Mapping[str, Any]) -> str
     try:
         value = stored_from_json(answer_ref)
         whole = await asyncio.to_thread(pydantic_core.from_json, await store.get(value.ref))
-        found = value_at_paths(whole, value.paths, value.name)
+        text = value_at_paths(whole, value.paths, value.name)
     except (StoreError, UnresolvedReference, ValueError):
         return None
-    return found if isinstance(found, str) else None
+    return text if isinstance(text, str) else None
 
 
 class _Listing:

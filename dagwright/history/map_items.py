@@ -42,8 +42,8 @@ async def view_of_item(view: RunView, task_id: str, *, open_reader: OpenReader) 
     candidates = list(_candidates(view, task_id))
     if not candidates:
         return view
-    found = await _first_with(task_id, candidates, view=view, open_reader=open_reader)
-    return view if found is None else await open_reader(found).read()
+    batch = await _first_with(task_id, candidates, view=view, open_reader=open_reader)
+    return view if batch is None else await open_reader(batch).read()
 
 
 def failed_map_batches(node_id: str, record: Record, *, workflow_id: str) -> list[dict[str, Any]]:
@@ -94,10 +94,10 @@ async def _first_with(
     for first in range(0, len(candidates), _READ_AT_ONCE):
         names = [f"{node.id}[{item.key}]" for node, item in candidates[first : first + _READ_AT_ONCE]]
         ids = [child_workflow_id(view.workflow_id, name) for name in names]
-        found = await asyncio.gather(*(_has_item(open_reader(workflow_id), task_id) for workflow_id in ids))
-        if True in found:
-            return ids[found.index(True)]
-        not_started += [name for name, has_item in zip(names, found, strict=True) if has_item is None]
+        have_item = await asyncio.gather(*(_has_item(open_reader(workflow_id), task_id) for workflow_id in ids))
+        if True in have_item:
+            return ids[have_item.index(True)]
+        not_started += [name for name, has_item in zip(names, have_item, strict=True) if has_item is None]
     if not_started:
         more = f" and of {len(not_started) - 1} more" if len(not_started) > 1 else ""
         raise ItemNotStarted(f"{task_id!r} is not known yet: the items of {not_started[0]!r}{more} have not started")

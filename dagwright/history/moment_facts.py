@@ -66,11 +66,11 @@ def facts_of(
     """
     if scheduler is None:
         return replace(before, tasks={})
-    found = {task: _facts(scheduler, task, hidden.get(task)) for task in tasks}
+    facts = {task: _facts(scheduler, task, hidden.get(task)) for task in tasks}
     book = scheduler.features.feedback.requests
     is_same = book.open.keys() == before.open.keys() and len(book.closed) == len(before.closed)
     requests, closings = (before.open, before.closed) if is_same else ({**book.open}, {**book.closed})
-    return MomentFacts(found, requests, closings, scheduler.state.paused)
+    return MomentFacts(facts, requests, closings, scheduler.state.paused)
 
 
 def _facts(scheduler: RunScheduler, task: str, status: NodeStatus | None) -> TaskFacts:

@@ -38,17 +38,17 @@ async def resolve_path(view: RunView, path: str, *, open_reader: Callable[[str],
     Raises:
         SubPlanNotStarted: the path leads into a sub-plan that has not started.
     """
-    found = ResolvedPath(view, path)
-    while found.view.scheduler is not None:
-        if (inner := sub_plan_of_path(found.view.scheduler, found.name)) is None:
+    resolved = ResolvedPath(view, path)
+    while resolved.view.scheduler is not None:
+        if (inner := sub_plan_of_path(resolved.view.scheduler, resolved.name)) is None:
             break
         task_id, rest = inner
         try:
-            child = await open_reader(child_run_id(found.view, task_id)).read()
+            child = await open_reader(child_run_id(resolved.view, task_id)).read()
         except RunNotFound:
-            raise SubPlanNotStarted(f"the sub-plan {found.path + task_id!r} has not started") from None
-        found = ResolvedPath(child, rest, f"{found.path}{task_id}/")
-    return found
+            raise SubPlanNotStarted(f"the sub-plan {resolved.path + task_id!r} has not started") from None
+        resolved = ResolvedPath(child, rest, f"{resolved.path}{task_id}/")
+    return resolved
 
 
 def child_run_id(view: RunView, task_id: str) -> str:

@@ -83,9 +83,9 @@ class OffloadedNodes:
     async def find(self, node_id: str) -> InnerNode | None:
         """Return a node, or `None` if no region has a node with that id."""
         for region in self._regions:
-            found = await region.find(node_id)
-            if found is not None:
-                return found
+            node = await region.find(node_id)
+            if node is not None:
+                return node
         return None
 
     async def nodes(self) -> AsyncIterator[InnerNode]:
@@ -105,11 +105,11 @@ class OffloadedNodes:
 
     async def failed(self, *, most: int) -> list[InnerNode]:
         """Return failed nodes, the last ones first."""
-        found: list[InnerNode] = []
+        failed_nodes: list[InnerNode] = []
         for region in self._regions:
-            if len(found) < most:
-                found += await region.failed(most=most - len(found))
-        return found
+            if len(failed_nodes) < most:
+                failed_nodes += await region.failed(most=most - len(failed_nodes))
+        return failed_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +160,12 @@ class _OffloadedRegion:
         state: InnerState | None = self._record.result
         count = min(most, state["counts"].get(NodeStatus.FAILED.value, 0) if state else 0)
         batch = await self._ends_of(lambda ended: ended[1] == NodeStatus.FAILED.value, most=count) if count else []
-        found = []
+        failed_nodes = []
         for ended, versions in batch:
             node = await self._node(ended[0])
             record = self._held(node.id) or self._record_of(node, ended, versions)
-            found.append(await self._inner_node(ended[0], node, record, needs=await self._needs_of(node)))
-        return found
+            failed_nodes.append(await self._inner_node(ended[0], node, record, needs=await self._needs_of(node)))
+        return failed_nodes
 
     async def nodes(self) -> AsyncIterator[InnerNode]:
         names = [node.id async for node in self._pages_of_nodes()]
@@ -222,13 +222,13 @@ class _OffloadedRegion:
         self, matches: Callable[[Sequence[Any]], bool], *, most: int
     ) -> list[tuple[Sequence[Any], Mapping[str, str]]]:
         """Return the ends of some nodes with the versions of their tools, the last one first."""
-        found: list[tuple[Sequence[Any], Mapping[str, str]]] = []
+        ends: list[tuple[Sequence[Any], Mapping[str, str]]] = []
         ref = self._last_batch
-        while ref is not None and len(found) < most:
+        while ref is not None and len(ends) < most:
             batch = await self._batch(ref)
-            found += [(ended, batch["versions"]) for ended in reversed(batch["ended"]) if matches(ended)]
+            ends += [(ended, batch["versions"]) for ended in reversed(batch["ended"]) if matches(ended)]
             ref = batch["before"]
-        return found[:most]
+        return ends[:most]
 
     async def _batches_of_nodes(self, count: int) -> tuple["array[int]", list[str]]:
         """Return the batch that has the end of each node, -1 for none, and the references of the batches."""

@@ -76,12 +76,12 @@ class PendingCall:
 
 def pending_calls(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay) -> dict[str, PendingCall]:
     """Return the calls of the plan in flight: task id -> call."""
-    found = {}
+    calls = {}
     for call in raw.pending_activities:
         task_id = replay.task_of(call.activity_id)
         if task_id is not None:
-            found[task_id] = _pending_call(call)
-    return found
+            calls[task_id] = _pending_call(call)
+    return calls
 
 
 def _pending_call(call: PendingActivityInfo) -> PendingCall:

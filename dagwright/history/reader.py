@@ -158,15 +158,15 @@ class TaskState(NamedTuple):
 
 def states_of(scheduler: RunScheduler | None) -> dict[str, TaskState]:
     """Return the states of all nodes and items that are no longer pending: task id -> state, in plan order."""
-    found: dict[str, TaskState] = {}
+    states: dict[str, TaskState] = {}
     if scheduler is None:
-        return found
+        return states
     for node, record in scheduler.state.shown():
         for item in listed_items(record):
-            found[f"{node.id}[{item.key}]"] = _state(item.record)
+            states[f"{node.id}[{item.key}]"] = _state(item.record)
         if record.status is not NodeStatus.PENDING:
-            found[node.id] = _state(record)
-    return found
+            states[node.id] = _state(record)
+    return states
 
 
 def started_in(scheduler: RunScheduler | None) -> set[str]:

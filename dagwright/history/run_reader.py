@@ -409,7 +409,7 @@ class RunReader:
         self, raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay
     ) -> dict[str, RunView]:
         """Return the sub-plans that wait: task id -> view. At most some dozens are checked."""
-        found = {}
+        sub_plans = {}
         for child in raw.pending_children[:MAX_CHECKED_SUB_PLANS]:
             task_id = replay.sub_plan_of(child.workflow_id)
             reader_of_child = RunReader(self._client, child.workflow_id, run_id=child.run_id or None)
@@ -418,8 +418,8 @@ class RunReader:
                 if task_id is not None and may_wait((await reader_of_child._describe()).raw_description):
                     view = await reader_of_child.read()
                     if view.status == RunStatus.WAITING:
-                        found[task_id] = view
-        return found
+                        sub_plans[task_id] = view
+        return sub_plans
 
 
 def tools_of(memo: Mapping[str, Any]) -> list[str]:

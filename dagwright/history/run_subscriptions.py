@@ -111,7 +111,7 @@ class RunSubscriptions:
             RunNotFound: there is no such run.
             RPCError: the server has not responded for a minute.
         """
-        seen, reached = await self._delivered_states(workflow_id, after)
+        delivered, reached = await self._delivered_states(workflow_id, after)
         topic = self._topics.get(workflow_id)
         if topic is None or topic.has_failed:
             topic = self._topics[workflow_id] = _Topic(self._open_reader(workflow_id))
@@ -121,7 +121,7 @@ class RunSubscriptions:
             # A reader that has just started, or is behind another one, would report outdated states.
             while topic.view.cursor < reached and not topic.view.is_closed:
                 moment = await topic.next_moment(after=moment)
-            update = topic.update(topic.changed_from(seen))
+            update = topic.update(topic.changed_from(delivered))
             yield update
             # The run may end while the subscriber handles the update, and the subscriber needs that end too.
             while not update.view.is_closed:
@@ -194,18 +194,18 @@ class _Topic:
         facts = replace(self._facts, tasks={task: self._task_facts[task] for task in changed})
         return RunUpdate(self.view, changed, states, self._shared, facts)
 
-    def changed_from(self, seen: Mapping[str, TaskState]) -> tuple[str, ...]:
+    def changed_from(self, states: Mapping[str, TaskState]) -> tuple[str, ...]:
         """Return the tasks whose states differ from the given ones, in the order of their last change."""
-        return tuple(task for task in self._changed_at if self._states[task] != seen.get(task))
+        return tuple(task for task in self._changed_at if self._states[task] != states.get(task))
 
     def changed_since(self, moment: int) -> tuple[str, ...]:
         """Return the tasks that changed after a moment, in the order of their last change."""
-        found = []
+        changed = []
         for task, changed_at in reversed(self._changed_at.items()):
             if changed_at <= moment:
                 break
-            found.append(task)
-        return tuple(reversed(found))
+            changed.append(task)
+        return tuple(reversed(changed))
 
     def close(self) -> None:
         """Stop the reader."""

@@ -102,10 +102,10 @@ class TokenStreams:
             return RunReader(self._client, run)
 
         try:
-            found = await resolve_path(await open_reader(workflow_id).read(), mark.node, open_reader=open_reader)
+            resolved = await resolve_path(await open_reader(workflow_id).read(), mark.node, open_reader=open_reader)
         except (RunNotFound, SubPlanNotStarted):
             return False
-        return is_superseded(found.view, found.name, mark)
+        return is_superseded(resolved.view, resolved.name, mark)
 
     async def _partial_texts(self, workflow_id: str) -> AsyncGenerator[PartialText, None]:
         """Yield the text of a run after each poll that found new text."""
@@ -208,12 +208,12 @@ class _Topic:
 
     async def moments(self) -> AsyncGenerator[PartialText, None]:
         """Yield the newest text and then each newer one; a slow reader gets the newest text only."""
-        seen: PartialText | None = None
+        previous: PartialText | None = None
         while True:
             moved = self._moved
-            if self._newest is not None and self._newest is not seen:
-                seen = self._newest
-                yield seen
+            if self._newest is not None and self._newest is not previous:
+                previous = self._newest
+                yield previous
             elif self._reading.done():
                 await self._reading
                 return
@@ -350,12 +350,12 @@ class _Child:
 
 def text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, TextSoFar] | None:
     """Return the newest call in flight that reports its text, and the text; `None` if there is no such call."""
-    found = [
+    text_calls = [
         (call.scheduled_time.ToNanoseconds(), call.activity_id, delivered)
         for call in calls
         if call.activity_type.name == ACTIVITY_CALL_MODEL and (delivered := _text_in_heartbeat(call)) is not None
     ]
-    return max(found, key=lambda each: each[:2])[1:] if found else None
+    return max(text_calls, key=lambda each: each[:2])[1:] if text_calls else None
 
 
 def _text_in_heartbeat(call: PendingActivityInfo) -> TextSoFar | None:

@@ -260,7 +260,7 @@ class ModelClient:
     def _failure(self, error: ServiceError, prepared: PreparedCall) -> ModelFailure:
         target = CallTarget(
             # A URL may contain secrets.
-            Redaction().place(self._endpoint.url),
+            Redaction().location(self._endpoint.url),
             model=prepared.model,
             max_tokens=prepared.call.config.max_tokens,
             api_key=self._endpoint.key,

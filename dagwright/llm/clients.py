@@ -106,6 +106,6 @@ class ModelClients:
             return Endpoint(named.base_url)
         key = self._setup.secret(named.secret)
         if not key:
-            shown = Redaction().place(named.base_url)
+            shown = Redaction().location(named.base_url)
             raise SecretMissing(f"the key of {shown} is not set; set DAGWRIGHT_SECRET_{named.secret} for the worker")
         return Endpoint(named.base_url, key)

@@ -53,8 +53,8 @@ class CompletionContent:
         """
         ids: set[str] = set()
         calls = []
-        for place, (call_id, name, arguments) in enumerate(self.calls):
-            own = call_id if call_id and call_id not in ids else f"call_{place + 1}"
+        for index, (call_id, name, arguments) in enumerate(self.calls):
+            own = call_id if call_id and call_id not in ids else f"call_{index + 1}"
             while own in ids:
                 own += "_"
             ids.add(own)
@@ -79,8 +79,8 @@ def parse_completion(body: Any) -> CompletionContent:
     choice = _first_choice(body)
     message = choice.get("message") if choice is not None else None
     if not isinstance(body, Mapping) or choice is None or not isinstance(message, Mapping):
-        seen = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
-        raise ServiceError("broken", f"answered with something other than a chat completion: {seen[:200]!r}")
+        shown = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
+        raise ServiceError("broken", f"answered with something other than a chat completion: {shown[:200]!r}")
     completion = CompletionContent(
         finish_reason=_text(choice.get("finish_reason")), model=_text(body.get("model")), usage=body.get("usage")
     )
@@ -100,8 +100,8 @@ def to_stream_chunk(body: Any) -> Any:
     message = choice["message"]
     # Streamed calls are identified by their index. A non-streamed response has no indexes, and may have no IDs either.
     calls = [
-        {**call, "index": place} if isinstance(call, Mapping) else call
-        for place, call in enumerate(_list(message.get("tool_calls")))
+        {**call, "index": index} if isinstance(call, Mapping) else call
+        for index, call in enumerate(_list(message.get("tool_calls")))
     ]
     only = {**choice, "delta": {**message, "tool_calls": calls}, "finish_reason": choice.get("finish_reason") or "stop"}
     return {**body, "choices": [only]}
@@ -153,11 +153,11 @@ class CompletionBuilder:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             return ""
-        call_id, place = _text(call.get("id")), call.get("index")
-        if not isinstance(place, int):
+        call_id, index = _text(call.get("id")), call.get("index")
+        if not isinstance(index, int):
             # Some servers send each call in one chunk, without an index.
-            place = len(self._calls) if call_id or not self._calls else len(self._calls) - 1
-        known = self._calls.setdefault(place, _PartialToolCall())
+            index = len(self._calls) if call_id or not self._calls else len(self._calls) - 1
+        known = self._calls.setdefault(index, _PartialToolCall())
         arguments = _arguments(function.get("arguments"))
         known.id = known.id or call_id
         known.name += _text(function.get("name"))
@@ -290,10 +290,10 @@ def _to_model_response(
     value: Any = None
     text: str | None = completion.text or None
     if output is not None and mode is OutputMode.TOOL:
-        given = [call for call in calls if call.name == prepared.names.sent(output.name)]
-        if given:
+        output_calls = [call for call in calls if call.name == prepared.names.sent(output.name)]
+        if output_calls:
             # The tool is only the way in which this server returns JSON, so it is hidden from the caller.
-            calls, text = [], given[0].arguments
+            calls, text = [], output_calls[0].arguments
     # Drop calls of tools that do not exist: nothing could answer them, and servers reject a conversation that has a
     # call without an answer.
     offered = calls if prepared.call.tools else []
@@ -329,15 +329,15 @@ def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: Out
         ServiceError: the answer has no valid value.
     """
     validator, problems = validator_of(output.schema), ""
-    for found in json_values(text):
-        if not _can_travel(found):
+    for each in json_values(text):
+        if not _can_travel(each):
             problems = problems or _CANNOT_TRAVEL
             continue
         if mode is OutputMode.SCHEMA and prepared.strict is not None:
-            candidates = [prepared.strict.restore(found), found]
+            candidates = [prepared.strict.restore(each), each]
         else:
-            wrapped = is_wrapped(output) and isinstance(found, dict) and set(found) == {"value"}
-            candidates = [found["value"], found] if wrapped else [found]
+            wrapped = is_wrapped(output) and isinstance(each, dict) and set(each) == {"value"}
+            candidates = [each["value"], each] if wrapped else [each]
         for value in candidates:
             if validator.is_valid(value):
                 return value

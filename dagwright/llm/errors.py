@@ -210,16 +210,16 @@ def _without_key(description: str, target: CallTarget) -> str:
     return description.replace(target.api_key, _HIDDEN) if len(target.api_key) >= _SHORTEST_HIDDEN else description
 
 
-def error_body(given: Any, text: str) -> ErrorContent:
+def error_body(content: Any, text: str) -> ErrorContent:
     """Parse an error body.
 
     Args:
-        given: JSON of the body, without the enclosing `error`; `None` or a string if the body is not JSON.
+        content: JSON of the body, without the enclosing `error`; `None` or a string if the body is not JSON.
         text: the whole body as received.
     """
-    if isinstance(given, Mapping):
-        nested = given.get("error")
-        inner: Mapping[str, Any] = nested if isinstance(nested, Mapping) else given
+    if isinstance(content, Mapping):
+        nested = content.get("error")
+        inner: Mapping[str, Any] = nested if isinstance(nested, Mapping) else content
         message = inner.get("message", inner.get("detail", nested))
         return ErrorContent(
             message=message if isinstance(message, str) else "",
@@ -229,7 +229,7 @@ def error_body(given: Any, text: str) -> ErrorContent:
             text=text,
         )
     return ErrorContent(
-        message=given if isinstance(given, str) and not given.lstrip().startswith("<") else "", text=text
+        message=content if isinstance(content, str) and not content.lstrip().startswith("<") else "", text=text
     )
 
 

@@ -91,30 +91,30 @@ def read_prices(path: Path) -> PriceTable:
     """
     try:
         # Load all values as text, because a price must not be converted to a binary float.
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     except OSError as error:
         raise PricesUnreadable(f"{path}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise PricesUnreadable(f"{path}: {error}") from error
-    models = found.get("models") if isinstance(found, dict) else None
+    models = content.get("models") if isinstance(content, dict) else None
     if not isinstance(models, dict):
         raise PricesUnreadable(f"{path}: a price table has models, each with prompt, completion and perhaps cached")
-    return PriceTable({name: _price(given, f"{path}: models/{name}") for name, given in models.items()})
+    return PriceTable({name: _price(price, f"{path}: models/{name}") for name, price in models.items()})
 
 
-def _price(given: Any, place: str) -> Price:
-    if not isinstance(given, dict) or not {"prompt", "completion"} <= given.keys() <= set(_FIELDS):
-        raise PricesUnreadable(f"{place}: a price has prompt, completion and perhaps cached, and nothing else")
-    prompt, completion = _money(given["prompt"], place), _money(given["completion"], place)
-    cached = _money(given["cached"], place) if "cached" in given else prompt
+def _price(value: Any, where: str) -> Price:
+    if not isinstance(value, dict) or not {"prompt", "completion"} <= value.keys() <= set(_FIELDS):
+        raise PricesUnreadable(f"{where}: a price has prompt, completion and perhaps cached, and nothing else")
+    prompt, completion = _money(value["prompt"], where), _money(value["completion"], where)
+    cached = _money(value["cached"], where) if "cached" in value else prompt
     return Price(prompt, cached, completion)
 
 
-def _money(given: Any, place: str) -> Decimal:
+def _money(value: Any, where: str) -> Decimal:
     try:
-        money = Decimal(given)
+        money = Decimal(value)
     except (InvalidOperation, TypeError, ValueError):
         money = Decimal("NaN")
     if not money.is_finite() or money < 0:
-        raise PricesUnreadable(f"{place}: {given!r:.40} is no price; write a number from 0, such as 2.50")
+        raise PricesUnreadable(f"{where}: {value!r:.40} is no price; write a number from 0, such as 2.50")
     return money

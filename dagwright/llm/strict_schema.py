@@ -37,7 +37,7 @@ class StrictSchema:
         if "$ref" in root:
             root = _strict(_resolved(schema, schema), schema)
         definitions = {
-            word: {name: _strict(below, schema) for name, below in schema[word].items()}
+            word: {name: _strict(part, schema) for name, part in schema[word].items()}
             for word in ("$defs", "definitions")
             if isinstance(schema.get(word), Mapping)
         }
@@ -75,22 +75,22 @@ def _resolved(schema: Any, root: Schema) -> Schema:
 def _target(ref: Any, root: Schema) -> Any:
     if not isinstance(ref, str) or not ref.startswith("#"):
         return {}
-    found: Any = root
+    target: Any = root
     for step in ref.removeprefix("#").split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(target, Mapping) or name not in target:
             return {}
-        found = found[name]
-    return found
+        target = target[name]
+    return target
 
 
 def _types(schema: Schema) -> Sequence[str]:
-    given = schema.get("type", ())
-    if not given:
+    types = schema.get("type", ())
+    if not types:
         # Some schemas omit a type that other keywords imply.
         inferred = [kind for word, kind in (("properties", "object"), ("items", "array")) if word in schema]
         return inferred or [kind for kind in dict.fromkeys(map(_type_of, schema.get("enum", ()))) if kind]
-    return [given] if isinstance(given, str) else list(given)
+    return [types] if isinstance(types, str) else list(types)
 
 
 def _type_of(value: Any) -> str:
@@ -151,8 +151,8 @@ def _strict(schema: Any, root: Schema) -> dict[str, Any]:
         required = set(schema.get("required", ()))
         strict |= _object_of(
             {
-                name: _strict(below, root) if name in required else _or_null(_strict(below, root))
-                for name, below in schema.get("properties", {}).items()
+                name: _strict(part, root) if name in required else _or_null(_strict(part, root))
+                for name, part in schema.get("properties", {}).items()
             }
         )
         strict["type"] = types[0] if len(types) == 1 else types
@@ -210,8 +210,8 @@ def _restored_choice(written: Any, schema: Schema, root: Schema) -> Any:
 
 def _constants_fit(written: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
     """Check whether the fields with constant values match these properties."""
-    for name, below in properties.items():
-        allowed = [below["const"]] if "const" in below else below.get("enum")
+    for name, part in properties.items():
+        allowed = [part["const"]] if "const" in part else part.get("enum")
         if allowed is not None and name in written and written[name] not in allowed:
             return False
     return True

@@ -40,9 +40,9 @@ class VisibleText:
     @property
     def text(self) -> str:
         """Text so far."""
-        found = _before_marker(self._find() if self._field else self._written)
+        visible = _before_marker(self._find() if self._field else self._written)
         # The rest may be invalid JSON: keep the text that was already sent.
-        self._found = found if found.startswith(self._found) else self._found
+        self._found = visible if visible.startswith(self._found) else self._found
         return self._found
 
     def _find(self) -> str:
@@ -50,16 +50,16 @@ class VisibleText:
         if written.startswith("{"):
             return _text_in(written, self._field)
         if _FENCE.startswith(written[: len(_FENCE)]):
-            place = written.find("{")
-            return _text_in(written[place:], self._field) if place >= 0 else ""
+            position = written.find("{")
+            return _text_in(written[position:], self._field) if position >= 0 else ""
         # The model was asked for JSON and wrote plain text, which is then its answer.
         return self._written
 
 
 def _before_marker(text: str) -> str:
     """Return the text before the marker of a request to a person, because the request is sent separately."""
-    found = _MARKER.search(text)
-    return text if found is None else text[: found.start()]
+    match = _MARKER.search(text)
+    return text if match is None else text[: match.start()]
 
 
 def _text_in(written: str, field: str) -> str:
@@ -68,5 +68,5 @@ def _text_in(written: str, field: str) -> str:
         value = from_json(written, allow_partial="trailing-strings")
     except ValueError:
         return ""
-    found = value.get(field) if isinstance(value, dict) else None
-    return without_lone_surrogates(found) if isinstance(found, str) else ""
+    text = value.get(field) if isinstance(value, dict) else None
+    return without_lone_surrogates(text) if isinstance(text, str) else ""

@@ -49,16 +49,16 @@ def places_of(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> list[s
     Args:
         answer: the result of `tools/call`, as JSON; it may contain resources.
     """
-    found: list[str] = []
+    locations: list[str] = []
     for name, value in arguments.items():
         if name.lower() in _PLACES:
-            found += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+            locations += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
     for part in answer.get("content") or ():
         resource = part.get("resource") if part.get("type") == "resource" else part
         uri = resource.get("uri") if isinstance(resource, Mapping) else None
         if isinstance(uri, str):
-            found.append(uri)
-    return found
+            locations.append(uri)
+    return locations
 
 
 def failure_text(answer: Mapping[str, Any]) -> str | None:

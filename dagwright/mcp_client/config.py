@@ -146,12 +146,12 @@ def read_servers(file: Path, variables: Variables) -> list[ServerConfig]:
     problems: list[str] = []
     for name, server in written.items():
         try:
-            found = _Reading(name, file.parent.resolve(), variables).read(server)
+            server_config = _Reading(name, file.parent.resolve(), variables).read(server)
         except _Wrong as wrong:
-            problems += [f"{pointer('mcpServers', name, *place)}: {message}" for place, message in wrong.problems]
+            problems += [f"{pointer('mcpServers', name, *path)}: {message}" for path, message in wrong.problems]
             continue
-        if found is not None:
-            servers.append(found)
+        if server_config is not None:
+            servers.append(server_config)
     if problems:
         raise ToolLoadError(f"{file.name}: {'; '.join(problems)}")
     if not servers:
@@ -264,17 +264,17 @@ class _Reading:
     def _wrong(self, key: str, message: str) -> None:
         self._problems.append(((key,), message))
 
-    def _filled(self, value: Any, place: tuple[str | int, ...]) -> Any:
+    def _filled(self, value: Any, path: tuple[str | int, ...]) -> Any:
         """Return a value with the variables in its strings replaced."""
         if isinstance(value, str):
-            return _VARIABLE.sub(lambda match: self._value_of(match, place), value)
+            return _VARIABLE.sub(lambda match: self._value_of(match, path), value)
         if isinstance(value, list):
-            return [self._filled(part, (*place, index)) for index, part in enumerate(value)]
+            return [self._filled(part, (*path, index)) for index, part in enumerate(value)]
         if isinstance(value, dict):
-            return {key: self._filled(part, (*place, key)) for key, part in value.items()}
+            return {key: self._filled(part, (*path, key)) for key, part in value.items()}
         return value
 
-    def _value_of(self, match: re.Match[str], place: tuple[str | int, ...]) -> str:
+    def _value_of(self, match: re.Match[str], path: tuple[str | int, ...]) -> str:
         if match[0].startswith("$$"):
             return match[0][1:]
         secret = self._variables.secret(match[1])
@@ -282,25 +282,25 @@ class _Reading:
         if value:
             # A path in `args` may be visible, but a token in `env` or `headers` is redacted even if it was not set as a
             # secret.
-            if secret or place[0] in ("env", "headers"):
+            if secret or path[0] in ("env", "headers"):
                 self._secrets.append(value)
             return value
         if match[2] is None:
-            self._problems.append((place, f"the variable {match[1]} is not set; set DAGWRIGHT_SECRET_{match[1]}"))
+            self._problems.append((path, f"the variable {match[1]} is not set; set DAGWRIGHT_SECRET_{match[1]}"))
         return match[2] or ""
 
 
 def _config_problem(error: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str]:
-    place = tuple(error["loc"])
+    path = tuple(error["loc"])
     if error["type"] != "extra_forbidden":
-        return place, str(error["msg"]).removeprefix("Value error, ")
-    if place == ("timeout",):
-        return place, 'programs differ in its unit; write "dagwright": {"timeout": "30s"}'
-    known = _known_at(place)
-    return place, f"unknown key; {suggestion(str(place[-1]), known) or 'known are ' + ', '.join(known)}"
+        return path, str(error["msg"]).removeprefix("Value error, ")
+    if path == ("timeout",):
+        return path, 'programs differ in its unit; write "dagwright": {"timeout": "30s"}'
+    known = _known_at(path)
+    return path, f"unknown key; {suggestion(str(path[-1]), known) or 'known are ' + ', '.join(known)}"
 
 
-def _known_at(place: tuple[str | int, ...]) -> list[str]:
-    if place[0] != "dagwright":
+def _known_at(path: tuple[str | int, ...]) -> list[str]:
+    if path[0] != "dagwright":
         return list(_Server.model_fields)
-    return list(ServerRules.model_fields if len(place) == 2 else ToolRules.model_fields)
+    return list(ServerRules.model_fields if len(path) == 2 else ToolRules.model_fields)

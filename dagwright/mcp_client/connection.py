@@ -96,8 +96,8 @@ class McpConnection:
         except ToolError as error:
             error.args = (self._error_text(error),)
             raise
-        for place in places_of(remote_call.arguments, answer):
-            context.read(place)
+        for location in places_of(remote_call.arguments, answer):
+            context.read(location)
         failure = failure_text(answer)
         if failure is not None:
             raise RemoteFailed(self._redaction.text(failure))

@@ -62,9 +62,9 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
             listed = listed_tools(server, tools)
         except ToolLoadError as error:
             raise ToolLoadError(f"{file.name}: {error}") from None
-        found = [_spec_of(tool, connections[-1]) for tool in listed]
-        specs += found
-        sources.update({spec.name: str(file) for spec in found})
+        loaded = [_spec_of(tool, connections[-1]) for tool in listed]
+        specs += loaded
+        sources.update({spec.name: str(file) for spec in loaded})
     try:
         return ServersOfTools(ToolRegistry.of(*specs, sources=sources), tuple(connections))
     except ValueError as error:

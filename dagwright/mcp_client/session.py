@@ -118,18 +118,18 @@ class McpSession:
         """
         client = await self._client
         self.has_other_tools = False
-        found: list[dict[str, Any]] = []
+        listed: list[dict[str, Any]] = []
         cursor: str | None = None
         try:
             for _ in range(_PAGES):
                 page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-                found += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
+                listed += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
                 cursor = page.next_cursor
                 if cursor is None:
                     break
         except (MCPError, ValidationError) as error:
             raise RemoteFailed(f"it does not list its tools: {error}") from None
-        return found
+        return listed
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any], *, meta: Mapping[str, Any], progressed: Progressed
@@ -144,17 +144,17 @@ class McpSession:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001
             progressed(progress, total)
 
-        seen = _HttpAnswer()
-        token = _answer.set(seen)
+        http_answer = _HttpAnswer()
+        token = _answer.set(http_answer)
         # Keys outside the protocol are passed through.
-        given = cast(mcp_types.RequestParamsMeta, dict(meta)) or None
+        params_meta = cast(mcp_types.RequestParamsMeta, dict(meta)) or None
         try:
-            answer = await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=given)
+            answer = await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=params_meta)
         except MCPError as error:
             if error.code == CONNECTION_CLOSED and isinstance(self._server.where, Program):
                 # The standard error of the server is a separate stream, and its last lines may arrive later.
                 await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
-            raise self._failure(error, seen) from None
+            raise self._failure(error, http_answer) from None
         except (RuntimeError, ValidationError) as error:
             # The response does not match its output schema or the protocol.
             raise RemoteFailed(str(error)) from None
@@ -162,13 +162,13 @@ class McpSession:
             _answer.reset(token)
         return answer.model_dump(mode="json", by_alias=True, exclude_none=True)
 
-    def _failure(self, error: MCPError, seen: _HttpAnswer) -> Exception:
+    def _failure(self, error: MCPError, http_answer: _HttpAnswer) -> Exception:
         if is_session_gone(error.code, error.message):
             self._stop.set()
         if error.code == CONNECTION_CLOSED and isinstance(self._server.where, Program):
             return RemoteFailed(f"it ended during the call, so its result is unknown{self._why()}")
-        status = seen.status if seen.status is not None and seen.status >= 400 else None
-        return tool_error_of(error.code, error.message, status=status, retry_after=seen.retry_after)
+        status = http_answer.status if http_answer.status is not None and http_answer.status >= 400 else None
+        return tool_error_of(error.code, error.message, status=status, retry_after=http_answer.retry_after)
 
     async def close(self) -> None:
         """Close the connection, end the server if it is a program, and wait until it has ended."""
@@ -253,10 +253,10 @@ async def _address(address: Address) -> AsyncIterator[Any]:
 
 async def _note_answer(response: httpx2.Response) -> None:
     # The SDK propagates the context of the call to the task that sends its request.
-    seen = _answer.get()
-    if seen is not None and response.request.method == "POST":
-        seen.status = response.status_code
-        seen.retry_after = requested_delay(response.headers)
+    http_answer = _answer.get()
+    if http_answer is not None and response.request.method == "POST":
+        http_answer.status = response.status_code
+        http_answer.retry_after = requested_delay(response.headers)
 
 
 @asynccontextmanager

@@ -289,8 +289,10 @@ def _session_of(
     turns: Sequence[str] = ()
     confidence = None
     try:
-        given = document.get("context", {})
-        names = context_from_json({**context, **given} if isinstance(given, Mapping) else given)
+        session_fields = document.get("context", {})
+        names = context_from_json(
+            {**context, **session_fields} if isinstance(session_fields, Mapping) else session_fields
+        )
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("context")))
     try:

@@ -248,10 +248,10 @@ def _with_free_ids(
     checked: Checked, repairs: Sequence[Repair], tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
 ) -> tuple[Checked, Sequence[Repair]]:
     """Rename nodes whose ids are reserved for the run, if the change is unambiguous."""
-    found = rename_reserved_ids(checked.document) if any(is_own(node.id) for node in checked.nodes) else None
-    if found is None:
+    renamed = rename_reserved_ids(checked.document) if any(is_own(node.id) for node in checked.nodes) else None
+    if renamed is None:
         return checked, repairs
-    plan, more = found
+    plan, more = renamed
     try:
         return check_plan(plan, tools, dialect="plan", accepted=accepted), [*repairs, *more]
     except PlanInvalid:
@@ -364,11 +364,11 @@ def with_policy_approval(plan: CompiledPlan) -> CompiledPlan:
 
 
 def _node_with_policy_approval(node: CompiledNode) -> CompiledNode:
-    below = None if node.sub_plan is None else with_policy_approval(node.sub_plan)
+    sub_plan = None if node.sub_plan is None else with_policy_approval(node.sub_plan)
     approval = "policy" if node.approval == "never" else node.approval
     # Only an author declares a call idempotent; its arguments show whether a request only reads.
     effects = None if node.effects == Effects.IDEMPOTENT else node.effects
-    return replace(node, approval=approval, effects=effects, sub_plan=below)
+    return replace(node, approval=approval, effects=effects, sub_plan=sub_plan)
 
 
 def _with_nested_regions(plan: CompiledPlan) -> Sequence[CompiledNode]:

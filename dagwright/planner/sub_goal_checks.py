@@ -52,11 +52,11 @@ class RoundChecks:
         if not inputs and not problems:
             hint = "name slots of deliverables, start a deliverable, or write failed with the reason"
             problems.append(Problem("empty_plan", "'done' needs the slots for the answer", f"/{at}", hint=hint))
-        if sum(len(refs_of(given)) for given in inputs.values()) > MAX_SYNTHESIS_INPUTS:
+        if sum(len(refs_of(value)) for value in inputs.values()) > MAX_SYNTHESIS_INPUTS:
             problems.append(Problem("too_large", f"an answer may use at most {MAX_SYNTHESIS_INPUTS} slots", f"/{at}"))
-        for name, ref, place in _each_ref(inputs):
+        for name, ref, path in _each_ref(inputs):
             known = self._known.get(ref.from_sub_goal)
-            where = pointer(at, name, *place)
+            where = pointer(at, name, *path)
             if (problem := self._problem_of_slot(ref, known, where)) is not None:
                 problems.append(problem)
             elif known is not None and ref.slot not in known.slots:
@@ -113,32 +113,32 @@ class RoundChecks:
         new = {
             sub_goal.id: sub_goal for sub_goal in self.new_sub_goals([each for each in sub_goals if each is not None])
         }
-        found: list[Problem] = []
-        for place, sub_goal in enumerate(sub_goals):
+        problems: list[Problem] = []
+        for index, sub_goal in enumerate(sub_goals):
             if sub_goal is None:
                 continue
-            at = ("sub_goals", place)
+            at = ("sub_goals", index)
             if sub_goal.id in ids:
                 message = f"two sub-goals have the id {sub_goal.id}"
-                found.append(Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id))
+                problems.append(Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id))
             ids.add(sub_goal.id)
             if sub_goal.id in new:
-                found += self._problems_of(sub_goal, at, new)
-        for place, inputs in refused.values():
-            found += self._problems_of_refused(place, inputs, new)
-        if not found and not refused:
-            found += self._problems_of_all(new)
-        yield from found
+                problems += self._problems_of(sub_goal, at, new)
+        for index, inputs in refused.values():
+            problems += self._problems_of_refused(index, inputs, new)
+        if not problems and not refused:
+            problems += self._problems_of_all(new)
+        yield from problems
 
     def _problems_of_refused(
-        self, place: int, inputs: Mapping[str, Input], new: Mapping[int, PlannedSubGoal]
+        self, index: int, inputs: Mapping[str, Input], new: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
         """Yield the invalid references of a sub-goal that has an invalid field."""
         for name, ref, position in _each_ref(inputs):
             if ref.from_sub_goal in self._refused:
                 continue
             source = new.get(ref.from_sub_goal) or self._known.get(ref.from_sub_goal)
-            where = pointer("sub_goals", place, "inputs", name, *position)
+            where = pointer("sub_goals", index, "inputs", name, *position)
             if (problem := self._problem_of_slot(ref, source, where)) is not None:
                 yield problem
 
@@ -184,10 +184,10 @@ class RoundChecks:
     ) -> Iterator[Problem]:
         card = self.workers[sub_goal.worker].card
         yield from _problems_of_slots(sub_goal, card, at)
-        for name, ref, place in _each_ref(sub_goal.inputs):
+        for name, ref, path in _each_ref(sub_goal.inputs):
             if ref.from_sub_goal in self._refused:
                 continue
-            where = pointer(*at, "inputs", name, *place)
+            where = pointer(*at, "inputs", name, *path)
             known = self._known.get(ref.from_sub_goal)
             source = new.get(ref.from_sub_goal) or known
             if (problem := self._problem_of_slot(ref, source, where)) is not None:
@@ -224,16 +224,16 @@ class RoundChecks:
             return
         arguments: dict[str, Any] = dict(sub_goal.params)
         bindings: list[Binding] = []
-        for name, given in sub_goal.inputs.items():
-            arguments[name] = None if isinstance(given, InputRef) else [None] * len(given)
-            paths = [(name,)] if isinstance(given, InputRef) else [(name, place) for place in range(len(given))]
+        for name, value in sub_goal.inputs.items():
+            arguments[name] = None if isinstance(value, InputRef) else [None] * len(value)
+            paths = [(name,)] if isinstance(value, InputRef) else [(name, index) for index in range(len(value))]
             bindings += [(path, ()) for path in paths]
         try:
-            found = [*SchemaOfTool(schema).problems_of(arguments, bindings)]
+            argument_problems = [*SchemaOfTool(schema).problems_of(arguments, bindings)]
         except ValueError:
             # The schema of the worker tool is invalid; the worker tool validates the call itself.
             return
-        for path, message, hint in found[:_PROBLEMS_OF_ARGUMENTS]:
+        for path, message, hint in argument_problems[:_PROBLEMS_OF_ARGUMENTS]:
             group = "inputs" if path and path[0] in sub_goal.inputs else "params"
             yield Problem("invalid_arguments", message, pointer(*at, group, *path), sub_goal.node_id, hint)
 
@@ -244,9 +244,9 @@ class RoundChecks:
             yield Problem("too_large", message, "/sub_goals", hint="write done with the existing slots, or failed")
             return
         sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known, **new}
-        places = {number: place for place, number in enumerate(sub_goals)}
-        needed = [[places[source] for source in each.sources if source in places] for each in sub_goals.values()]
-        if any(place in sources for place, sources in enumerate(needed)) or levels_of(needed) is None:
+        indices = {number: index for index, number in enumerate(sub_goals)}
+        needed = [[indices[source] for source in each.sources if source in indices] for each in sub_goals.values()]
+        if any(index in sources for index, sources in enumerate(needed)) or levels_of(needed) is None:
             yield Problem(
                 "cycle", "sub-goals form a dependency cycle", "/sub_goals", hint="remove a reference of the cycle"
             )
@@ -307,11 +307,11 @@ def _may_be_there(ref: InputRef, source: KnownSubGoal) -> bool:
 
 def _each_ref(inputs: Mapping[str, Input]) -> Iterator[tuple[str, InputRef, tuple[int, ...]]]:
     """Yield name, reference, and the index in a list if the input is a list."""
-    for name, given in inputs.items():
-        if isinstance(given, InputRef):
-            yield name, given, ()
+    for name, value in inputs.items():
+        if isinstance(value, InputRef):
+            yield name, value, ()
         else:
-            yield from ((name, ref, (place,)) for place, ref in enumerate(given))
+            yield from ((name, ref, (index,)) for index, ref in enumerate(value))
 
 
 def _listed(values: Sequence[Any]) -> str:

@@ -34,24 +34,24 @@ def plain(raw: Any) -> Any:
         PlanInvalid: the answer or one of its JSON strings contains JSON that cannot be stored.
     """
     problems: list[Problem] = []
-    found = _plain(raw, (), problems)
+    result = _plain(raw, (), problems)
     if not problems:
-        problems = json_problems(found)
-    if not problems and depth_of(found) > MAX_DEPTH:
+        problems = json_problems(result)
+    if not problems and depth_of(result) > MAX_DEPTH:
         hint = "connect slots of workers, and let workers find long values"
         problems = [Problem("too_large", f"lists and objects are nested more than {MAX_DEPTH} deep", hint=hint)]
     if problems:
         raise PlanInvalid(problems)
-    return found
+    return result
 
 
 def _plain(raw: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
     if not isinstance(raw, Mapping):
         return raw
-    found = {name: _of_json(value, (*at, name), problems) if name in _GROUPS else value for name, value in raw.items()}
-    if not at and isinstance(sub_goals := found.get("sub_goals"), list):
-        found["sub_goals"] = [_plain(each, ("sub_goals", place), problems) for place, each in enumerate(sub_goals)]
-    return found
+    result = {name: _of_json(value, (*at, name), problems) if name in _GROUPS else value for name, value in raw.items()}
+    if not at and isinstance(sub_goals := result.get("sub_goals"), list):
+        result["sub_goals"] = [_plain(each, ("sub_goals", index), problems) for index, each in enumerate(sub_goals)]
+    return result
 
 
 def _of_json(value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
@@ -101,10 +101,10 @@ class Fields:
             message = f"there are {len(raw):,} sub-goals; at most {MAX_SUB_GOALS} may start in one round"
             self._report("too_large", message, "sub_goals", hint="start the first ones, and the rest in later rounds")
             return []
-        return [self._sub_goal(each, place, workers) for place, each in enumerate(raw)]
+        return [self._sub_goal(each, index, workers) for index, each in enumerate(raw)]
 
-    def _sub_goal(self, raw: Any, place: int, workers: Mapping[str, WorkerTool]) -> PlannedSubGoal | None:
-        at = ("sub_goals", place)
+    def _sub_goal(self, raw: Any, index: int, workers: Mapping[str, WorkerTool]) -> PlannedSubGoal | None:
+        at = ("sub_goals", index)
         if not isinstance(raw, Mapping):
             self._report("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
             return None
@@ -122,13 +122,13 @@ class Fields:
             self._report("invalid_field", f"'params' must be an object, not {params!r:.60}", *at, "params")
             params = {}
         inputs = self.inputs(self._named(_given(raw, "inputs", {}), worker, *at, "inputs"), *at, "inputs")
-        if (count := sum(len(refs_of(given)) for given in inputs.values())) > MAX_REFS:
+        if (count := sum(len(refs_of(value)) for value in inputs.values())) > MAX_REFS:
             self._report("too_large", f"it receives {count:,} slots; at most {MAX_REFS} are allowed", *at, "inputs")
         for name in (name for name in inputs if name in params):
             self._report("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
         if len(self.problems) > before or number is None or worker is None:
             if number is not None:
-                self.refused[number] = (place, inputs)
+                self.refused[number] = (index, inputs)
             return None
         card = worker.card
         # Outputs and goal type come from the card, not from the answer.
@@ -148,13 +148,13 @@ class Fields:
         if worker is None or not isinstance(raw, Mapping):
             return raw
         properties = (worker.tool.input_schema or {}).get("properties", {})
-        found: dict[Any, Any] = {}
+        named: dict[Any, Any] = {}
         for name, value in raw.items():
             declared = parameter_name(str(name), properties)
-            if declared in found:
+            if declared in named:
                 self._report("invalid_field", f"{declared!r} is given twice", *at, name)
-            found[declared] = value
-        return found
+            named[declared] = value
+        return named
 
     def _refuse_unknown(self, raw: Mapping[str, Any], known: Sequence[str], what: str, *at: str | int) -> None:
         for name in raw:
@@ -175,16 +175,16 @@ class Fields:
         if not isinstance(raw, Mapping):
             self._report("invalid_field", f"{at[-1]!r} must be an object of name -> slot, not {raw!r:.60}", *at)
             return {}
-        found: dict[str, Input] = {}
-        for name, given in raw.items():
-            if isinstance(given, list):
-                refs = [self._ref(each, *at, name, place) for place, each in enumerate(given)]
+        by_name: dict[str, Input] = {}
+        for name, value in raw.items():
+            if isinstance(value, list):
+                refs = [self._ref(each, *at, name, index) for index, each in enumerate(value)]
                 if not refs:
                     self._report("invalid_field", f"the input {name!r} is an empty list", *at, name)
-                found[str(name)] = tuple(ref for ref in refs if ref is not None)
-            elif (ref := self._ref(given, *at, name)) is not None:
-                found[str(name)] = ref
-        return found
+                by_name[str(name)] = tuple(ref for ref in refs if ref is not None)
+            elif (ref := self._ref(value, *at, name)) is not None:
+                by_name[str(name)] = ref
+        return by_name
 
     def _ref(self, raw: Any, *at: str | int) -> InputRef | None:
         source = sub_goal_id(raw.get("from_sub_goal")) if isinstance(raw, Mapping) else None

@@ -42,14 +42,14 @@ def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
     expected = 'a list of {"turn_id": 1, "human_message": "…", "ai_response": "…"}'
     if not isinstance(encoded, list):
         raise ValueError(f"turns: expected {expected}")
-    found = []
-    for place, turn in enumerate(encoded):
+    turns = []
+    for index, turn in enumerate(encoded):
         texts = [turn.get(name) for name in ("human_message", "ai_response")] if isinstance(turn, Mapping) else []
         number = turn.get("turn_id") if texts else None
         if type(number) is not int or not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"turns[{place}]: expected {expected}")
-        found.append(TurnSummary(number, str(texts[0]), str(texts[1])))
-    return tuple(found)
+            raise ValueError(f"turns[{index}]: expected {expected}")
+        turns.append(TurnSummary(number, str(texts[0]), str(texts[1])))
+    return tuple(turns)
 
 
 def recent_turns(
@@ -100,10 +100,10 @@ def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:
 
     A tool that `sets` a name gives the name to its result when its node completes, until the node is compensated.
     """
-    found: dict[str, dict[str, Any]] = {}
+    names: dict[str, dict[str, Any]] = {}
     if all(declared.sets is None for declared in scheduler.plan.tools.values()):
         # Skip the scan: a plan may have a hundred thousand nodes.
-        return found
+        return names
     compensated_tasks = {
         node.undoes for node, record in scheduler.state.shown() if node.undoes and record.status is NodeStatus.COMPLETED
     }
@@ -116,9 +116,9 @@ def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:
             and node.id not in compensated_tasks
             and (known := identified(record.result)) is not None
         ):
-            found.pop(declared.sets, None)
-            found[declared.sets] = known
-    return found
+            names.pop(declared.sets, None)
+            names[declared.sets] = known
+    return names
 
 
 def line_or_none(value: Any, *, max_bytes: int) -> str | None:

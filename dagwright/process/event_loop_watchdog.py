@@ -82,8 +82,8 @@ class _Watch:
 
 def _place_of(frame: FrameType) -> str:
     """Return function, file and line of the innermost frame outside of libraries."""
-    found: FrameType | None = frame
-    while found is not None and found.f_code.co_filename.startswith(_OF_OTHERS):
-        found = found.f_back
-    found = found or frame
-    return f"{found.f_code.co_qualname} ({found.f_code.co_filename}:{found.f_lineno})"
+    current: FrameType | None = frame
+    while current is not None and current.f_code.co_filename.startswith(_OF_OTHERS):
+        current = current.f_back
+    current = current or frame
+    return f"{current.f_code.co_qualname} ({current.f_code.co_filename}:{current.f_lineno})"

@@ -63,9 +63,9 @@ class Readiness:
         """Failed checks: name of the check -> reason."""
         async with self._turn:
             if time.monotonic() - self._checked_at >= FRESH_S:
-                found = await asyncio.gather(*map(_problem, self._checks.values()))
+                results = await asyncio.gather(*map(_problem, self._checks.values()))
                 problems = {
-                    name: message for name, message in zip(self._checks, found, strict=True) if message is not None
+                    name: message for name, message in zip(self._checks, results, strict=True) if message is not None
                 }
                 self._log_changes(problems)
                 self._problems, self._checked_at = problems, time.monotonic()

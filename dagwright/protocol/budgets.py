@@ -81,9 +81,9 @@ def budget_report_to_json(report: BudgetReport, *, task: str, grown: int) -> dic
     return {"task": task, "reservations": report.claims, "settled": settled, "added_nodes": grown, **rests}
 
 
-def budget_grant_to_json(given: BudgetGrant) -> dict[str, Any]:
+def budget_grant_to_json(grant: BudgetGrant) -> dict[str, Any]:
     """Encode a budget grant."""
-    return {"calls": given.calls} if given.finishing is None else {"finishing": given.finishing}
+    return {"calls": grant.calls} if grant.finishing is None else {"finishing": grant.finishing}
 
 
 def read_budget_message(name: str, read: ReadMessage, notes: Notes) -> BudgetMessage | None:

@@ -138,10 +138,10 @@ def _confirmation_of_stored_answer(request: str, scheduler: RunScheduler) -> str
 
 
 def _forwarded_answer(feedback: Feedback, scheduler: RunScheduler) -> ChildSignal | None:
-    found = running_sub_plan_of(scheduler, feedback.request)
-    if found is None:
+    sub_plan = running_sub_plan_of(scheduler, feedback.request)
+    if sub_plan is None:
         return None
-    task_id, request = found
+    task_id, request = sub_plan
     return ChildSignal(wire.SIGNAL_FEEDBACK, feedback_to_json(feedback, request=request), task_id)
 
 
@@ -157,10 +157,10 @@ def _routed(name: str, message: CommandMessage) -> RoutedCommand:
 
 
 def _forwarded_command(name: str, message: CommandMessage, scheduler: RunScheduler) -> ChildSignal | None:
-    found = running_sub_plan_of(scheduler, message.node) if message.node is not None else None
-    if found is None:
+    sub_plan = running_sub_plan_of(scheduler, message.node) if message.node is not None else None
+    if sub_plan is None:
         return None
-    task_id, node = found
+    task_id, node = sub_plan
     return ChildSignal(name, {**message.content, "node_id": node}, task_id)
 
 

@@ -114,7 +114,7 @@ data_converter: DataConverter = _ContextFreeDataConverter(
 """Data converter of all clients and workers of Dagwright."""
 
 
-def compose_converter(given: DataConverter | None) -> DataConverter:
+def compose_converter(converter: DataConverter | None) -> DataConverter:
     """Return a data converter for both Dagwright and the owner of another converter.
 
     The classes, the codec and the external storage of the other converter stay; payloads and failures that they cannot
@@ -123,36 +123,36 @@ def compose_converter(given: DataConverter | None) -> DataConverter:
     Raises:
         ConverterUnusable: the other converter does not encode JSON values as `json/plain`.
     """
-    if given is None or given == DataConverter.default or isinstance(given, _ContextFreeDataConverter):
-        return given if isinstance(given, _ContextFreeDataConverter) else data_converter
+    if converter is None or converter == DataConverter.default or isinstance(converter, _ContextFreeDataConverter):
+        return converter if isinstance(converter, _ContextFreeDataConverter) else data_converter
     composed = replace(
-        given,
-        payload_converter_class=_tolerant_payloads(given.payload_converter_class),
-        failure_converter_class=_tolerant_failures(given.failure_converter_class),
+        converter,
+        payload_converter_class=_tolerant_payloads(converter.payload_converter_class),
+        failure_converter_class=_tolerant_failures(converter.failure_converter_class),
     )
-    _check_json(composed, name=given.payload_converter_class.__name__)
+    _check_json(composed, name=converter.payload_converter_class.__name__)
     return composed
 
 
-def _tolerant_payloads(given: type[PayloadConverter]) -> type[PayloadConverter]:
-    if given in (DefaultPayloadConverter, PydanticPayloadConverter):
+def _tolerant_payloads(converter_class: type[PayloadConverter]) -> type[PayloadConverter]:
+    if converter_class in (DefaultPayloadConverter, PydanticPayloadConverter):
         return TolerantPayloadConverter
-    if issubclass(given, _SeveralRaw):
-        return given
+    if issubclass(converter_class, _SeveralRaw):
+        return converter_class
 
-    class _TolerantPayloads(_SeveralRaw, given):  # type: ignore[valid-type, misc] # the base is a value
+    class _TolerantPayloads(_SeveralRaw, converter_class):  # type: ignore[valid-type, misc] # the base is a value
         pass
 
     return _TolerantPayloads
 
 
-def _tolerant_failures(given: type[FailureConverter]) -> type[FailureConverter]:
-    if given is DefaultFailureConverter:
+def _tolerant_failures(converter_class: type[FailureConverter]) -> type[FailureConverter]:
+    if converter_class is DefaultFailureConverter:
         return TolerantFailureConverter
-    if issubclass(given, _TolerantDetails):
-        return given
+    if issubclass(converter_class, _TolerantDetails):
+        return converter_class
 
-    class _TolerantFailures(_TolerantDetails, given):  # type: ignore[valid-type, misc] # the base is a value
+    class _TolerantFailures(_TolerantDetails, converter_class):  # type: ignore[valid-type, misc] # the base is a value
         pass
 
     return _TolerantFailures

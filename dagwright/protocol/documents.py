@@ -199,14 +199,14 @@ def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, 
 
 def answer_documents(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
     """Return the closed requests of a node or item: answer, author and channel."""
-    found = []
+    documents = []
     for number in range(1, scheduler.features.feedback.requests.counts.get(task_id, 0) + 1):
         request_id = task_id if number == 1 else f"{task_id}#{number}"
         closing = scheduler.features.feedback.requests.closed.get(request_id)
         # Another node may have the same id as a later request.
         if closing is not None and (number == 1 or scheduler.record_of(request_id) is None):
-            found.append({"request_id": request_id, **closing.to_json()})
-    return found
+            documents.append({"request_id": request_id, **closing.to_json()})
+    return documents
 
 
 def override_steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:

@@ -40,17 +40,17 @@ def map_batch_input_from_json(encoded: Any) -> MapBatchInput:
         ValueError: `encoded` has another form.
     """
     try:
-        given = [(str(node_id), end_from_json(end)) for node_id, *end in encoded["given"]]
-        if not all(record.status.is_final for _, record in given):
+        ends = [(str(node_id), end_from_json(end)) for node_id, *end in encoded["given"]]
+        if not all(record.status.is_final for _, record in ends):
             raise ValueError("a node that the items of a map batch read has not ended")
         if "source" in encoded:
-            return MapBatchInput(given, source=stored_list_from_json(encoded["source"]))
+            return MapBatchInput(ends, source=stored_list_from_json(encoded["source"]))
         items = value_from_json(encoded["items"]["value"], encoded["items"].get("stored"))
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"not a map batch: {error!r}") from None
     if not isinstance(items, list):
         raise ValueError("the items of a map batch must be a list")
-    return MapBatchInput(given, items=items)
+    return MapBatchInput(ends, items=items)
 
 
 def next_map_batch_input(batch: MapBatchInput) -> MapBatchInput:

@@ -89,13 +89,13 @@ def _plan_of_map_batch(scheduler: RunScheduler, task: Task) -> tuple[CompiledPla
         title=node.title,
         inputs={name: {} for name in names},
     )
-    given = [
+    reported_nodes = [
         (stub.id, _given(scheduler.records[number], stub.id, node))
         for stub, number in zip(stubs, node.dependencies, strict=True)
     ]
     if isinstance(map_batch.items, StoredList):
-        return child_plan, MapBatchInput(given, source=map_batch.items.bare())
-    return child_plan, MapBatchInput(given, items=map_batch.items)
+        return child_plan, MapBatchInput(reported_nodes, source=map_batch.items.bare())
+    return child_plan, MapBatchInput(reported_nodes, items=map_batch.items)
 
 
 def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclaration]:

@@ -164,9 +164,9 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
     if "stored" in inputs:
         encoded["stored_inputs"] = inputs["stored"]
     encoded["options"] = _options_to_json(run_input)
-    given: dict[str, Any] = {"approved_by": run_input.approved_by, "approved_tools": dict(run_input.approved_tools)}
-    given |= {"scope": run_input.scope, "session": run_input.session and run_input.session.to_json()}
-    encoded |= {name: value for name, value in given.items() if value not in (None, {})}
+    options: dict[str, Any] = {"approved_by": run_input.approved_by, "approved_tools": dict(run_input.approved_tools)}
+    options |= {"scope": run_input.scope, "session": run_input.session and run_input.session.to_json()}
+    encoded |= {name: value for name, value in options.items() if value not in (None, {})}
     if run_input.pages:
         encoded["compiled"] = {"pages": list(run_input.pages)}
     elif run_input.compiled is not None:
@@ -305,8 +305,8 @@ def pages_of(encoded: Any) -> tuple[str, ...]:
 
 def _reported_nodes(message: Mapping[str, Any]) -> list[str]:
     """Return the ids of the nodes whose ends are part of the input of a map batch."""
-    given = _object(message, "map_batch").get("given", ())
-    return [str(end[0]) for end in given]
+    entries = _object(message, "map_batch").get("given", ())
+    return [str(end[0]) for end in entries]
 
 
 def compiled_plan(encoded: Any, *, reported: Collection[str] = ()) -> CompiledPlan:

@@ -29,8 +29,8 @@ def sub_plan_of_path(scheduler: RunScheduler, path: str) -> tuple[str, str] | No
 
 def running_sub_plan_of(scheduler: RunScheduler, path: str) -> tuple[str, str] | None:
     """Return the same as `sub_plan_of_path` if the sub-plan is running, or else `None`."""
-    found = sub_plan_of_path(scheduler, path)
-    if found is None or not is_sub_plan(scheduler, found[0]):
+    sub_plan = sub_plan_of_path(scheduler, path)
+    if sub_plan is None or not is_sub_plan(scheduler, sub_plan[0]):
         return None
-    record = scheduler.record_of(found[0])
-    return found if record is not None and record.status is NodeStatus.RUNNING else None
+    record = scheduler.record_of(sub_plan[0])
+    return sub_plan if record is not None and record.status is NodeStatus.RUNNING else None

@@ -302,8 +302,8 @@ def _check_map_batch(scheduler: RunScheduler, task: Task) -> None:
     except pydantic_core.PydanticSerializationError as error:
         raise ValueError(str(error)) from None
     if size > RUN_INPUT_LIMIT_BYTES:
-        found = f"the items {task.id} and the values that they read have {size:,} bytes"
-        raise CallTooLarge(f"{found}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
+        sizes = f"the items {task.id} and the values that they read have {size:,} bytes"
+        raise CallTooLarge(f"{sizes}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
 
 
 def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
@@ -314,8 +314,8 @@ def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
         raise ValueError(f"{task.node.tool!r} runs in a foreign worker, which cannot be given secrets")
     call = ReadyCall(task, encoded, bindings)
     if bindings and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
-        found = f"the arguments have {len(bindings):,} stored values, whose references have more than"
-        raise CallTooLarge(f"{found} {ARGUMENTS_LIMIT_BYTES:,} bytes, the limit of a call")
+        sizes = f"the arguments have {len(bindings):,} stored values, whose references have more than"
+        raise CallTooLarge(f"{sizes} {ARGUMENTS_LIMIT_BYTES:,} bytes, the limit of a call")
     return call
 
 
@@ -509,7 +509,7 @@ def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> Sub
     failure, _ = read_failure(error, node, Effects.READ)
     details = _details_of(error)
     used, agents, lineage = reported_usage(details), reported_agents(details), lineage_from_details(details)
-    below = details.get("child_snapshot") if isinstance(details, Mapping) else None
+    child_snapshot = details.get("child_snapshot") if isinstance(details, Mapping) else None
     return SubPlanEnd(
         call,
         RunStatus.FAILED,
@@ -518,7 +518,7 @@ def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> Sub
         usage=used,
         agents=agents,
         lineage=lineage,
-        child_snapshot=below,
+        child_snapshot=child_snapshot,
     )
 
 
@@ -531,12 +531,12 @@ def found_sub_plan_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubP
     Raises:
         MessageInvalid: the message is not a result of that activity.
     """
-    found = read_message(payload)
-    if not isinstance(found, Mapping):
+    message = read_message(payload)
+    if not isinstance(message, Mapping):
         raise MessageInvalid("the ends of sub-plans must be an object")
     return [
         sub_plan_end_from_json({**end, "task": calls[workflow_id]})
-        for workflow_id, end in found.items()
+        for workflow_id, end in message.items()
         if workflow_id in calls and isinstance(end, Mapping)
     ]
 

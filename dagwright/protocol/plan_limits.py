@@ -196,15 +196,15 @@ def graph_problem(plan: CompiledPlan, *, reported: Collection[str] = ()) -> str 
         PlanTooLarge: the plan has too many nodes or edges to be checked.
     """
     _refuse_counts(plan)
-    seen: set[str] = set()
+    ids: set[str] = set()
     for node in plan.nodes:
         if not 0 < len(node.id.encode(errors="replace")) <= MAX_ID_BYTES:
             return f"the id {node.id[:40]!r} must be 1-{MAX_ID_BYTES} bytes of UTF-8"
         if node.id in RESERVED_IDS:
             return f"the id {node.id!r} is reserved"
-        if node.id in seen:
+        if node.id in ids:
             return f"duplicate node id {node.id!r}"
-        seen.add(node.id)
+        ids.add(node.id)
         if not _are_numbers_of_nodes(node.dependencies, plan):
             return f"the dependencies of {node.id!r} are not node numbers"
         if not _are_numbers_of_nodes(node.members, plan):

@@ -67,8 +67,8 @@ def graph_result(scheduler: RunScheduler) -> dict[str, Any]:
     counts = {
         status.value: count for status, count in sorted(counts_of(scheduler.plan, scheduler.records).items()) if count
     }
-    found = f"{steps:,} nodes and {edges:,} edges are too large for a query"
-    message = f"{found}; `dagwright graph RUN` draws them, and `dagwright graph RUN --format json` lists all"
+    sizes = f"{steps:,} nodes and {edges:,} edges are too large for a query"
+    message = f"{sizes}; `dagwright graph RUN` draws them, and `dagwright graph RUN --format json` lists all"
     return {"nodes": [], "edges": [], "counts": counts, "note": message}
 
 

@@ -79,9 +79,9 @@ def _check_tag(key: str, value: Any, labels: TagLabels) -> None:
     if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
         raise TagsInvalid(f"{labels.one} {key!r:.80} contains control characters or surrogates")
     if len(text) > KEYWORD_CHARACTERS:
-        found = f"{key!r} has {len(text)}"
+        lengths = f"{key!r} has {len(text)}"
         raise TagsInvalid(
-            f"{labels.article} has at most {KEYWORD_CHARACTERS} characters, its key and '=' included; {found}"
+            f"{labels.article} has at most {KEYWORD_CHARACTERS} characters, its key and '=' included; {lengths}"
         )
 
 
@@ -96,8 +96,8 @@ def tags_in(memo: Mapping[str, Any], *, key: str) -> dict[str, str]:
     Args:
         key: name of the memo field.
     """
-    found = memo.get(key)
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
+    tags = memo.get(key)
+    return {str(name): str(value) for name, value in tags.items()} if isinstance(tags, Mapping) else {}
 
 
 _REPLACED = str.maketrans({'"': "\uff02", "\\": "\uff3c", **{chr(code): " " for code in range(32)}})

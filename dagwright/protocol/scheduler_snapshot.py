@@ -147,12 +147,12 @@ def _restore_people(scheduler: RunScheduler, people: Mapping[str, Any]) -> None:
 
 def tasks_in_flight(scheduler: RunScheduler) -> list[str]:
     """Return the ids of the tasks that have started and not ended, in plan order."""
-    found: list[str] = []
+    task_ids: list[str] = []
     for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
         if record.status is NodeStatus.RUNNING and node.for_each is None:
-            found.append(node.id)
-        found += [f"{node.id}[{item.key}]" for item in record.items if item.record.status is NodeStatus.RUNNING]
-    return found
+            task_ids.append(node.id)
+        task_ids += [f"{node.id}[{item.key}]" for item in record.items if item.record.status is NodeStatus.RUNNING]
+    return task_ids
 
 
 def _record_to_json(record: Record) -> dict[str, Any] | None:

@@ -55,8 +55,8 @@ def session_name(text: str) -> str:
     """
     name = unicodedata.normalize("NFC", text).strip()
     if not 0 < len(name.encode(errors="replace")) <= NAME_BYTES:
-        found = "is empty" if not name else f"has {len(name.encode(errors='replace')):,} bytes"
-        raise SessionNameInvalid(f"the name of the session {found}; it must be 1-{NAME_BYTES} bytes of UTF-8")
+        problem = "is empty" if not name else f"has {len(name.encode(errors='replace')):,} bytes"
+        raise SessionNameInvalid(f"the name of the session {problem}; it must be 1-{NAME_BYTES} bytes of UTF-8")
     # Invisible and bidirectional control characters would make two names look the same.
     if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in name):
         raise SessionNameInvalid(f"the name {name!r} contains characters that are not allowed in the name of a session")
@@ -276,16 +276,16 @@ class SessionRecord:
         Args:
             workflow_id: workflow id of the session.
         """
-        found = {**start.start, "session": ParentSession(workflow_id, start.run).to_json()}
+        turn_input = {**start.start, "session": ParentSession(workflow_id, start.run).to_json()}
         if self.resolved_lookups:
-            found["bound"] = [dict(lookup) for lookup in self.resolved_lookups]
-        options = found.get("options")
+            turn_input["bound"] = [dict(lookup) for lookup in self.resolved_lookups]
+        options = turn_input.get("options")
         if self.policy is not None and (options is None or isinstance(options, Mapping)):
-            found["options"] = {"policy": self.policy.to_json(), **(options or {})}
-        if "compiled" not in found and not found.get("context"):
+            turn_input["options"] = {"policy": self.policy.to_json(), **(options or {})}
+        if "compiled" not in turn_input and not turn_input.get("context"):
             # The plan is not compiled yet, so its names are not resolved yet.
-            found["context"] = {name: dict(known) for name, known in self.names.items()}
-        return found
+            turn_input["context"] = {name: dict(known) for name, known in self.names.items()}
+        return turn_input
 
     def end_turn(self, run: str, end: TurnEnd, *, at: float) -> bool:
         """Record the end of the run of a turn; return `False` if that turn is not running.

@@ -101,10 +101,10 @@ def answer_ref_of(output: Any) -> dict[str, Any] | None:
 def answer_ref_from_json(encoded: Any) -> dict[str, Any] | None:
     """Decode the reference of an answer; `None` if it is invalid."""
     try:
-        found = stored_from_json(encoded) if isinstance(encoded, Mapping) else None
+        stored = stored_from_json(encoded) if isinstance(encoded, Mapping) else None
     except ValueError:
         return None
-    ref = {"ref": found.ref, "paths": paths_to_json(found.paths)} if found is not None else None
+    ref = {"ref": stored.ref, "paths": paths_to_json(stored.paths)} if stored is not None else None
     return ref if ref is not None and encoded_size(ref) <= ANSWER_REF_BYTES else None
 
 
@@ -115,14 +115,14 @@ def cut_inside(text: str, *, max_bytes: int) -> str:
         max_bytes: much larger than the mark of the cut.
     """
     encoded = text.encode(errors="replace")
-    found, stored = encoded.decode(), len(encoded)
+    decoded, stored = encoded.decode(), len(encoded)
     # A character has one to six bytes in JSON, so the length that fits is found by trial.
-    while (size := encoded_size(found)) > max_bytes:
+    while (size := encoded_size(decoded)) > max_bytes:
         stored = min(stored - 1, stored * max_bytes // size)
         end = stored // 3
         last = encoded[len(encoded) - end :]
-        found = first_bytes(encoded, stored - end) + CUT + last.decode(errors="ignore")
-    return found
+        decoded = first_bytes(encoded, stored - end) + CUT + last.decode(errors="ignore")
+    return decoded
 
 
 def shortened(responses: Sequence[str | None]) -> list[str | None]:

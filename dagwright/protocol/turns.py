@@ -158,7 +158,7 @@ class TurnEnd:
             "response": self.response,
             **({"response_at": dict(self.response_at)} if self.response_at is not None else {}),
             "explanation": self.explanation,
-            "names": {name: dict(found) for name, found in self.names.items()},
+            "names": {name: dict(value) for name, value in self.names.items()},
             "bindings": [dict(lookup) for lookup in self.resolved_lookups],
             "unbound": self.is_unbound,
         }
@@ -186,16 +186,16 @@ def turn_end_from_json(message: Any) -> TurnEnd:
 
 
 def _names_from_json(encoded: Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    names: dict[str, dict[str, Any]] = {}
     for name, value in encoded.items():
         if is_session_name(name) and isinstance(value, Mapping) and (known := identified(value)) is not None:
-            found[name] = known
-    return dict([*found.items()][-NAMES:])
+            names[name] = known
+    return dict([*names.items()][-NAMES:])
 
 
 def _lookups_from_json(encoded: Sequence[Any]) -> list[dict[str, Any]]:
     """Return the newest lookups that a session can store."""
-    found = [
+    lookups = [
         dict(lookup)
         for lookup in encoded
         if isinstance(lookup, Mapping)
@@ -205,7 +205,7 @@ def _lookups_from_json(encoded: Sequence[Any]) -> list[dict[str, Any]]:
         and isinstance(lookup["party"].get("id"), str)
         and encoded_size(dict(lookup)) <= LOOKUP_BYTES
     ]
-    return found[-MAX_LOOKUPS:]
+    return lookups[-MAX_LOOKUPS:]
 
 
 def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = None) -> TurnEnd:

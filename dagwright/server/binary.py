@@ -60,21 +60,21 @@ async def get_binary(cache_home: Path, *, required_version: str | None) -> Binar
     """
     cached = cache_home / "dagwright" / f"temporal-{CLI_VERSION}" / "temporal"
     on_path = shutil.which("temporal")
-    found = [
+    binaries = [
         binary
         for path in ([Path(on_path)] if on_path else []) + [cached]
         if (binary := await _inspect(path)) is not None
     ]
-    for binary in found:
+    for binary in binaries:
         if required_version in (None, binary.server_version):
             return binary
-    if found and required_version != SERVER_VERSION:
-        return found[0]
+    if binaries and required_version != SERVER_VERSION:
+        return binaries[0]
     try:
         return await _obtain(cached)
     except ServerUnreachable:
-        if found:
-            return found[0]
+        if binaries:
+            return binaries[0]
         raise
 
 

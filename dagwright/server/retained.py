@@ -75,8 +75,8 @@ async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> l
         async with turns:
             return await _retained_run(client, execution)
 
-    found = await asyncio.gather(*(retained(execution) for execution in page))
-    return [run for run in found if run is not None]
+    runs = await asyncio.gather(*(retained(execution) for execution in page))
+    return [run for run in runs if run is not None]
 
 
 async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedRun | None:

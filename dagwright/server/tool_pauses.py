@@ -103,8 +103,8 @@ async def find_tool_pause(client: Client, tool: str) -> ToolPause | None:
 async def list_paused_tools(client: Client) -> list[ToolPause]:
     """Return the pauses of all paused tools, sorted by tool name."""
     query = f"WorkflowType = '{wire.NOTE_PAUSED_TOOL}' AND ExecutionStatus = 'Running'"
-    found = [await _pause_of(note) async for note in client.list_workflows(query)]
-    return sorted(found, key=lambda pause: pause.tool)
+    pauses = [await _pause_of(note) async for note in client.list_workflows(query)]
+    return sorted(pauses, key=lambda pause: pause.tool)
 
 
 async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> ToolPause | None:

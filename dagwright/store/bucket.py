@@ -129,9 +129,9 @@ class BucketStore:
 
     async def list_payloads(self) -> AsyncIterator[StoredPayload]:
         """Iterate over all payloads, in pages of a thousand."""
-        async for name, found in self._list(""):
+        async for name, entry in self._list(""):
             if is_ref(name):
-                yield StoredPayload(name, found["Size"], found["LastModified"].astimezone(UTC))
+                yield StoredPayload(name, entry["Size"], entry["LastModified"].astimezone(UTC))
 
     async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
         """Store a cache entry; see `PayloadStore`."""
@@ -151,8 +151,8 @@ class BucketStore:
 
     async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:
         """Remove an expired cache entry; see `PayloadStore`."""
-        found = await self._cache_entry(key)
-        if found is None or found.expires_at >= expired_before:
+        entry = await self._cache_entry(key)
+        if entry is None or entry.expires_at >= expired_before:
             return False
         await self._in_thread(lambda: self._client().delete_object(**self._cache_location(key)))
         return True
@@ -163,13 +163,13 @@ class BucketStore:
         async for name, _ in self._list(f"{CACHE_PREFIX}/"):
             keys += [name] if is_key(name) else []
             if len(keys) == _THREADS:
-                for found in await asyncio.gather(*map(self._cache_entry, keys)):
-                    if found is not None:
-                        yield found
+                for entry in await asyncio.gather(*map(self._cache_entry, keys)):
+                    if entry is not None:
+                        yield entry
                 keys = []
-        for found in await asyncio.gather(*map(self._cache_entry, keys)):
-            if found is not None:
-                yield found
+        for entry in await asyncio.gather(*map(self._cache_entry, keys)):
+            if entry is not None:
+                yield entry
 
     async def _cache_entry(self, key: str) -> CacheEntry | None:
         def look() -> CacheEntry:
@@ -202,13 +202,13 @@ class BucketStore:
 
     async def identify(self) -> str:
         """Return the ID of the store, and create it at the first call; see `PayloadStore`."""
-        found = await self._stored_id()
-        if found is None:
+        stored_id = await self._stored_id()
+        if stored_id is None:
             await self._in_thread(self._create_id)
-            found = await self._stored_id()
-        self._id = self._id or found
-        self._refuse_other_id(found)
-        return str(found)
+            stored_id = await self._stored_id()
+        self._id = self._id or stored_id
+        self._refuse_other_id(stored_id)
+        return str(stored_id)
 
     async def check(self) -> None:
         """Make sure that the store still has its ID; see `PayloadStore`."""
@@ -235,8 +235,8 @@ class BucketStore:
             if error.response.get("Error", {}).get("Code") not in _EXISTS_ALREADY:
                 raise
 
-    def _refuse_other_id(self, found: str | None) -> None:
-        if self._id is not None and found != self._id:
+    def _refuse_other_id(self, stored_id: str | None) -> None:
+        if self._id is not None and stored_id != self._id:
             raise StoreUnavailable(
                 f"the payload store {self._location} has lost its ID (object {STORE_ID!r}): restore it from a back-up"
             )
@@ -247,8 +247,8 @@ class BucketStore:
         request: Any = {"Bucket": self._location.bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
         while True:
             page: Any = await self._in_thread(partial(self._page, request))
-            for found in page.get("Contents", ()):
-                yield found["Key"].removeprefix(prefix), found
+            for entry in page.get("Contents", ()):
+                yield entry["Key"].removeprefix(prefix), entry
             if not page["IsTruncated"]:
                 return
             request |= {"ContinuationToken": page["NextContinuationToken"]}

@@ -219,21 +219,23 @@ async def remove(store: PayloadStore, bound: RemovalBound) -> Amount:
         StoreUnavailable: the store cannot be used now; removed payloads stay removed, and another call continues.
     """
     removed = Amount()
-    found: list[StoredPayload] = []
+    payloads: list[StoredPayload] = []
     async for payload in store.list_payloads():
         if payload.renewed_at < bound.renewed_before:
-            found.append(payload)
-        if len(found) == _REMOVED_AT_ONCE:
-            removed = await _remove(store, found, bound, so_far=removed)
-            found = []
-    return await _remove(store, found, bound, so_far=removed)
+            payloads.append(payload)
+        if len(payloads) == _REMOVED_AT_ONCE:
+            removed = await _remove(store, payloads, bound, so_far=removed)
+            payloads = []
+    return await _remove(store, payloads, bound, so_far=removed)
 
 
 async def _remove(
-    store: PayloadStore, found: Sequence[StoredPayload], bound: RemovalBound, *, so_far: Amount
+    store: PayloadStore, payloads: Sequence[StoredPayload], bound: RemovalBound, *, so_far: Amount
 ) -> Amount:
-    gone = await asyncio.gather(*(store.delete(payload.ref, renewed_before=bound.renewed_before) for payload in found))
-    for payload, is_gone in zip(found, gone, strict=True):
+    gone = await asyncio.gather(
+        *(store.delete(payload.ref, renewed_before=bound.renewed_before) for payload in payloads)
+    )
+    for payload, is_gone in zip(payloads, gone, strict=True):
         so_far = so_far.plus(payload) if is_gone else so_far
     return so_far
 

@@ -114,12 +114,12 @@ class FolderStore:
         """Remove an expired cache entry; see `PayloadStore`."""
 
         def delete_cache_entry() -> bool:
-            place = self._cache_location(key)
+            path = self._cache_location(key)
             try:
-                if _modified_at(place.stat()) >= expired_before:
+                if _modified_at(path.stat()) >= expired_before:
                     return False
                 # An entry that is stored again at this moment is lost, which is acceptable.
-                place.unlink()
+                path.unlink()
             except FileNotFoundError:
                 return False
             return True
@@ -129,8 +129,8 @@ class FolderStore:
     async def cache_entries(self) -> AsyncIterator[CacheEntry]:
         """Iterate over all cache entries, one folder at a time."""
         for folder in await self._in_thread(lambda: _folders(self._root / CACHE_PREFIX)):
-            for found in await self._in_thread(partial(_cache_entries, folder)):
-                yield found
+            for entry in await self._in_thread(partial(_cache_entries, folder)):
+                yield entry
 
     async def claim(self, owner: str) -> None:
         """Record a user of the store; see `PayloadStore`."""
@@ -153,14 +153,14 @@ class FolderStore:
         await self._in_thread(self._check)
 
     def _identify(self) -> str:
-        if (found := self._stored_id()) is None:
+        if (stored_id := self._stored_id()) is None:
             self._refuse_without_id()
             # A link instead of a rename, because it fails if another process was first.
             with self._draft(uuid4().hex.encode()) as draft, suppress(FileExistsError):
                 os.link(draft, self._root / STORE_ID)
             _sync_folder(self._root)
-            found = self._stored_id()
-        self._id = self._id or found
+            stored_id = self._stored_id()
+        self._id = self._id or stored_id
         self._refuse_without_id()
         return str(self._id)
 
@@ -192,13 +192,13 @@ class FolderStore:
             _sync_folder(note.parent)
 
     def _put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        place = self._cache_location(key)
+        path = self._cache_location(key)
         self._sweep()
-        self._make_folder(place.parent.parent)
-        place.parent.mkdir(mode=self._folder_mode, exist_ok=True)
+        self._make_folder(path.parent.parent)
+        path.parent.mkdir(mode=self._folder_mode, exist_ok=True)
         with self._draft(content) as draft:
             os.utime(draft, (expires_at.timestamp(), expires_at.timestamp()))
-            draft.replace(place)
+            draft.replace(path)
 
     def _cache_location(self, key: str) -> Path:
         assert is_key(key), key
@@ -346,18 +346,18 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _cache_entries(folder: Path) -> list[CacheEntry]:
-    found = []
+    entries = []
     with suppress(FileNotFoundError), os.scandir(folder) as files:
         for file in files:
             with suppress(FileNotFoundError):
                 if is_key(file.name):
                     facts = file.stat()
-                    found.append(CacheEntry(file.name, facts.st_size, _modified_at(facts)))
-    return found
+                    entries.append(CacheEntry(file.name, facts.st_size, _modified_at(facts)))
+    return entries
 
 
 def _payloads(folder: Path) -> list[StoredPayload]:
-    found = []
+    payloads = []
     for second in folder.iterdir():
         with suppress(NotADirectoryError), os.scandir(second) as files:
             for file in files:
@@ -365,8 +365,8 @@ def _payloads(folder: Path) -> list[StoredPayload]:
                     continue
                 with suppress(FileNotFoundError):
                     facts = file.stat()
-                    found.append(StoredPayload(file.name, facts.st_size, _modified_at(facts)))
-    return found
+                    payloads.append(StoredPayload(file.name, facts.st_size, _modified_at(facts)))
+    return payloads
 
 
 def _modified_at(facts: os.stat_result) -> datetime:

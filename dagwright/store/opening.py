@@ -19,8 +19,8 @@ def open_store(location: str, *, state_dir: Path | None = None) -> PayloadStore:
     Raises:
         LocationInvalid: the text is not a location.
     """
-    place = parse_location(location)
-    if not isinstance(place, FolderLocation):
-        return BucketStore(place)
-    is_private = state_dir is not None and place.path.resolve().is_relative_to(state_dir.resolve())
-    return FolderStore(place.path, is_private=is_private)
+    parsed = parse_location(location)
+    if not isinstance(parsed, FolderLocation):
+        return BucketStore(parsed)
+    is_private = state_dir is not None and parsed.path.resolve().is_relative_to(state_dir.resolve())
+    return FolderStore(parsed.path, is_private=is_private)

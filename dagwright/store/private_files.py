@@ -54,10 +54,10 @@ def write_private(path: Path, text: str) -> None:
 
 
 def _restrict(path: Path, mode: int) -> bool:
-    found = path.stat().st_mode
-    if not found & _OTHERS:
+    current_mode = path.stat().st_mode
+    if not current_mode & _OTHERS:
         return True
-    if found & stat.S_ISVTX:
+    if current_mode & stat.S_ISVTX:
         return False
     try:
         path.chmod(mode)

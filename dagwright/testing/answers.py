@@ -199,13 +199,13 @@ def http_date(delay: timedelta) -> str:
     return format_datetime(datetime.now(UTC) + delay, usegmt=True)
 
 
-def to_answer(given: Answer | str | Sequence[Any]) -> Answer:
+def to_answer(value: Answer | str | Sequence[Any]) -> Answer:
     """Convert a text to a text response; return other responses unchanged."""
-    if isinstance(given, str):
-        return text(given)
-    if isinstance(given, Completion | Refused | Raw | Reset | Silence):
-        return given
-    raise TypeError(f"{given!r:.80} is not a response; use a text, Completion, Refused, Raw, Reset or Silence")
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, Completion | Refused | Raw | Reset | Silence):
+        return value
+    raise TypeError(f"{value!r:.80} is not a response; use a text, Completion, Refused, Raw, Reset or Silence")
 
 
 def summary_of(answer: Answer) -> str:

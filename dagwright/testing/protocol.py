@@ -164,11 +164,11 @@ class WireCompletion:
 
     def whole(self) -> dict[str, Any]:
         """Return the body of a response that is not streamed."""
-        given = self._completion
-        message: dict[str, Any] = {"role": "assistant", "content": given.text, "refusal": given.refusal}
-        if given.reasoning is not None:
-            message["reasoning_content"] = given.reasoning
-        if given.tool_calls:
+        completion = self._completion
+        message: dict[str, Any] = {"role": "assistant", "content": completion.text, "refusal": completion.refusal}
+        if completion.reasoning is not None:
+            message["reasoning_content"] = completion.reasoning
+        if completion.tool_calls:
             message["tool_calls"] = [
                 {
                     "id": call_id,
@@ -177,26 +177,31 @@ class WireCompletion:
                 }
                 for call_id, call in self._calls()
             ]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": given.ending}
-        usage = {"usage": self._tokens.to_json()} if given.has_usage else {}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": completion.ending}
+        usage = {"usage": self._tokens.to_json()} if completion.has_usage else {}
         return self._body("chat.completion") | {"choices": [choice]} | usage
 
     def chunks(self) -> list[dict[str, Any]]:
         """Return the chunks of a streamed response before its end."""
-        given, deltas = self._completion, [{"role": "assistant", "content": ""}]
-        found: list[dict[str, Any]] = [*deltas]
-        if given.reasoning is not None:
-            found += [{"reasoning_content": piece} for piece in _cut(given.reasoning, given.pace.characters)]
-        found += [{"content": piece} for piece in _cut(given.text or "", given.pace.characters)]
-        found += [{"refusal": piece} for piece in _cut(given.refusal or "", given.pace.characters)]
+        completion, deltas = self._completion, [{"role": "assistant", "content": ""}]
+        sent_chunks: list[dict[str, Any]] = [*deltas]
+        if completion.reasoning is not None:
+            sent_chunks += [
+                {"reasoning_content": piece} for piece in _cut(completion.reasoning, completion.pace.characters)
+            ]
+        sent_chunks += [{"content": piece} for piece in _cut(completion.text or "", completion.pace.characters)]
+        sent_chunks += [{"refusal": piece} for piece in _cut(completion.refusal or "", completion.pace.characters)]
         for index, (call_id, call) in enumerate(self._calls()):
             head = {"index": index, "id": call_id, "type": "function"}
-            found.append({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
-            found += [
+            sent_chunks.append({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
+            sent_chunks += [
                 {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-                for piece in _cut(call.arguments_text, given.pace.characters)
+                for piece in _cut(call.arguments_text, completion.pace.characters)
             ]
-        return [self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]) for delta in found]
+        return [
+            self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
+            for delta in sent_chunks
+        ]
 
     def final_chunks(self) -> list[dict[str, Any]]:
         """Return the chunks that end a stream: the finish reason, and the usage if requested."""

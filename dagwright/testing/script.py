@@ -51,14 +51,14 @@ class ReceivedCall:
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Return the metadata of the request."""
-        found = self._fields.get("metadata")
-        return found if isinstance(found, dict) else {}
+        value = self._fields.get("metadata")
+        return value if isinstance(value, dict) else {}
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
         """Return the messages of the request."""
-        found = self._fields.get("messages")
-        return [message for message in found if isinstance(message, dict)] if isinstance(found, list) else []
+        value = self._fields.get("messages")
+        return [message for message in value if isinstance(message, dict)] if isinstance(value, list) else []
 
     @property
     def text(self) -> str:
@@ -73,14 +73,14 @@ class ReceivedCall:
     @property
     def response_format(self) -> str:
         """Return the requested response format: `text`, `json_object` or `json_schema`."""
-        found = self._fields.get("response_format")
-        return str(found.get("type", "text")) if isinstance(found, dict) else "text"
+        value = self._fields.get("response_format")
+        return str(value.get("type", "text")) if isinstance(value, dict) else "text"
 
     @property
     def tools(self) -> Sequence[str]:
         """Return the names of the offered tools."""
-        found = self._fields.get("tools")
-        return [str(tool["function"]["name"]) for tool in found] if isinstance(found, list) else []
+        value = self._fields.get("tools")
+        return [str(tool["function"]["name"]) for tool in value] if isinstance(value, list) else []
 
     @property
     def api_key(self) -> str:
@@ -188,8 +188,8 @@ def step(
     answer: Answer | str | Reply, /, *, times: int | None = 1, released: asyncio.Event | None = None, **when: Any
 ) -> Step:
     """Return a step of a script; `when` are fields of `When`, and a text becomes a text response."""
-    given = answer if callable(answer) else to_answer(answer)
-    return Step(given, When(**when), times=times, released=released)
+    scripted = answer if callable(answer) else to_answer(answer)
+    return Step(scripted, When(**when), times=times, released=released)
 
 
 class Script:
@@ -203,10 +203,10 @@ class Script:
 
     def take(self, call: ReceivedCall) -> int | None:
         """Use up and return the index of the step that matches a call; `None` if no step matches."""
-        for place, each in enumerate(self._steps):
-            if (each.times is None or self._taken[place] < each.times) and each.when.matches(call):
-                self._taken[place] += 1
-                return place
+        for index, each in enumerate(self._steps):
+            if (each.times is None or self._taken[index] < each.times) and each.when.matches(call):
+                self._taken[index] += 1
+                return index
         self._unexpected.append(call.summary())
         return None
 
@@ -220,11 +220,11 @@ class Script:
 
     def _left(self) -> list[str]:
         left = []
-        for place, (each, taken) in enumerate(zip(self._steps, self._taken, strict=True)):
+        for index, (each, taken) in enumerate(zip(self._steps, self._taken, strict=True)):
             if each.times is not None and taken < each.times:
                 when = each.when.summary()
                 times = f" ({taken} of {each.times} used)" if each.times > 1 else ""
-                left.append(f"step {place + 1}{times}{f' when {when}' if when else ''}: {each.summary()}")
+                left.append(f"step {index + 1}{times}{f' when {when}' if when else ''}: {each.summary()}")
         return left
 
     def report(self) -> str:

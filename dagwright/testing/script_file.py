@@ -41,8 +41,8 @@ class ScriptInvalid(ValueError):
     """A script is invalid; the text has the problem and its location."""
 
 
-def _seconds(given: Any) -> Any:
-    return parse_duration(given).total_seconds() if isinstance(given, str) else given
+def _seconds(value: Any) -> Any:
+    return parse_duration(value).total_seconds() if isinstance(value, str) else value
 
 
 _Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
@@ -126,8 +126,8 @@ class _Step(_Strict):
 
     @model_validator(mode="after")
     def _one_answer(self) -> "_Step":
-        given = [kind for kind in _KINDS if kind in self.model_fields_set]
-        if not given or (len(given) > 1 and set(given) != {"text", "tool_calls"}):
+        kinds = [kind for kind in _KINDS if kind in self.model_fields_set]
+        if not kinds or (len(kinds) > 1 and set(kinds) != {"text", "tool_calls"}):
             names = ", ".join("json" if kind == "value" else kind for kind in _KINDS)
             raise ValueError(f"a step has exactly one of {names} (text and tool_calls may be combined)")
         return self
@@ -186,19 +186,19 @@ class _Functions:
         file, _, name = reference.rpartition(":")
         if file not in self._files:
             self._files[file] = self._run(file)
-        found = self._files[file].get(name)
-        if not callable(found):
+        function = self._files[file].get(name)
+        if not callable(function):
             raise ScriptInvalid(f"function: {reference!r}: there is no function {name!r} in {file!r}")
-        return found  # type: ignore[no-any-return] # whatever its signature, it is called with the call
+        return function  # type: ignore[no-any-return] # whatever its signature, it is called with the call
 
     def _run(self, file: str) -> Mapping[str, Any]:
         path = self._folder / file
-        found = importlib.util.spec_from_file_location(path.stem, path)
-        if not path.is_file() or found is None or found.loader is None:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if not path.is_file() or spec is None or spec.loader is None:
             raise ScriptInvalid(f"function: there is no Python file {file!r} next to the script; write FILE.py:NAME")
-        module = importlib.util.module_from_spec(found)
+        module = importlib.util.module_from_spec(spec)
         try:
-            found.loader.exec_module(module)
+            spec.loader.exec_module(module)
         except Exception as error:
             raise ScriptInvalid(f"function: {file}: {type(error).__name__}: {error}") from error
         return vars(module)

@@ -50,7 +50,7 @@ class SearchAnswer:
         if self.answer is not None:
             lines = self.answer
             box = {"answerBox": {"title": lines.title, "link": lines.link, "answer": lines.snippet}}
-        organic = [{**each.to_json(), "position": place} for place, each in enumerate(self.organic, 1)]
+        organic = [{**each.to_json(), "position": position} for position, each in enumerate(self.organic, 1)]
         parameters = {"type": "search", "engine": "google", **request_body}
         return {"searchParameters": parameters, **box, **self.more, "organic": organic, "credits": 1}
 

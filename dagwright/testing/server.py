@@ -94,17 +94,19 @@ class ModelServer(ScriptedServer):
             refusal = validation_error(received)
             if refusal is not None:
                 self._script.record_violation(received, refusal.message)
-        place = self._script.take(received) if refusal is None else None
-        self._calls.append(ReceivedCall(received.method, received.path, received.headers, received.body, step=place))
+        step_index = self._script.take(received) if refusal is None else None
+        self._calls.append(
+            ReceivedCall(received.method, received.path, received.headers, received.body, step=step_index)
+        )
         sent_at: list[float] = []
         self._sent_at.append(sent_at)
         if refusal is not None:
             await _send_refusal(exchange, refusal)
-        elif place is None:
+        elif step_index is None:
             text = f"no step of the script matches this call: {received.summary()}"
             await _send_refusal(exchange, Refused(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
         else:
-            await self._send(self._steps[place], received, exchange, sent_at)
+            await self._send(self._steps[step_index], received, exchange, sent_at)
 
     def _reject(self, received: ReceivedCall) -> Refused | None:
         if self._api_keys is not None and received.api_key not in self._api_keys:
@@ -154,8 +156,12 @@ def _json_of(body: bytes) -> Any:
 
 async def _send_refusal(exchange: Exchange, refusal: Refused) -> None:
     await _pause(refusal.first_s)
-    given = refusal.retry_after
-    delay = {} if given is None else {"retry-after": given if isinstance(given, str) else f"{given:g}"}
+    retry_after = refusal.retry_after
+    delay = (
+        {}
+        if retry_after is None
+        else {"retry-after": retry_after if isinstance(retry_after, str) else f"{retry_after:g}"}
+    )
     await exchange.json(refusal.status, refusal.body(), {**delay, **refusal.headers})
 
 
@@ -164,11 +170,11 @@ async def _send_stream(exchange: Exchange, sent: WireCompletion, pace: Pace, sen
     await exchange.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
     first, *chunks = sent.chunks()
     await exchange.write(event(first))
-    for place, piece in enumerate(chunks):
-        if place == pace.cut_after:
+    for index, piece in enumerate(chunks):
+        if index == pace.cut_after:
             await _cut_off(exchange, pace.cut)
             return
-        if place == pace.held_after and pace.released is not None:
+        if index == pace.held_after and pace.released is not None:
             await pace.released.wait()
         await _pause(pace.each_s)
         await exchange.write(event(piece))

@@ -64,16 +64,16 @@ class CodeFingerprinter:
         return self._parts[first.__name__]
 
     def _collect_parts(self, first: ModuleType) -> list[str]:
-        found = {first.__name__: first}
+        parts = {first.__name__: first}
         todo = [first]
         while todo:
             module = todo.pop()
             for needed in self._needed_by(module) if module is first or _is_own(module) else ():
-                if needed.__name__ not in found:
-                    found[needed.__name__] = needed
+                if needed.__name__ not in parts:
+                    parts[needed.__name__] = needed
                     todo.append(needed)
         # Not sorted by module name: the name of a file given to `--tools` depends on its path.
-        return sorted(self._part_of(module, whole=module is first) for module in found.values())
+        return sorted(self._part_of(module, whole=module is first) for module in parts.values())
 
     def _part_of(self, module: ModuleType, *, whole: bool) -> str:
         file = _file_of(module)
@@ -91,8 +91,8 @@ class CodeFingerprinter:
             names = set(map(_module_name, values))
             if _is_own(module) and not _is_ours(module.__name__):
                 names.update(imported_modules(module, _file_of(module), besides=_OURS))
-            found = [sys.modules[name] for name in sorted(names) if name in sys.modules]
-            self._needs[module.__name__] = [each for each in found if _file_of(each)]
+            modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
+            self._needs[module.__name__] = [each for each in modules if _file_of(each)]
         return self._needs[module.__name__]
 
 

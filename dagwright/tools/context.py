@@ -244,13 +244,13 @@ class ToolContext:
             workflow_id=self.workflow_id, node_id=self.node, attempt=self.attempt
         )
 
-    def read(self, place: str) -> None:
+    def read(self, location: str) -> None:
         """Record a file path or URL that the call has read, for the lineage of the node.
 
         Secrets in a URL are redacted. Only the first locations of a call are recorded.
         """
         if len(self.read_locations) < MAX_READ_LOCATIONS:
-            self.read_locations.append(str(place))
+            self.read_locations.append(str(location))
 
     def heartbeat(self, details: Any = None) -> None:
         """Send a heartbeat with `details` (JSON, small), which the next attempt receives if this one dies.
@@ -279,12 +279,12 @@ def context() -> ToolContext:
     Raises:
         NoToolContext: the caller is not running inside a tool.
     """
-    found = _current.get()
-    if found is None:
+    current = _current.get()
+    if current is None:
         raise NoToolContext(
             "context() works only inside a running tool; in a test, enter dagwright.tools.testing.tool_context() first"
         )
-    return found
+    return current
 
 
 @contextmanager
@@ -299,12 +299,12 @@ def active_context(tool_context: ToolContext) -> Iterator[ToolContext]:
 
 def current_owner() -> str | None:
     """Return the owner of the current call's run; `None` outside of tools and in a run without an owner."""
-    found = _current.get()
-    return None if found is None else found.owner
+    current = _current.get()
+    return None if current is None else current.owner
 
 
 def record_reads(*read_locations: str) -> None:
     """Record locations that the current call has read; do nothing outside of tools."""
-    if (found := _current.get()) is not None:
-        for place in read_locations:
-            found.read(place)
+    if (current := _current.get()) is not None:
+        for location in read_locations:
+            current.read(location)

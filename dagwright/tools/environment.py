@@ -32,8 +32,8 @@ class SharedResources:
         """Return the resource that `make` creates, creating it on first use."""
         if make not in self._made:
             self._made[make] = make()
-        found: Resource = self._made[make]
-        return found
+        resource: Resource = self._made[make]
+        return resource
 
     async def close(self) -> None:
         """Close all resources, the newest first; later requests create new ones."""
@@ -84,8 +84,8 @@ class ToolEnvironment:
         Raises:
             GiveUp: this process has none; its plugin is not installed.
         """
-        found = self.app_settings.get(kind)
-        if found is None:
+        settings = self.app_settings.get(kind)
+        if settings is None:
             raise GiveUp(f"this process has no {kind.__name__}: the plugin of {kind.__module__} is not installed")
-        assert isinstance(found, kind)
-        return found
+        assert isinstance(settings, kind)
+        return settings

@@ -24,7 +24,7 @@ def imported_modules(module: ModuleType, file: str, *, besides: str) -> list[str
     Raises:
         NotLoaded: any other module is not loaded.
     """
-    found: dict[str, None] = {}
+    modules: dict[str, None] = {}
     for name in _names_in(Path(file).read_bytes(), module.__package__ or ""):
         parts = name.split(".")
         if parts[0] == besides:
@@ -32,7 +32,7 @@ def imported_modules(module: ModuleType, file: str, *, besides: str) -> list[str
         for length in range(1, len(parts) + 1):
             prefix = ".".join(parts[:length])
             if prefix in sys.modules:
-                found[prefix] = None
+                modules[prefix] = None
             elif length == 1:
                 if not _is_installed(prefix):
                     raise NotLoaded(prefix)
@@ -41,7 +41,7 @@ def imported_modules(module: ModuleType, file: str, *, besides: str) -> list[str
                 if _is_installed(parts[0]):
                     break
                 raise NotLoaded(prefix)
-    return list(found)
+    return list(modules)
 
 
 @functools.lru_cache(maxsize=64)
@@ -54,8 +54,8 @@ def _names_of(tree: ast.Module, package: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
+            parent = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*parent, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" if alias.name != "*" else base for alias in node.names)
 
 

@@ -33,10 +33,10 @@ def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegis
         if origin in origins:
             continue
         origins.append(origin)
-        found = [spec for spec in map(spec_of, vars(module).values()) if spec is not None]
-        if not found:
+        tool_specs = [spec for spec in map(spec_of, vars(module).values()) if spec is not None]
+        if not tool_specs:
             raise ToolLoadError(f"{reference} has no tool in it: decorate a function with @tool")
-        for spec in found:
+        for spec in tool_specs:
             first, owner = owners.setdefault(spec.name, (spec, reference))
             if first is not spec:
                 raise ToolLoadError(f"Duplicate tool {spec.name!r}: in {owner} and in {reference}")
@@ -91,13 +91,13 @@ def _from_file(reference: str, path: Path) -> ModuleType:
     name = f"dagwright_tools_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    if module_spec is None or module_spec.loader is None:
         raise ToolLoadError(f"{reference} is not a Python file")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ToolLoadError(_failed(reference, error, path)) from error

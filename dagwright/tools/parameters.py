@@ -72,8 +72,8 @@ class Parameters:
         problems: list[str] = []
         if self.extra is None:
             problems += [f"{pointer_of((key,))}: no such parameter" for key in others]
-        given = known if self.whole is None else named
-        bound = _validated(self.adapter, given, problems=problems)
+        values = known if self.whole is None else named
+        bound = _validated(self.adapter, values, problems=problems)
         if self.extra is not None and self.whole is None:
             others = _validated(self.extra, others, problems=problems)
         if problems:
@@ -83,8 +83,8 @@ class Parameters:
         return self._keywords_of(bound) | others
 
     def _keywords_of(self, bound: Any) -> dict[str, Any]:
-        given = bound.model_fields_set
-        return {keyword: getattr(bound, field) for field, keyword in self.names.items() if field in given}
+        keywords = bound.model_fields_set
+        return {keyword: getattr(bound, field) for field, keyword in self.names.items() if field in keywords}
 
     def _named(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         named: dict[str, Any] = {}
@@ -181,11 +181,11 @@ def _of_output(hint: _Hint) -> dict[str, Any]:
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the enclosing variables that have a value; a recursive tool itself has none yet."""
-    found: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):
-            found[name] = cell.cell_contents
-    return found
+            definitions[name] = cell.cell_contents
+    return definitions
 
 
 def _is_model(hint: Any) -> bool:

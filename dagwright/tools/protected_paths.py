@@ -53,8 +53,8 @@ NOTHING_PROTECTED = ProtectedPaths()
 class PathGuard:
     """Path checks during one call."""
 
-    def __init__(self, places: Iterable[Path], code_folders: Iterable[Path]) -> None:
-        self._places = _Marks(places)
+    def __init__(self, paths: Iterable[Path], code_folders: Iterable[Path]) -> None:
+        self._places = _Marks(paths)
         self._code_folders = list(code_folders)
 
     def protects(self, path: Path, status: os.stat_result | None = None) -> bool:

@@ -58,12 +58,12 @@ class Redaction:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return HIDDEN if is_number and json.dumps(value) in self._secrets else value
 
-    def place(self, place: str) -> str:
+    def location(self, location: str) -> str:
         """Return a file path or URL as one line, without secrets.
 
         In a URL, the user and fragment are removed, and the values of parameters with secret-like names are redacted.
         """
-        line = self.text("".join(each if each.isprintable() else "�" for each in place))
+        line = self.text("".join(each if each.isprintable() else "�" for each in location))
         if "://" not in line:
             return line
         try:
@@ -142,7 +142,7 @@ def _escapes(character: str) -> Iterator[str]:
     yield "".join(f"%(?:25)*{_any_case(f'{byte:02x}')}" for byte in character.encode())
     units = character.encode("utf-16-be").hex()
     # JSON may escape any character, and some encoders escape those with a meaning in HTML.
-    yield "".join(rf"\\{{1,3}}u{_any_case(units[place : place + 4])}" for place in range(0, len(units), 4))
+    yield "".join(rf"\\{{1,3}}u{_any_case(units[index : index + 4])}" for index in range(0, len(units), 4))
     code = ord(character)
     yield rf"\\{{1,3}}(?:x{_any_case(f'{code:02x}')}|U{_any_case(f'{code:08x}')})"
     yield f"&#(?:0*{code}|[xX]0*{_any_case(f'{code:x}')});"

@@ -88,8 +88,8 @@ class ToolRegistry:
 
     def served_on(self, task_queue: str) -> "ToolRegistry":
         """Return the Python tools that are served on a queue."""
-        found = {spec.name: spec for spec in self.python_tools() if spec.declaration.task_queue == task_queue}
-        return ToolRegistry(found, self.sources)
+        specs = {spec.name: spec for spec in self.python_tools() if spec.declaration.task_queue == task_queue}
+        return ToolRegistry(specs, self.sources)
 
     def served_names(self) -> frozenset[str]:
         """Return the names and aliases of the Python tools."""

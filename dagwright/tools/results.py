@@ -135,5 +135,5 @@ def _key(key: Any, path: tuple[str | int, ...]) -> str:
 
 
 def _invalid(path: tuple[str | int, ...], what: str) -> InvalidResult:
-    place = f"at {pointer_of(path)}" if path else "as a whole"
-    return InvalidResult(f"The value is not JSON {place}: {what}")
+    where = f"at {pointer_of(path)}" if path else "as a whole"
+    return InvalidResult(f"The value is not JSON {where}: {what}")

@@ -313,8 +313,8 @@ def validate_aliases(name: str, aliases: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ValueError: an alias is not a valid name, or is the tool's own name.
     """
-    given: Sequence[object] = aliases
-    if isinstance(given, str) or not all(isinstance(alias, str) and _is_name(alias) for alias in given):
+    names: Sequence[object] = aliases
+    if isinstance(names, str) or not all(isinstance(alias, str) and _is_name(alias) for alias in names):
         raise ValueError(f"Tool {name!r}: aliases must be a list of names of 1 to {NAME_LIMIT_BYTES} bytes")
     if name in aliases:
         raise ValueError(f"Tool {name!r}: aliases are its former names, and {name!r} is its name")
@@ -340,8 +340,8 @@ def spec_of(candidate: object) -> ToolSpec | None:
     if isinstance(candidate, ToolSpec):
         return candidate
     # Only functions: an object with arbitrary attributes (a mock, a lazy module) is not a tool.
-    found = vars(candidate).get(_ATTRIBUTE) if inspect.isfunction(candidate) else None
-    return found if isinstance(found, ToolSpec) else None
+    spec = vars(candidate).get(_ATTRIBUTE) if inspect.isfunction(candidate) else None
+    return spec if isinstance(spec, ToolSpec) else None
 
 
 def validate_declaration(

@@ -87,8 +87,8 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
         effects=effects,
         secret_hosts=secret_hosts,
     )
-    models, given = ModelAccess(ask, running_loop()), environment or ToolEnvironment(Path())
-    call = ToolContext(identity, recorded.cancellation, beat=beat, environment=given, models=models)
+    models, tool_environment = ModelAccess(ask, running_loop()), environment or ToolEnvironment(Path())
+    call = ToolContext(identity, recorded.cancellation, beat=beat, environment=tool_environment, models=models)
     recorded.read_locations = call.read_locations
     with active_context(call):
         yield recorded

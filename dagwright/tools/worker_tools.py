@@ -148,9 +148,9 @@ def _caller_schema(parameters: Parameters, requires: Sequence[str]) -> dict[str,
 
 def _first_of(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
-    place = "/".join(map(str, first["loc"]))
+    where = "/".join(map(str, first["loc"]))
     message = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {message}" if place else message
+    return f"{where}: {message}" if where else message
 
 
 def _wrapped(function: Callable[..., Any], declaration: ToolDeclaration) -> Callable[..., Any]:

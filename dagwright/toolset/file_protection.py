@@ -53,9 +53,9 @@ def record_protected(settings: Settings, protected: ProtectedPaths) -> None:
     name.
     """
     record = settings.state_dir / RECORD
-    places = [*protected.places, *protected.module_files()]
-    own = [str(place) for place in places if not place.is_relative_to(settings.state_dir)]
-    if set(own) <= {str(place) for place in recorded_places(record)}:
+    paths = [*protected.places, *protected.module_files()]
+    own = [str(path) for path in paths if not path.is_relative_to(settings.state_dir)]
+    if set(own) <= {str(path) for path in recorded_places(record)}:
         return
     try:
         make_private_folder(settings.state_dir)
@@ -65,7 +65,7 @@ def record_protected(settings: Settings, protected: ProtectedPaths) -> None:
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = [str(place) for place in recorded_places(record)]
+        known = [str(path) for path in recorded_places(record)]
         number, name = tempfile.mkstemp(dir=record.parent, prefix=f".{RECORD}-")
         with os.fdopen(number, "w", encoding="utf-8") as file:
             json.dump(list(dict.fromkeys([*known, *own]))[-MAX_RECORDED:], file)
@@ -84,8 +84,8 @@ def _places_of(settings: Settings) -> Iterator[Path]:
         yield settings.prices
     if "://" not in settings.payload_store:
         yield Path(settings.payload_store)
-    if (found := _SQLITE_FILE.match(settings.database_url)) is not None:
-        yield from (Path(f"{found[1]}{end}") for end in _SQLITE_SIDE_FILES)
+    if (match := _SQLITE_FILE.match(settings.database_url)) is not None:
+        yield from (Path(f"{match[1]}{end}") for end in _SQLITE_SIDE_FILES)
     for file in settings.temporal_files():
         yield file
         yield from _tls_files_in(file)
@@ -106,11 +106,11 @@ def _file_in(reference: str) -> Path | None:
 def _programs_in(servers: Path, settings: Settings) -> Iterator[Path]:
     """Yield the command of each MCP server in a file, and its first argument that is a file: `node server.js`."""
     try:
-        found = read_servers(servers, Variables(settings.secret, settings.variable))
+        configs = read_servers(servers, Variables(settings.secret, settings.variable))
     except ToolLoadError:
         # Loading the tools reports the errors of the file.
         return
-    for program in (each.where for each in found if isinstance(each.where, Program)):
+    for program in (each.where for each in configs if isinstance(each.where, Program)):
         script = next(filter(Path.is_file, (program.cwd / argument for argument in program.args)), None)
         yield from (absolute_path(str(file)) for file in (program.cwd / program.command, script) if file is not None)
 

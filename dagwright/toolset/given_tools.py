@@ -76,26 +76,26 @@ def _functions_of(tools: Sequence[ToolSource]) -> ToolRegistry:
         raise ToolLoadError(str(error)) from None
 
 
-def _specs_in(given: object) -> Sequence[ToolSpec]:
+def _specs_in(value: object) -> Sequence[ToolSpec]:
     """Return the given tool, or the tools of the given module.
 
     Raises:
         ToolLoadError: the object is not a tool, or the module has no tool.
     """
-    candidates = vars(given).values() if isinstance(given, ModuleType) else [given]
-    found = [spec for spec in map(spec_of, candidates) if spec is not None]
-    if not found:
-        raise ToolLoadError(_not_a_tool(given))
-    return found
+    candidates = vars(value).values() if isinstance(value, ModuleType) else [value]
+    specs = [spec for spec in map(spec_of, candidates) if spec is not None]
+    if not specs:
+        raise ToolLoadError(_not_a_tool(value))
+    return specs
 
 
-def _not_a_tool(given: object) -> str:
-    name = getattr(given, "__name__", None) or repr(given)[:80]
-    if isinstance(given, ModuleType):
+def _not_a_tool(value: object) -> str:
+    name = getattr(value, "__name__", None) or repr(value)[:80]
+    if isinstance(value, ModuleType):
         return f"the module {name} has no tool: decorate a function with @tool"
-    if inspect.isfunction(given):
+    if inspect.isfunction(value):
         return f"the function {name!r} is not a tool: decorate it with @tool"
-    return f"{name!r} is a {type(given).__name__}, not a tool: pass functions with @tool, modules or files"
+    return f"{name!r} is a {type(value).__name__}, not a tool: pass functions with @tool, modules or files"
 
 
 def _source_of(spec: ToolSpec) -> str:

@@ -44,15 +44,15 @@ async def find_published_tools(
     store: PayloadStore, names: Iterable[str], *, task_queue: str
 ) -> Mapping[str, ToolDeclaration]:
     """Return those of the tools that a worker has published; empty if the store is unavailable."""
-    found: dict[str, ToolDeclaration] = {}
+    declarations: dict[str, ToolDeclaration] = {}
     for name in names:
         try:
             content = await store.get_cache_entry(_key(name, task_queue))
             if content is not None:
-                found[name] = _DECLARATION.validate_json(content)
+                declarations[name] = _DECLARATION.validate_json(content)
         except (StoreUnavailable, ValidationError) as error:
             _logger.warning("the tools of other workers could not be read", tool=name, error=str(error))
-    return found
+    return declarations
 
 
 async def find_tool(

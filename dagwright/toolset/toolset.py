@@ -154,7 +154,7 @@ def _plugin_tools(settings: Settings, built_in: ToolRegistry) -> ToolRegistry:
             tool.
     """
     owners: dict[str, InstalledPlugin] = {}
-    found: list[ToolSpec] = []
+    specs: list[ToolSpec] = []
     resolver_owner: InstalledPlugin | None = None
     for each in installed_plugins():
         for spec in each.load(each.plugin.tools)(settings) if each.plugin.tools is not None else ():
@@ -165,8 +165,8 @@ def _plugin_tools(settings: Settings, built_in: ToolRegistry) -> ToolRegistry:
             if spec.declaration.resolver is not None:
                 refuse_duplicate("resolver", spec.name, each, resolver_owner)
                 resolver_owner = each
-            found.append(spec)
-    return ToolRegistry.of(*found)
+            specs.append(spec)
+    return ToolRegistry.of(*specs)
 
 
 def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEnvironment:

@@ -42,11 +42,11 @@ def _codes(module: ast.Module) -> Iterator[str]:
     for call in ast.walk(module):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in _CODE_OF:
             continue
-        given = [each.value for each in call.keywords if each.arg == _CODE_OF[call.func.id]]
-        given += call.args[:1] if call.func.id in _CODE_FIRST else []
-        for value in given:
-            found = value.value if isinstance(value, ast.Constant) else None
+        codes = [each.value for each in call.keywords if each.arg == _CODE_OF[call.func.id]]
+        codes += call.args[:1] if call.func.id in _CODE_FIRST else []
+        for value in codes:
+            code = value.value if isinstance(value, ast.Constant) else None
             if isinstance(value, ast.Name):
-                found = texts.get(value.id)
-            if isinstance(found, str):
-                yield found
+                code = texts.get(value.id)
+            if isinstance(code, str):
+                yield code

@@ -47,7 +47,7 @@ def fields(module: str, class_name: str) -> dict[str, str]:
 
 
 def _described(body: Sequence[ast.stmt]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for each, after in itertools.pairwise(body):
         match each:
             case ast.Assign(targets=targets):
@@ -58,8 +58,8 @@ def _described(body: Sequence[ast.stmt]) -> dict[str, str]:
                 targets = []
         text = after.value if isinstance(after, ast.Expr) else None
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            found |= {target.id: text.value for target in targets if isinstance(target, ast.Name)}
-    return found
+            descriptions |= {target.id: text.value for target in targets if isinstance(target, ast.Name)}
+    return descriptions
 
 
 def section(title: str, *parts: str, level: int = 2) -> str:

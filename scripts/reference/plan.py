@@ -48,8 +48,8 @@ def examples() -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """Yield `CLASS.FIELD`, JSON Schema and example of each field that has an example."""
     for each, module in _SECTIONS.items():
         for name, schema, description in _fields(each, module):
-            if found := _EXAMPLE.search(description):
-                yield f"{each.__name__}.{name}", schema, found["example"]
+            if match := _EXAMPLE.search(description):
+                yield f"{each.__name__}.{name}", schema, match["example"]
 
 
 def _rows(kind: type[BaseModel], module: str) -> Iterator[tuple[str, ...]]:
@@ -75,8 +75,8 @@ def _fields(kind: type[BaseModel], module: str) -> Iterator[tuple[str, Mapping[s
 
 def _schema_of(kind: type[BaseModel]) -> Mapping[str, Any]:
     schema = plan_schema()
-    found: Mapping[str, Any] = schema if kind is model.Plan else schema["$defs"][kind.__name__]
-    return found
+    schema_of_kind: Mapping[str, Any] = schema if kind is model.Plan else schema["$defs"][kind.__name__]
+    return schema_of_kind
 
 
 def _default(schema: Mapping[str, Any], *, is_required: bool) -> str:

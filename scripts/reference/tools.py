@@ -14,8 +14,8 @@ from scripts.reference.markdown import code, section, sentence, table
 
 def tool_sections() -> str:
     """Return a section for each built-in tool: description, effects, arguments and result."""
-    found = load_toolset(Settings(), []).declarations()
-    return "".join(_section(found[name]) for name in sorted(BUILTIN_TOOL_NAMES))
+    declarations = load_toolset(Settings(), []).declarations()
+    return "".join(_section(declarations[name]) for name in sorted(BUILTIN_TOOL_NAMES))
 
 
 def _section(tool: ToolDeclaration) -> str:

@@ -31,28 +31,30 @@ class UnknownPeriod(ValueError):
     """A period that cannot be parsed."""
 
 
-def parse_period(words: str, today: date) -> Period:
+def parse_period(text_of_period: str, today: date) -> Period:
     """Return the days of a period.
 
     Args:
-        words: one of the `FORMS`, in any case.
+        text_of_period: one of the `FORMS`, in any case.
         today: the reference day.
 
     Raises:
         UnknownPeriod: the form is unknown; the message lists the forms.
     """
-    text = " ".join(words.replace(",", " ").casefold().split()).removeprefix("the ").removeprefix("in ")
+    text = " ".join(text_of_period.replace(",", " ").casefold().split()).removeprefix("the ").removeprefix("in ")
     try:
-        found = _open_period(text, today) or _between(text, today) or _whole(text, today)
+        period = _open_period(text, today) or _between(text, today) or _whole(text, today)
     except (ValueError, OverflowError):
         # An invalid day of a month, or a year out of range.
-        found = None
-    if found is None:
-        raise UnknownPeriod(f"{words[:60]!r} is not a supported period; write it in one of these forms: {FORMS}")
-    first, last = found
+        period = None
+    if period is None:
+        raise UnknownPeriod(
+            f"{text_of_period[:60]!r} is not a supported period; write it in one of these forms: {FORMS}"
+        )
+    first, last = period
     if first is not None and last is not None and first > last:
-        raise UnknownPeriod(f"{words[:60]!r} ends before it starts")
-    return found
+        raise UnknownPeriod(f"{text_of_period[:60]!r} ends before it starts")
+    return period
 
 
 def _open_period(text: str, today: date) -> Period | None:

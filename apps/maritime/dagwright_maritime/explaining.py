@@ -52,16 +52,16 @@ async def explain_metadata(
         metadata_results: result of metadata_lookup; without fields, all fields of the index are explained
         question: question of the user; defaults to the description of the sub-goal
     """
-    given = metadata_results if isinstance(metadata_results, list) else [metadata_results]
+    results = metadata_results if isinstance(metadata_results, list) else [metadata_results]
     async with connect_search() as search:
-        [index, *others] = dict.fromkeys(each.index for each in given)
+        [index, *others] = dict.fromkeys(each.index for each in results)
         if others or index != search.indices.shipments:
             raise ValueError(
                 f"metadata_results is of {', '.join(map(repr, [index, *others]))}; only the fields of "
                 f"{search.indices.shipments!r} can be explained"
             )
         known = (await read_fields(search, index)).by_name
-        named = dict.fromkeys(field.name for each in given for field in each.fields)
+        named = dict.fromkeys(field.name for each in results for field in each.fields)
         fields = [known[name] for name in named if name in known] or [*known.values()]
         total, counts = await _counts(search, index, fields)
     rows = [{**each.for_model(), "documents_with_a_value": counts[each.name]} for each in fields]
@@ -78,8 +78,8 @@ async def explain_metadata(
 async def _counts(search: Search, index: str, fields: Sequence[IndexField]) -> tuple[int, dict[str, int]]:
     """Return the number of documents, and for each field the number of documents with a value."""
     groups = {each.name: {"filter": {"exists": {"field": each.name}}} for each in fields}
-    total, found = await read_groups(search, index, groups)
-    return total, {name: int(found[name]["doc_count"]) for name in groups}
+    total, counts = await read_groups(search, index, groups)
+    return total, {name: int(counts[name]["doc_count"]) for name in groups}
 
 
 def _line(field: IndexField, count: int, total: int) -> str:

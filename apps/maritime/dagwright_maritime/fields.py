@@ -132,8 +132,8 @@ async def read_values(search: Search, index: str, fields: Sequence[str]) -> dict
     if not fields:
         return {}
     groups = {name: {"terms": {"field": name, "size": VALUES_READ}} for name in fields}
-    _, found = await read_groups(search, index, groups)
-    return {name: [str(each["key"]) for each in found[name]["buckets"]] for name in fields}
+    _, results = await read_groups(search, index, groups)
+    return {name: [str(each["key"]) for each in results[name]["buckets"]] for name in fields}
 
 
 async def read_groups(search: Search, index: str, groups: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -149,8 +149,10 @@ async def read_groups(search: Search, index: str, groups: Mapping[str, Any]) -> 
     for start in range(0, len(names) or 1, _FIELDS_PER_QUERY):
         called = {f"field{position}": name for position, name in enumerate(names[start : start + _FIELDS_PER_QUERY])}
         aggregations = {word: groups[name] for word, name in called.items()}
-        found = await run_internal_query(search, index, {"size": 0, **({"aggs": aggregations} if aggregations else {})})
+        response = await run_internal_query(
+            search, index, {"size": 0, **({"aggs": aggregations} if aggregations else {})}
+        )
         # The maximum, because documents may be added between two queries.
-        total = max(total, found.total)
-        results |= {name: found.groups[word] for word, name in called.items()}
+        total = max(total, response.total)
+        results |= {name: response.groups[word] for word, name in called.items()}
     return total, results

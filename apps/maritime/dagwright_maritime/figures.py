@@ -121,12 +121,12 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
     Args:
         labels: label of each result, in order; may be empty for a single result.
     """
-    found: list[Table] = [*_overall(results, labels)]
+    tables: list[Table] = [*_overall(results, labels)]
     for label, result in zip(labels, results, strict=True):
         matching = _Scope(aggregations_of(result.query), result.total)
-        found += _groupings(result.aggregations, matching, title=label)
-        found += _document_tables(result, label)
-    return [each for each in found if each.rows][:MOST_TABLES]
+        tables += _groupings(result.aggregations, matching, title=label)
+        tables += _document_tables(result, label)
+    return [each for each in tables if each.rows][:MOST_TABLES]
 
 
 def aggregations_of(definition: Any) -> Mapping[str, Any]:
@@ -368,14 +368,14 @@ def _gaps(
     names: Sequence[str],
 ) -> tuple[str, ...]:
     """Return notes about figures that some groups lack."""
-    found = []
+    gaps = []
     for name in names:
         without = [key for (key, _), each in zip(buckets, figures, strict=True) if each.get(name) is None]
         if without:
             there = len(buckets) - len(without)
             named = ", ".join(cell(key) for key in without[:MOST_ROWS])
-            found.append(f"{name} is available for {there} of {len(buckets)} groups; missing for {named}.")
-    return tuple(found)
+            gaps.append(f"{name} is available for {there} of {len(buckets)} groups; missing for {named}.")
+    return tuple(gaps)
 
 
 # Figures of documents.
@@ -394,7 +394,7 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
         title,
         "field",
         [Column(name) for name in ("with a value", "without one", "total", "average", "least", "most")],
-        [(name, _summed(found)) for name, found in numbers.items() if any(each is not None for each in found)],
+        [(name, _summed(values)) for name, values in numbers.items() if any(each is not None for each in values)],
     )
     for name in names:
         texts = Counter(hit[name] for hit in hits if isinstance(hit.get(name), str))
@@ -405,7 +405,7 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
             yield Table(f"{title}: {name}", name, [Column(DOCUMENTS), Column("share", "%")], counts, notes=notes)
 
 
-def _summed(found: Sequence[Number | None]) -> list[Number | None]:
-    known = [number for number in found if number is not None]
+def _summed(values: Sequence[Number | None]) -> list[Number | None]:
+    known = [number for number in values if number is not None]
     total, average = _rounded(sum(known)), _rounded(fmean(known))
-    return [len(known), len(found) - len(known), total, average, min(known), max(known)]
+    return [len(known), len(values) - len(known), total, average, min(known), max(known)]

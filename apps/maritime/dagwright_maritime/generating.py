@@ -149,17 +149,17 @@ def _question(
     return json.dumps(prompt, ensure_ascii=False, indent=1)
 
 
-def _listed(given: One | list[One]) -> list[One]:
+def _listed(value: One | list[One]) -> list[One]:
     """Return one or several values of a slot as a list.
 
     Raises:
         ValueError: the list is empty.
     """
-    listed = given if isinstance(given, list) else [given]
+    listed = value if isinstance(value, list) else [value]
     if not listed:
         raise ValueError("analysis_result and metadata_results must not be empty lists")
     return listed
 
 
-def _flat(given: Sequence[ValueResult | list[ValueResult]]) -> list[ValueResult]:
-    return [one for each in given for one in (each if isinstance(each, list) else [each])]
+def _flat(results: Sequence[ValueResult | list[ValueResult]]) -> list[ValueResult]:
+    return [one for each in results for one in (each if isinstance(each, list) else [each])]

@@ -60,14 +60,14 @@ async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult
     fields = ["title^3", "tags^2", "body"]
     query = {"multi_match": {"query": text[:TEXT_CHARACTERS], "fields": fields}}
     async with connect_search() as search:
-        found = await find_documents(search, search.indices.helpdesk, {"query": query, "size": ARTICLES})
-        if not found:
+        documents = await find_documents(search, search.indices.helpdesk, {"query": query, "size": ARTICLES})
+        if not documents:
             return _without_answer(text)
-        articles = {str(each["article_id"]): each for each in found}
+        articles = {str(each["article_id"]): each for each in documents}
         question_line = data_lines("Question", [{"question": text}])
         read = await request_answer(
             _TASK,
-            f"{question_line}\n\n{data_lines('Articles', map(_article_line, found))}",
+            f"{question_line}\n\n{data_lines('Articles', map(_article_line, documents))}",
             schema=ANSWER,
             read=lambda answer: _read(answer, articles),
         )

@@ -93,10 +93,10 @@ async def _refuse_foreign(client: "AsyncOpenSearch", index: str) -> None:
 async def _meta(client: "AsyncOpenSearch", index: str) -> Mapping[str, Any] | None:
     """Return the `_meta` of an index; None if the index does not exist."""
     # Ignored, because the client would log an expected 404 as a failure.
-    found = await client.indices.get_mapping(index=index, ignore=404)
-    if "error" in found:
+    mappings = await client.indices.get_mapping(index=index, ignore=404)
+    if "error" in mappings:
         return None
-    (mapping,) = found.values()
+    (mapping,) = mappings.values()
     meta: Mapping[str, Any] = mapping["mappings"].get("_meta", {})
     return meta
 

@@ -66,12 +66,12 @@ def _result(
 ) -> WorkerResult:
     fields_of_names = [_field_of_name(mention, match) for mention, match in zip(read.mentions, names, strict=True)]
     problems = [*_problems(names), *_problems(values)]
-    found = _ResolvedNames(read.mentions, names, fields_of_names)
-    whole = with_names(_with_values(read, values), filters=found.filters(), entities=found.entities())
+    resolved = _ResolvedNames(read.mentions, names, fields_of_names)
+    whole = with_names(_with_values(read, values), filters=resolved.filters(), entities=resolved.entities())
     metadata = MetadataResults(
         index=fields.index, fields=[fields.by_name[name].to_slot() for name in whole.named_fields]
     )
-    results = [*found.values(), *(value for match in values for value in match.results())]
+    results = [*resolved.values(), *(value for match in values for value in match.results())]
     outputs: dict[str, Any] = {
         "metadata_results": metadata.model_dump(),
         "value_results": [each.model_dump() for each in results],

@@ -75,9 +75,9 @@ async def request_answer(
             if output is None:
                 answer = await _answer(messages, schema)
                 output, written = answer.output, answer.message
-            found = read(output)
+            read_output = read(output)
             if judge is not None:
-                await judge(found)
+                await judge(read_output)
         except ModelFailure as failure:
             if failure.action is not Action.FIX:
                 raise
@@ -85,7 +85,7 @@ async def request_answer(
         except InvalidAnswer as wrong:
             problem = str(wrong)
         else:
-            return found
+            return read_output
         output = None
         messages += [written, user(f"Invalid answer. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
     raise NoValidAnswer(problem)

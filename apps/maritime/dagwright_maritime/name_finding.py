@@ -117,8 +117,8 @@ def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind:
     else:
         meant = sorted((name for name in names if name.score > _FAR), key=lambda name: -name.score)
     of_kind = [name for name in meant if name.kind == kind]
-    found = of_kind or meant
-    return NameMatch(text, found, () if found else names[:NEAR])
+    candidates_of_kind = of_kind or meant
+    return NameMatch(text, candidates_of_kind, () if candidates_of_kind else names[:NEAR])
 
 
 def _score(text: str, document: Mapping[str, Any]) -> float:

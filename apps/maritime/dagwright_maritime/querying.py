@@ -96,9 +96,9 @@ async def page_query(
         wider = replace(search, limits=limits)
         answer = await run_query(wider, await _check_page(wider, page))
     # Documents that did not fit into the answer are on the next page.
-    hits, found = answer.hits[:size], len(answer.hits) + answer.omitted
+    hits, total = answer.hits[:size], len(answer.hits) + answer.omitted
     # `from` cannot go beyond the window of the server; the total says whether there are more.
-    rest = found > len(hits) if isinstance(offset, list) else answer.total > (offset or 0) + len(hits)
+    rest = total > len(hits) if isinstance(offset, list) else answer.total > (offset or 0) + len(hits)
     # A document that is too large for any answer ends the pages.
     has_more = rest and bool(hits)
     on_page = f"{len(hits):,} on this page; {'more follow' if has_more else 'no more follow'}."

@@ -95,12 +95,12 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
 
 
 def _problems(answer: Mapping[str, Any], question: str, fields: IndexFields) -> Iterator[str]:
-    words = " ".join(question.casefold().split())
+    normalized = " ".join(question.casefold().split())
     if len(answer["names"]) > MOST_NAMES:
         yield f"names: at most {MOST_NAMES} names are allowed"
     for name in answer["names"]:
         text = " ".join(name["text"].casefold().split())
-        if not text or len(text) > NAME_CHARACTERS or text not in words:
+        if not text or len(text) > NAME_CHARACTERS or text not in normalized:
             yield f"names: {name['text'][:60]!r} is not in the question, or is not a name"
     for metric in answer["metrics"]:
         yield from _metric_problems(metric, fields)
@@ -174,5 +174,5 @@ def _number(text: str) -> int | float | None:
 def with_names(read: ParsedQuestion, *, filters: list[Filter], entities: list[Any]) -> ParsedQuestion:
     """Return the question with the conditions of its names, before the others."""
     fields = list(dict.fromkeys([*(each.field for each in filters), *read.named_fields]))
-    found = {"entities": entities, "filters": [*filters, *read.analysis.filters], "fields": fields}
-    return replace(read, analysis=read.analysis.model_copy(update=found), named_fields=tuple(fields))
+    parts = {"entities": entities, "filters": [*filters, *read.analysis.filters], "fields": fields}
+    return replace(read, analysis=read.analysis.model_copy(update=parts), named_fields=tuple(fields))

@@ -26,8 +26,8 @@ def unsupported_numbers(
     named = {match[0] for each in texts for match in _NUMBER.finditer(each)}
     known = {abs(number) for number in numbers} | {value for each in named for value, _ in _readings(each)}
     rest = _without(_LIST_MARK.sub("", text), shown)
-    found = dict.fromkeys(match[0] for match in _NUMBER.finditer(rest))
-    return [written for written in found if written not in named and not _is_known(written, known)]
+    in_text = dict.fromkeys(match[0] for match in _NUMBER.finditer(rest))
+    return [written for written in in_text if written not in named and not _is_known(written, known)]
 
 
 def _without(text: str, shown: Iterable[str]) -> str:

@@ -28,10 +28,10 @@ class ValueMatch:
 
     def _problems(self) -> Iterator[str]:
         field = self.condition.field
-        for text, found in self.meant:
-            if len(found) > 1:
-                yield f"{text!r} of {field} may be {' or '.join(found[:_MAX_SHOWN])}"
-            elif not found:
+        for text, values in self.meant:
+            if len(values) > 1:
+                yield f"{text!r} of {field} may be {' or '.join(values[:_MAX_SHOWN])}"
+            elif not values:
                 known = ", ".join(self.known[:_MAX_SHOWN]) or "nothing"
                 yield f"{field} has no value {text!r}; it has {known}"
 
@@ -39,16 +39,16 @@ class ValueMatch:
         """Return the condition with the resolved values in the spelling of the data."""
         if not self.meant:
             return self.condition
-        written = [found[0] if len(found) == 1 else text for text, found in self.meant]
+        written = [values[0] if len(values) == 1 else text for text, values in self.meant]
         return self.condition.model_copy(update={"value": written if self.condition.op == "in" else written[0]})
 
     def results(self) -> list[ValueResult]:
         """Return all possible values."""
         field = self.condition.field
         return [
-            ValueResult(text=text, field=field, value=value, score=1.0 if len(found) == 1 else 0.5)
-            for text, found in self.meant
-            for value in found[:_MAX_SHOWN]
+            ValueResult(text=text, field=field, value=value, score=1.0 if len(values) == 1 else 0.5)
+            for text, values in self.meant
+            for value in values[:_MAX_SHOWN]
         ]
 
 

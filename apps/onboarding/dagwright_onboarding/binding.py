@@ -59,9 +59,9 @@ def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *
         return unbound.entries
 
 
-def _bound_and_created(call: VerbCall, found: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    entries = _bound(call.session, found)
-    for position, entry in enumerate(found):
+def _bound_and_created(call: VerbCall, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    entries = _bound(call.session, lookups)
+    for position, entry in enumerate(lookups):
         if "create" in entry:
             entries[position] = _created(call, entry)
     if any("problem" in entry for entry in entries):
@@ -82,13 +82,13 @@ def _created(call: VerbCall, entry: Mapping[str, Any]) -> Entry:
     return {"party": created_party, "reason": entry["reason"], "created": party.created}
 
 
-def _bound(session: Session, found: Sequence[Mapping[str, Any]]) -> list[Entry]:
+def _bound(session: Session, lookups: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """Return the entries with the current state of each party; entries to create stay unchanged.
 
     Raises:
         _Unbound: a party can no longer be used.
     """
-    entries = [_current_entry(session, entry) if "party" in entry else dict(entry) for entry in found]
+    entries = [_current_entry(session, entry) if "party" in entry else dict(entry) for entry in lookups]
     if any("problem" in entry for entry in entries):
         raise _Unbound(_problems_of(entries))
     return entries
@@ -122,10 +122,10 @@ def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
 
 def _why_unusable(party: Party | None, entry: Mapping[str, Any]) -> str | None:
     """Return why a party that the plan names cannot be used, `None` if it can."""
-    given, is_by_id = repr(entry["party"]["id"])[:80], entry[KNOWN_AS] == BY_ID
-    name = given if is_by_id else entry[KNOWN_AS]
+    shown_id, is_by_id = repr(entry["party"]["id"])[:80], entry[KNOWN_AS] == BY_ID
+    name = shown_id if is_by_id else entry[KNOWN_AS]
     if party is None:
-        return f"No party has the id {given}." if is_by_id else f"{name} is {given}, and no party has that id."
+        return f"No party has the id {shown_id}." if is_by_id else f"{name} is {shown_id}, and no party has that id."
     if party.status != PartyStatus.ACTIVE:
         return f"{name} is {describe(party)}, which is inactive."
     if party.kind not in entry["kinds"]:

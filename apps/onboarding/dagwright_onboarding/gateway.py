@@ -78,8 +78,10 @@ class SqlEntityGateway:
         """See `EntityGateway.find`."""
 
         def work(session: Session) -> Findings:
-            found = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
-            return Findings(*(_with_details(session, some) for some in (found.hits, found.near, found.inactive)))
+            candidates = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
+            return Findings(
+                *(_with_details(session, some) for some in (candidates.hits, candidates.near, candidates.inactive))
+            )
 
         return self._database.read(work)
 
@@ -120,10 +122,10 @@ def _births(session: Session, ids: Sequence[str]) -> dict[str, str]:
 
 def _identifiers(session: Session, ids: Sequence[str]) -> defaultdict[str, list[Identifier]]:
     query = select(PartyIdentifier).where(PartyIdentifier.party_id.in_(ids))
-    found: defaultdict[str, list[Identifier]] = defaultdict(list)
+    identifiers: defaultdict[str, list[Identifier]] = defaultdict(list)
     for row in session.scalars(query.order_by(PartyIdentifier.scheme, PartyIdentifier.value)):
-        found[row.party_id].append(Identifier(row.scheme, row.value))
-    return found
+        identifiers[row.party_id].append(Identifier(row.scheme, row.value))
+    return identifiers
 
 
 def _roles(session: Session, ids: Sequence[str]) -> defaultdict[str, list[str]]:
@@ -141,7 +143,7 @@ def _roles(session: Session, ids: Sequence[str]) -> defaultdict[str, list[str]]:
         .where(held.c.rank <= ROLES_RETURNED)
         .order_by(held.c.entity_id, held.c.rank)
     )
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    roles: defaultdict[str, list[str]] = defaultdict(list)
     for entity_id, role, cbu_name in session.execute(query):
-        found[entity_id].append(f"{role} at {cbu_name}")
-    return found
+        roles[entity_id].append(f"{role} at {cbu_name}")
+    return roles

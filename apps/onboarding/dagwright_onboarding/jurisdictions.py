@@ -32,14 +32,14 @@ _DIVISIONS_OF = {country: frozenset(codes.split()) for country, codes in _DIVISI
 def parse_jurisdiction(text: str) -> str:
     """Return an ISO 3166 code in capitals (`LU`, `US-DE`). Raises ValueError for any other text."""
     code = text.strip().upper()
-    found = _JURISDICTION.fullmatch(code)
-    if found is None:
+    match = _JURISDICTION.fullmatch(code)
+    if match is None:
         raise ValueError(f"jurisdiction {text!r:.80} is not an ISO 3166 code; expected a code such as LU or US-DE")
-    if found[1] not in _COUNTRIES:
-        meant = "; the United Kingdom is GB" if found[1] == "UK" else ""
-        raise ValueError(f"jurisdiction {text!r:.80} is not an ISO 3166 code: there is no country {found[1]}{meant}")
-    known = _DIVISIONS_OF.get(found[1])
-    if found[2] is not None and known is not None and found[2][1:] not in known:
-        message = f"jurisdiction {text!r:.80} is not an ISO 3166 code: {found[1]} has no subdivision {found[2][1:]}"
+    if match[1] not in _COUNTRIES:
+        meant = "; the United Kingdom is GB" if match[1] == "UK" else ""
+        raise ValueError(f"jurisdiction {text!r:.80} is not an ISO 3166 code: there is no country {match[1]}{meant}")
+    known = _DIVISIONS_OF.get(match[1])
+    if match[2] is not None and known is not None and match[2][1:] not in known:
+        message = f"jurisdiction {text!r:.80} is not an ISO 3166 code: {match[1]} has no subdivision {match[2][1:]}"
         raise ValueError(message)
     return code

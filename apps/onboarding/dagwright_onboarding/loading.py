@@ -202,11 +202,11 @@ def _in_rename_order(waiting: Sequence[_ConflictingRow]) -> list[_ConflictingRow
         followers[each.holder_id].append(each)
     there = {each.row.id for each in waiting}
     turns = deque(each for each in waiting if each.holder_id not in there)
-    found: list[_ConflictingRow] = []
+    ordered: list[_ConflictingRow] = []
     while turns:
-        found.append(each := turns.popleft())
+        ordered.append(each := turns.popleft())
         turns += followers.pop(each.row.id, [])
-    return found
+    return ordered
 
 
 def describe_progress(done: int, rows: int) -> str:

@@ -133,13 +133,13 @@ class _Filter:
     kinds: tuple[str, ...] | None
     jurisdiction: str | None
 
-    def mismatch(self, found: Candidate) -> str | None:
+    def mismatch(self, candidate: Candidate) -> str | None:
         """Return in words how a candidate fails the conditions, None if it meets them."""
-        if self.kinds is not None and found.kind not in self.kinds:
-            return f"is a {found.kind}"
-        if self.jurisdiction is None or is_within(found.jurisdiction or "", self.jurisdiction):
+        if self.kinds is not None and candidate.kind not in self.kinds:
+            return f"is a {candidate.kind}"
+        if self.jurisdiction is None or is_within(candidate.jurisdiction or "", self.jurisdiction):
             return None
-        return f"is of {found.jurisdiction}" if found.jurisdiction else "has no known jurisdiction"
+        return f"is of {candidate.jurisdiction}" if candidate.jurisdiction else "has no known jurisdiction"
 
     def takes(self, party: Party) -> bool:
         """Return whether a party meets the conditions."""
@@ -173,9 +173,9 @@ class _ExactMatches:
     inactive: list[Candidate]
 
     @classmethod
-    def of(cls, found: Sequence[tuple[Party, str]]) -> "_ExactMatches":
+    def of(cls, matches: Sequence[tuple[Party, str]]) -> "_ExactMatches":
         parted: dict[bool, list[Candidate]] = {True: [], False: []}
-        for party, reason in found:
+        for party, reason in matches:
             candidate = Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 100, reason, binds=True)
             parted[party.status == PartyStatus.ACTIVE].append(candidate)
         return cls(parted[True], parted[False])
@@ -203,9 +203,9 @@ class PartyFinder:
             return _term(_checked_text(search_text), TermNames(kinds[0]))
         criteria = _Filter(kinds, parse_jurisdiction(jurisdiction) if jurisdiction is not None else None)
         text = _checked_text(search_text)
-        found = self._exact(text, criteria)
-        hits = found.active
-        unusable = found.inactive
+        exact = self._exact(text, criteria)
+        hits = exact.active
+        unusable = exact.inactive
         if not any(hit.reason in _CERTAIN for hit in hits):
             unusable = [*unusable, *self._inactive_by_name(text, criteria)]
         inactive = tuple(_ranked(replace(each, binds=False) for each in unusable))
@@ -251,16 +251,20 @@ class PartyFinder:
             )
             .limit(_EXACT_LIMIT)
         )
-        found = [_known(party, use, key) for party, use, key in self._session.execute(query) if criteria.takes(party)]
-        return [_whole(text, known, binds=False) for known in found if text.is_whole(known) and text.is_of_form(known)]
+        inactive = [
+            _known(party, use, key) for party, use, key in self._session.execute(query) if criteria.takes(party)
+        ]
+        return [
+            _whole(text, known, binds=False) for known in inactive if text.is_whole(known) and text.is_of_form(known)
+        ]
 
     def _parties(self, ids: Select[str] | CompoundSelect[str], criteria: _Filter) -> list[Party]:
         """Return the parties with these ids that meet the conditions."""
         # In one query, or with the kind as a condition, a database may scan all parties of that kind.
-        found = set(self._session.scalars(ids.limit(_EXACT_LIMIT)))
-        if not found:
+        party_ids = set(self._session.scalars(ids.limit(_EXACT_LIMIT)))
+        if not party_ids:
             return []
-        parties = self._session.scalars(select(Party).where(Party.id.in_(sorted(found))))
+        parties = self._session.scalars(select(Party).where(Party.id.in_(sorted(party_ids))))
         return [party for party in parties if criteria.takes(party)]
 
 
@@ -297,13 +301,13 @@ Step = Callable[[_SearchText, Names], list[Candidate]]
 def _whole_name(text: _SearchText, names: Names) -> list[Candidate]:
     """Return the whole-name matches, preferring the same legal form, then the same word order."""
     read = names.whole(text.words, text.core)
-    found = [known for known in read if text.is_whole(known)]
-    if text.form and (same := [known for known in found if _form_of(known) == text.form]):
-        found = same
-    if in_order := [known for known in found if known.core == text.core]:
-        found = in_order
+    matches = [known for known in read if text.is_whole(known)]
+    if text.form and (same := [known for known in matches if _form_of(known) == text.form]):
+        matches = same
+    if in_order := [known for known in matches if known.core == text.core]:
+        matches = in_order
     # At the limit, further names were not read and may match too.
-    return [_whole(text, known, binds=len(read) < NAMES_RETURNED) for known in found]
+    return [_whole(text, known, binds=len(read) < NAMES_RETURNED) for known in matches]
 
 
 def _whole(text: _SearchText, known: KnownName, *, binds: bool) -> Candidate:
@@ -317,8 +321,8 @@ def _whole(text: _SearchText, known: KnownName, *, binds: bool) -> Candidate:
 
 def _all_words(text: _SearchText, names: Names) -> list[Candidate]:
     words = set(text.words)
-    found = [known for known in names.all_words(text.words) if words <= set(known.words)]
-    return [_candidate(known, 85 + 10 * len(words) / len(known.words), "contains all these words") for known in found]
+    matches = [known for known in names.all_words(text.words) if words <= set(known.words)]
+    return [_candidate(known, 85 + 10 * len(words) / len(known.words), "contains all these words") for known in matches]
 
 
 def _form_of(known: KnownName) -> tuple[str, ...]:
@@ -338,15 +342,15 @@ _STEPS: tuple[Step, ...] = (_whole_name, _all_words, _beginnings)
 
 
 def _near(text: _SearchText, names: Names) -> list[Candidate]:
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for step, some in enumerate(names.near(text.core, min_similarity=NEAR_SIMILARITY)):
         rated = ((known, name_similarity(text.core, known.core)) for known in some)
-        found += [
+        candidates += [
             _candidate(known, rating, "different spelling") for known, rating in rated if rating >= NEAR_SIMILARITY
         ]
-        if len({candidate.id for candidate in found}) >= (NEAR_ENOUGH if step == 0 else 1):
+        if len({candidate.id for candidate in candidates}) >= (NEAR_ENOUGH if step == 0 else 1):
             break
-    return found
+    return candidates
 
 
 def _are_prefixes(beginnings: Sequence[str], words: Sequence[str]) -> bool:

@@ -138,10 +138,10 @@ class NameIndex:
         for match in (expression, self._tagged(expression)) if self._tags else (expression,):
             query = f"SELECT s.id, s.tokens, s.core {self._matching()} LIMIT {_NEAR_NAMES}"
             rows = self._session.execute(text(query), {"match": match})
-            found = [(name_id, _core(tokens, core)) for name_id, tokens, core in rows]
-            if len(found) < _NEAR_NAMES:
+            cores = [(name_id, _core(tokens, core)) for name_id, tokens, core in rows]
+            if len(cores) < _NEAR_NAMES:
                 break
-        return found
+        return cores
 
     def _are_prefixes(self, beginnings: Sequence[str]) -> bool:
         """Return whether each prefix may start a known word; a search without a result takes far longer."""
@@ -164,13 +164,13 @@ class NameIndex:
         corrected = sorted(set(words), key=lambda word: (-len(word), word))[:_WORDS_CORRECTED]
         edits = {word: one_edit_away(word) for word in corrected}
         known = self._known({*words, *(edit for each in edits.values() for edit in each)})
-        found: dict[str, Spellings] = {}
+        spellings: dict[str, Spellings] = {}
         for word in dict.fromkeys(words):
             meant = known & ({word} | edits.get(word, set()))
             if word in edits and word not in known and len(word) >= _LONG_WORD:
                 meant |= set(self._alike(word))
-            found[word] = rank_spellings(word, meant)
-        return found
+            spellings[word] = rank_spellings(word, meant)
+        return spellings
 
     def _known_divisions(self, words: Sequence[str]) -> list[RequiredWords]:
         divisions = resplit_words(words[:_WORDS_CORRECTED])
@@ -212,12 +212,12 @@ class NameIndex:
         matches = {f"trigram{number}": _quoted(trigram) for number, trigram in enumerate(rare)}
         return list(self._session.scalars(text(query), {**matches, "n": _ALIKE_WORDS}))
 
-    def _rare(self, found: Sequence[str]) -> list[str]:
+    def _rare(self, spellings: Sequence[str]) -> list[str]:
         """Return the rarest trigrams, as many as can be counted in one query; at least one."""
         counts = text("SELECT doc FROM word_trigram_counts WHERE term = :term")
         counted = sorted(
             (count, trigram)
-            for trigram in found
+            for trigram in spellings
             if (count := self._session.execute(counts, {"term": trigram}).scalar())
         )
         selected: list[str] = []

@@ -235,13 +235,13 @@ def find_relation(
 
 def relations_of(session: Session, fund: Party) -> dict[RelationKind, list[str]]:
     """Return the ids that a fund or company is linked to, by kind, oldest first."""
-    found: dict[RelationKind, list[str]] = {kind: [] for kind in RelationKind}
+    relations: dict[RelationKind, list[str]] = {kind: [] for kind in RelationKind}
     related_to_it = and_(Relation.to_id == fund.id, Relation.kind == RelationKind.RELATED)
     query = select(Relation).where(or_(Relation.from_id == fund.id, related_to_it))
     for relation in session.scalars(query.order_by(Relation.created_at, Relation.id)):
         other = relation.to_id if relation.from_id == fund.id else relation.from_id
-        found[RelationKind(relation.kind)].append(other)
-    return found
+        relations[RelationKind(relation.kind)].append(other)
+    return relations
 
 
 def ensure_role(
@@ -357,8 +357,8 @@ def _only_party_of_name(session: Session, key: NaturalKey) -> Party | None:
         Party.kind == key.kind, Party.name_key == name_key(key.name), Party.status == PartyStatus.ACTIVE
     )
     same_name = same_name.order_by(Party.jurisdiction, Party.id).limit(_SAME_NAMES_SHOWN)
-    found = session.scalars(same_name.with_for_update(**SHARED_LOCK)).all()
-    if len(found) > 1:
-        names = ", ".join(describe(party) for party in found)
+    parties = session.scalars(same_name.with_for_update(**SHARED_LOCK)).all()
+    if len(parties) > 1:
+        names = ", ".join(describe(party) for party in parties)
         raise ValueError(f"name: several parties have this name ({names}); give the jurisdiction")
-    return found[0] if found else None
+    return parties[0] if parties else None

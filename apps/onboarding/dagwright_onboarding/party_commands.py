@@ -87,8 +87,8 @@ def _print_findings(findings: Findings, output: Output) -> None:
 
 
 def _show(candidates: Sequence[Candidate], output: Output) -> None:
-    for found in candidates:
-        output.print(one_line(f"{describe_candidate(found)}: {found.reason}; id {found.id}", limit=1000))
+    for candidate in candidates:
+        output.print(one_line(f"{describe_candidate(candidate)}: {candidate.reason}; id {candidate.id}", limit=1000))
 
 
 def _print_load_report(report: LoadReport, file: str, output: Output) -> None:

@@ -118,7 +118,7 @@ class PartyResolver:
             case "kind":
                 return self._create(text, kind=answer["selected"][0])
             case _:
-                return self._create(text, kind=checkpoint["kind"], given=answer["data"])
+                return self._create(text, kind=checkpoint["kind"], new_details=answer["data"])
 
     # Searching.
 
@@ -186,8 +186,8 @@ class PartyResolver:
             before: the previous question, if the text is an answer.
         """
         if not self._is_interactive:
-            found = [_candidate_json(candidate) for candidate in candidates]
-            return {"problem": {"code": code, "message": message, "hint": hint, "candidates": found}}
+            documents = [_candidate_json(candidate) for candidate in candidates]
+            return {"problem": {"code": code, "message": message, "hint": hint, "candidates": documents}}
         if before is not None:
             raise self._ask_again(f"{message} ", text, before)
         raise self._ask_other_name(f"{message} ", text)
@@ -274,7 +274,9 @@ class PartyResolver:
             raise self._ask_details(lookup, kinds[0])
         return self._create(lookup)
 
-    def _create(self, text: str, *, kind: str | None = None, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _create(
+        self, text: str, *, kind: str | None = None, new_details: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the party to create as soon as its details are complete; nothing is created here.
 
         Raises:
@@ -290,7 +292,7 @@ class PartyResolver:
                 "options": options,
             }
             raise AskPerson(question, checkpoint={"step": "kind", "text": text})
-        details = dict(given or {})
+        details = dict(new_details or {})
         name = str(details.get("name", text))
         try:
             name = clean_name(name)
@@ -390,7 +392,10 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
 
 
 def _listed(candidates: Sequence[Candidate]) -> str:
-    shown = [f"{found.name} ({', '.join([*_what_it_is(found), found.id])})" for found in candidates[:_SHOWN_IN_MESSAGE]]
+    shown = [
+        f"{candidate.name} ({', '.join([*_what_it_is(candidate), candidate.id])})"
+        for candidate in candidates[:_SHOWN_IN_MESSAGE]
+    ]
     omitted = len(candidates) - len(shown)
     return "; ".join(shown) + (f"; and {omitted} more" if omitted > 0 else "")
 

@@ -73,10 +73,10 @@ def lei_row(party_id: str, lei: str) -> PartyIdentifier:
 
 
 def _identities(row: PartyRow) -> frozenset[_Identity]:
-    found: set[_Identity] = {("name", name_key(name)) for name in (row.key.name, *row.former_names)}
-    found |= {("id", row.id)} if row.id is not None else set()
-    found |= {("lei", row.lei)} if row.lei is not None else set()
-    return frozenset(found)
+    identities: set[_Identity] = {("name", name_key(name)) for name in (row.key.name, *row.former_names)}
+    identities |= {("id", row.id)} if row.id is not None else set()
+    identities |= {("lei", row.lei)} if row.lei is not None else set()
+    return frozenset(identities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,11 @@ def _read_stored(session: Session, rows: Sequence[PartyRow]) -> _StoredValues:
     ids = [row.id for row in rows if row.id is not None]
     leis = [row.lei for row in rows if row.lei is not None]
     parties = [*session.scalars(select(Party).where(or_(Party.name_key.in_(keys), Party.id.in_(ids))))]
-    found = [party.id for party in parties]
+    party_ids = [party.id for party in parties]
     of_names = select(PartyName.party_id, PartyName.name_key)
-    of_names = of_names.where(or_(PartyName.name_key.in_(keys), PartyName.party_id.in_(found)))
+    of_names = of_names.where(or_(PartyName.name_key.in_(keys), PartyName.party_id.in_(party_ids)))
     of_leis = select(PartyIdentifier.party_id, PartyIdentifier.value).where(PartyIdentifier.scheme == LEI_SCHEME)
-    of_leis = of_leis.where(or_(PartyIdentifier.value.in_(leis), PartyIdentifier.party_id.in_(found)))
+    of_leis = of_leis.where(or_(PartyIdentifier.value.in_(leis), PartyIdentifier.party_id.in_(party_ids)))
     identities: set[_Identity] = {("id", party.id) for party in parties} | {
         ("name", party.name_key) for party in parties
     }

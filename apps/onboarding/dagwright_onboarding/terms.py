@@ -105,12 +105,12 @@ def term_of(code: str) -> KnownName | None:
 @cache
 def _names(kind: str) -> tuple[KnownName, ...]:
     codes, aliases = (PRODUCTS, _PRODUCT_ALIASES) if kind == "product" else (ROLES, _ROLE_ALIASES)
-    found = []
+    names = []
     for code in codes:
         if code in _SAME_AS:
             continue
         own = code.replace("_", " ").capitalize()
         for name, use in ((own, OWN_NAME), *((alias, NameUse.ALIAS) for alias in aliases.get(code, ()))):
             key = name_key(name)
-            found.append(KnownName(code, own, kind, "", use, words=words_of(key), core=core_words(key)))
-    return tuple(found)
+            names.append(KnownName(code, own, kind, "", use, words=words_of(key), core=core_words(key)))
+    return tuple(names)

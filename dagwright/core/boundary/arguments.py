@@ -29,7 +29,7 @@ _WORDS: Mapping[str, str] = {
 _LISTS = (Sequence, Iterable, Collection, AbstractSet)
 
 
-def refuse_unknown(given: Iterable[str], known: Collection[str], *, function: str) -> None:
+def refuse_unknown(names: Iterable[str], known: Collection[str], *, function: str) -> None:
     """Refuse keyword arguments that a function does not have.
 
     Args:
@@ -38,7 +38,7 @@ def refuse_unknown(given: Iterable[str], known: Collection[str], *, function: st
     Raises:
         TypeError: one is unknown; the message has the nearest name.
     """
-    for name in given:
+    for name in names:
         if name not in known:
             near = suggestion(name, known)
             raise TypeError(f"{function}() got an unexpected argument {name!r}" + (f"; {near}" if near else ""))

@@ -59,7 +59,7 @@ def _analyse(
         *_reads_of_session(plan),
     ]:
         wants.add(read)
-    found: dict[int, CompiledNode] = {}
+    analysed: dict[int, CompiledNode] = {}
     for number in _last_first(plan):
         node = plan.nodes[number]
         for read in _reads_of(node, wants.ids):
@@ -67,10 +67,10 @@ def _analyse(
         if node.sub_plan is not None:
             # All readers of its result come later in the plan and have been visited, so all reads are known.
             sub_plan, of_inputs = _analyse(node.sub_plan, tuple(wants.of_node.get(node.id, ())))
-            found[number] = replace(node, sub_plan=sub_plan)
+            analysed[number] = replace(node, sub_plan=sub_plan)
             for read in _reads_of_inputs(node, of_inputs):
                 wants.add(read)
-    nodes = [found.get(number, node) for number, node in enumerate(plan.nodes)]
+    nodes = [analysed.get(number, node) for number, node in enumerate(plan.nodes)]
     return replace(plan, nodes=tuple(wants.with_projections(node) for node in nodes)), wants.of_input
 
 
@@ -128,20 +128,20 @@ def _inside_item(path: Path) -> Path | None:
 def _reads_of(node: CompiledNode, ids: Collection[str]) -> Iterator[_Read]:
     """Yield the reads of a node: of other nodes, of inputs, and of the list of its items."""
     items = node.for_each[0] if isinstance(node.for_each, tuple) else None
-    found = [
+    reads = [
         *_reads_of_bindings(node.bindings),
         *_reads_of_bindings(node.item_bindings),
         *_reads_of_template(node.key or ()),
     ]
     if items is not None and not isinstance(items, str):
-        found += _reads_of_reference(items, "whole")
-    found += _reads_of_bindings(node.approval_bindings)
+        reads += _reads_of_reference(items, "whole")
+    reads += _reads_of_bindings(node.approval_bindings)
     if node.kind == "human":
         # The run itself shows the options to people, so it needs their values.
-        found += _reads_of_options(node)
+        reads += _reads_of_options(node)
     if node.when is not None:
-        found += _reads_of_condition(node.when, ids)
-    for read in found:
+        reads += _reads_of_condition(node.when, ids)
+    for read in reads:
         if read.source != "item":
             yield read
         elif items is not None and not isinstance(items, str) and not isinstance(read.path, str):
@@ -201,17 +201,17 @@ def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
         how: How = "whole" if read.aspect == "value" else "value"
         match read.source, read.steps:
             case "nodes", ("result", *steps):
-                found = _Read("node", read.node, tuple(steps), how)
+                found_read = _Read("node", read.node, tuple(steps), how)
             case "inputs", (name, *steps):
-                found = _Read("input", str(name), tuple(steps), how)
+                found_read = _Read("input", str(name), tuple(steps), how)
             case "item", steps:
-                found = _Read("item", "", tuple(steps), how)
+                found_read = _Read("item", "", tuple(steps), how)
             case _:
                 continue
-        yield found
-        if read.aspect == "presence" and found.path:
+        yield found_read
+        if read.aspect == "presence" and found_read.path:
             # A presence check needs the object that contains the field.
-            yield found._replace(path=found.path[:-1])
+            yield found_read._replace(path=found_read.path[:-1])
 
 
 # Through sub-plans.

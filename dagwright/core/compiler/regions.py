@@ -81,10 +81,10 @@ class _WaitSets:
         return self.number_of(union)
 
     def number_of(self, waits: frozenset[int]) -> int:
-        found = self._numbers.setdefault(waits, len(self._sets))
-        if found == len(self._sets):
+        number = self._numbers.setdefault(waits, len(self._sets))
+        if number == len(self._sets):
             self._sets.append(waits)
-        return found
+        return number
 
 
 def _groups(nodes: Sequence[CompiledNode], tools: Mapping[str, ToolDeclaration]) -> list[list[int]]:
@@ -109,8 +109,8 @@ def _key_of(
 ) -> _Key:
     """Return the region of a pure node; the keys of its dependencies are already known."""
     needed = nodes[number].dependencies
-    found = set(map(keys.get, needed))
-    if len(found) == 1 and (only := found.pop()) is not None and only[0] == queue:
+    keys_of_needed = set(map(keys.get, needed))
+    if len(keys_of_needed) == 1 and (only := keys_of_needed.pop()) is not None and only[0] == queue:
         # Fast path for most nodes, because a node may have thousands of edges.
         return only
     growth = max((keys[each][1] for each in needed if each in keys and keys[each][0] == queue), default=0)

@@ -51,18 +51,18 @@ def syntax_error(text: str, error: Exception) -> BadCondition:
             "the condition is empty", hint="write a comparison such as a.result > 1, or leave 'when' out"
         )
     if "{{" in text:
-        place = _place(text, text.index("{{"))
+        where = _place(text, text.index("{{"))
         return BadCondition(
-            f"{place}: a condition has no {{{{ }}}}", hint="write the reference without braces, such as a.result > 1"
+            f"{where}: a condition has no {{{{ }}}}", hint="write the reference without braces, such as a.result > 1"
         )
     if isinstance(error, RecursionError) or "Recursion limit" in str(error):
         return BadCondition("the condition is nested too deep", hint="split it over several nodes")
-    found = sorted(_errors(text, error))
-    if any(_AT_QUOTE.match(message) for _, message in found) and (start := _open_text(text)) is not None:
+    errors = sorted(_errors(text, error))
+    if any(_AT_QUOTE.match(message) for _, message in errors) and (start := _open_text(text)) is not None:
         return BadCondition(f"{_place(text, start)}: the text after {text[start]} has no closing {text[start]}")
-    if not found:
+    if not errors:
         return BadCondition("not a CEL expression")
-    position, message = found[0]
+    position, message = errors[0]
     return _at(text, position, message)
 
 

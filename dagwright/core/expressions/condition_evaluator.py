@@ -91,12 +91,12 @@ class ConditionEvaluator:
         if not isinstance(value, list | dict):
             return measure_value(read, value)
         # Results and inputs never change, so a size stays valid.
-        place = (read.source, read.node, read.steps)
-        size = self._sizes.get(place)
+        path = (read.source, read.node, read.steps)
+        size = self._sizes.get(path)
         if size is None:
             size = measure_value(read, value)
             if size[0] > _REMEMBERED_SIZE:
-                self._sizes[place] = size
+                self._sizes[path] = size
         return size
 
     def _spend(self, work: int) -> None:

@@ -114,8 +114,8 @@ class _TextReader:
     def __init__(self, text: str, is_node: Callable[[str], bool]) -> None:
         self.text = text
         self.is_node = is_node
-        found = (Token(match.lastgroup or "", match[0], *match.span()) for match in _TOKEN.finditer(text))
-        self.tokens = [token for token in found if token.kind != "space"]
+        all_tokens = (Token(match.lastgroup or "", match[0], *match.span()) for match in _TOKEN.finditer(text))
+        self.tokens = [token for token in all_tokens if token.kind != "space"]
         self.reading = Reading(signs="".join(token.text for token in self.tokens if token.kind == "sign"))
         self.prefix = "_p"
         while any(token.text.startswith(self.prefix) for token in self.tokens):
@@ -126,40 +126,40 @@ class _TextReader:
         self.element, self.loop_end = "", -1
 
     def read(self) -> Reading:
-        place = 0
-        while place < len(self.tokens):
-            token = self.tokens[place]
-            after_dot = self._is_sign(place - 1, ".")
+        index = 0
+        while index < len(self.tokens):
+            token = self.tokens[index]
+            after_dot = self._is_sign(index - 1, ".")
             if token.kind != "name":
-                place += 1
-            elif self._is_sign(place + 1, "("):
+                index += 1
+            elif self._is_sign(index + 1, "("):
                 if token.text == "matches":
-                    self.reading.patterns.append(self._pattern(place))
-                place = self._parse_comprehension(place) if after_dot and token.text in _MACROS else place + 1
+                    self.reading.patterns.append(self._pattern(index))
+                index = self._parse_comprehension(index) if after_dot and token.text in _MACROS else index + 1
             elif after_dot or token.text in _KEYWORDS:
-                place += 1
+                index += 1
             else:
-                place = self._parse_name(place)
+                index = self._parse_name(index)
         self.pieces.append(self.text[self.copied :])
         self.reading.program = "".join(self.pieces)
         return self.reading
 
-    def _parse_comprehension(self, place: int) -> int:
-        macro = self.tokens[place].text
+    def _parse_comprehension(self, index: int) -> int:
+        macro = self.tokens[index].text
         if macro in _UNORDERED_MACROS:
             raise ValueError(f"{macro}() cannot be used in a condition; use all(), exists() or exists_one()")
-        if place < self.loop_end:
+        if index < self.loop_end:
             raise ValueError(f"{macro}() cannot be inside another comprehension")
-        if len(self.tokens) <= place + 3 or self.tokens[place + 2].kind != "name":
-            return place + 1
-        self.element, self.loop_end = self.tokens[place + 2].text, self._closing(place + 1)
+        if len(self.tokens) <= index + 3 or self.tokens[index + 2].kind != "name":
+            return index + 1
+        self.element, self.loop_end = self.tokens[index + 2].text, self._closing(index + 1)
         self.reading.loops += 1
         self.reading.names.add(self.element)
-        return place + 3
+        return index + 3
 
-    def _closing(self, place: int) -> int:
+    def _closing(self, start: int) -> int:
         depth = 0
-        for index in range(place, len(self.tokens)):
+        for index in range(start, len(self.tokens)):
             token = self.tokens[index]
             if token.kind == "sign":
                 depth += (token.text in "([{") - (token.text in ")]}")
@@ -167,8 +167,8 @@ class _TextReader:
                 return index
         return len(self.tokens)
 
-    def _pattern(self, place: int) -> str:
-        closing = self._closing(place + 1)
+    def _pattern(self, index: int) -> str:
+        closing = self._closing(index + 1)
         pattern = self.tokens[closing - 1]
         if pattern.kind != "string" or self.tokens[closing - 2].text not in ("(", ","):
             raise ValueError("the pattern of matches() must be a text in quotes")
@@ -178,18 +178,18 @@ class _TextReader:
             raise ValueError(message)
         return pattern.text
 
-    def _parse_name(self, place: int) -> int:
+    def _parse_name(self, index: int) -> int:
         """Parse a name of a value; return the position after its path."""
-        name = self.tokens[place].text
+        name = self.tokens[index].text
         self.reading.names.add(name)
-        in_loop = place < self.loop_end
+        in_loop = index < self.loop_end
         if in_loop and name == self.element:
             self.reading.element_reads += 1
-            return place + 1
+            return index + 1
         source: Source = "nodes"
-        node, end = "", place + 1
+        node, end = "", index + 1
         if name == "nodes":
-            node, end = self._node_of_nodes(place)
+            node, end = self._node_of_nodes(index)
         elif name in _OWN_NAMES:
             source = name  # type: ignore[assignment]  # the set has the other sources
         else:
@@ -197,33 +197,33 @@ class _TextReader:
         if source == "nodes" and not self.is_node(node):
             raise BadCondition(f"there is no node {node!r}", unknown=node)
         steps, end = self._steps(end)
-        self._add(place, end, source=source, node=node, steps=steps, in_loop=in_loop)
+        self._add(index, end, source=source, node=node, steps=steps, in_loop=in_loop)
         return end
 
-    def _node_of_nodes(self, place: int) -> tuple[str, int]:
+    def _node_of_nodes(self, index: int) -> tuple[str, int]:
         """Return the id after the word `nodes`, which means all nodes even if a node has that id."""
-        steps, end = self._steps(place + 1, most=1)
+        steps, end = self._steps(index + 1, most=1)
         if not steps or not isinstance(steps[0], str):
             raise ValueError('after `nodes` a node id in brackets and quotes is expected, such as nodes["my node"]')
         return unicodedata.normalize("NFC", steps[0]), end
 
-    def _steps(self, place: int, *, most: int = 4_000) -> tuple[Steps, int]:
+    def _steps(self, index: int, *, most: int = 4_000) -> tuple[Steps, int]:
         """Return the keys and indices at a position, and the position after them."""
         steps: list[str | int] = []
         while len(steps) < most:
-            if self._is_sign(place, ".") and self._kind(place + 1) == "name" and not self._is_sign(place + 2, "("):
-                steps.append(self.tokens[place + 1].text)
-                place += 2
+            if self._is_sign(index, ".") and self._kind(index + 1) == "name" and not self._is_sign(index + 2, "("):
+                steps.append(self.tokens[index + 1].text)
+                index += 2
                 continue
-            step = self._key(place + 1) if self._is_sign(place, "[") and self._is_sign(place + 2, "]") else None
+            step = self._key(index + 1) if self._is_sign(index, "[") and self._is_sign(index + 2, "]") else None
             if step is None:
                 break
             steps.append(step)
-            place += 3
-        return tuple(steps), place
+            index += 3
+        return tuple(steps), index
 
-    def _key(self, place: int) -> str | int | None:
-        token = self.tokens[place]
+    def _key(self, index: int) -> str | int | None:
+        token = self.tokens[index]
         if token.kind == "number":
             return int(token.text) if token.text.isdecimal() else None
         return _text_of(token.text) if token.kind == "string" else None
@@ -244,11 +244,11 @@ class _TextReader:
         self.pieces += [self.text[self.copied : self.tokens[first].start], f" {variable} "]
         self.copied = self.tokens[end - 1].end
 
-    def _is_sign(self, place: int, sign: str) -> bool:
-        return 0 <= place < len(self.tokens) and self.tokens[place].text == sign
+    def _is_sign(self, index: int, sign: str) -> bool:
+        return 0 <= index < len(self.tokens) and self.tokens[index].text == sign
 
-    def _kind(self, place: int) -> str:
-        return self.tokens[place].kind if 0 <= place < len(self.tokens) else ""
+    def _kind(self, index: int) -> str:
+        return self.tokens[index].kind if 0 <= index < len(self.tokens) else ""
 
 
 @lru_cache(maxsize=1024)

@@ -206,8 +206,8 @@ def _projected_value(value: StoredValue | WorkerText, read: Read) -> Any:
         return shape.length
     if part is not None and part.state == "whole":
         return part.value
-    place = read.source if read.source != "nodes" else read.node
-    raise TooLargeHere(f"when: {place}{format_path(read.steps)}", shape.size_bytes if shape is not None else None)
+    name = read.source if read.source != "nodes" else read.node
+    raise TooLargeHere(f"when: {name}{format_path(read.steps)}", shape.size_bytes if shape is not None else None)
 
 
 def measure_value(_: Read, value: Any) -> tuple[int, int]:
@@ -262,20 +262,20 @@ def missing_reads(condition: Condition, start_of: Callable[[Read], Any]) -> list
     """
     reads = [read for read in condition.reading.reads if read.source in ("nodes", "inputs")]
     checked = {(read.source, read.node, read.steps) for read in reads if read.aspect == "presence"}
-    found: dict[str, None] = {}
+    missing: dict[str, None] = {}
     for read in reads:
         paths = [read.steps[:end] for end in range(len(read.steps) + 1)]
         if any((read.source, read.node, path) in checked for path in paths):
             continue
         start = start_of(read)
-        place = read.node if read.source == "nodes" else read.source
+        name = read.node if read.source == "nodes" else read.source
         if read.source == "nodes" and _walk(start, read.steps[:1]) is None:
-            found[f"{place}{format_path(read.steps[:1])} is null"] = None
+            missing[f"{name}{format_path(read.steps[:1])} is null"] = None
             continue
         value = _walk(start, read.steps)
         if value is _MISSING or value is None:
-            found[f"{place}{format_path(read.steps)} is {'missing' if value is _MISSING else 'null'}"] = None
-    return [*found]
+            missing[f"{name}{format_path(read.steps)} is {'missing' if value is _MISSING else 'null'}"] = None
+    return [*missing]
 
 
 def with_item(condition: Condition, fixed: Values, *, item: Any, index: int) -> Values:

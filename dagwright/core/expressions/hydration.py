@@ -65,11 +65,11 @@ def _value_of(part: Part, *, secrets: Mapping[str, str], take: LoadPart) -> Any:
 
 
 def _set_at(arguments: Any, path: Sequence[str | int], value: Any) -> None:
-    place: Any = arguments
+    container: Any = arguments
     try:
         for piece in path[:-1]:
-            place = place[piece]
-        place[path[-1]] = value
+            container = container[piece]
+        container[path[-1]] = value
     except (LookupError, TypeError):
         raise MisplacedBinding(f"the arguments have no path {list(path)} to fill in") from None
 
@@ -80,11 +80,11 @@ def value_at_paths(value: Any, paths: Sequence[Path], name: str) -> Any:
     Raises:
         UnresolvedReference: a path does not exist in the value, or takes too long.
     """
-    budget, place = worker_budget(), name
+    budget, current_name = worker_budget(), name
     try:
         for path in paths:
-            value = get_value(value, path, start=place, budget=budget)
-            place += format_path(path)
+            value = get_value(value, path, start=current_name, budget=budget)
+            current_name += format_path(path)
     except (MissingValue, ComputeBudgetExceeded) as error:
         reference = name + "".join(map(format_path, paths))
         raise UnresolvedReference(f"Missing data: {reference}: {error}") from None

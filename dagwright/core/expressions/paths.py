@@ -97,12 +97,12 @@ def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | Non
 
 
 def _get_stored(value: StoredValue, path: Path, *, start: str) -> Any:
-    found, rest = value.at(path)
-    if not isinstance(found, Part):
-        return found
-    if found.state == "missing":
-        raise MissingValue(found.reason)
-    return get_value(found.value, rest, start=start + format_path(path[: len(path) - len(rest)]))
+    part, rest = value.at(path)
+    if not isinstance(part, Part):
+        return part
+    if part.state == "missing":
+        raise MissingValue(part.reason)
+    return get_value(part.value, rest, start=start + format_path(path[: len(path) - len(rest)]))
 
 
 def _query_elements(value: Any, query: str, *, start: str) -> list[Any]:
@@ -110,13 +110,13 @@ def _query_elements(value: Any, query: str, *, start: str) -> list[Any]:
     steps = steps_for_each(query)
     if steps is None:
         raise TooLargeHere(f"the query {query!r} reads a value that is too large: a part of {start}", None)
-    found = []
+    matches = []
     for element in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
         try:
-            found.append(get_value(element, steps, start=start))
+            matches.append(get_value(element, steps, start=start))
         except MissingValue:
             continue
-    return found
+    return matches
 
 
 def _get_step(value: Any, step: str | int, *, at: str) -> Any:

@@ -72,16 +72,16 @@ def describe(value: Any, ref: str, *, size_bytes: int, projections: Sequence[Pro
 def _part_of(value: Any, path: Path, *, most: int, name: str, budget: ComputeBudget) -> tuple[Part | None, int]:
     """Return a projected part and its approximate size in bytes; no part if finding it takes too long."""
     try:
-        found = get_value(value, path, start=name, budget=budget)
+        part_value = get_value(value, path, start=name, budget=budget)
     except MissingValue as missing:
         return Part("missing", reason=str(missing)), len(str(missing))
     except ComputeBudgetExceeded:
         return None, 0
-    size = len(pydantic_core.to_json(found))
+    size = len(pydantic_core.to_json(part_value))
     if size <= VALUE_BYTES:
-        return Part("small", found), size
-    shape = shape_of(found, size_bytes=size)
-    return (Part("whole", found, shape), size) if size <= most else (Part("large", shape=shape), 300)
+        return Part("small", part_value), size
+    shape = shape_of(part_value, size_bytes=size)
+    return (Part("whole", part_value, shape), size) if size <= most else (Part("large", shape=shape), 300)
 
 
 def shape_of(value: Any, *, size_bytes: int) -> Shape | None:

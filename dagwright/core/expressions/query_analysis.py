@@ -63,16 +63,16 @@ def parse_query(text: str) -> Query:
         raise ValueError(f"{text[1:]!r} is not a path: {str(error).splitlines()[0]}") from None
     if not isinstance(path, jsonpath.JSONPath):
         raise ValueError(f"{text[1:]!r} is not a path: it is more than one query")
-    found = _Cost()
-    found.count_path(path)
-    if found.descents > _MOST_DESCENTS or found.filters > _MOST_FILTERS or found.selectors > _MOST_SELECTORS:
+    cost = _Cost()
+    cost.count_path(path)
+    if cost.descents > _MOST_DESCENTS or cost.filters > _MOST_FILTERS or cost.selectors > _MOST_SELECTORS:
         raise ValueError(
             f"{text[1:]!r} could take too long: a query has at most {_MOST_DESCENTS} times '..', {_MOST_FILTERS} "
             f"filters, and {_MOST_SELECTORS} selectors multiplied over its brackets"
         )
     start = _start_of(path)
-    is_flat = len(path.segments) <= len(start) + 1 + found.trailing_names and not found.descents and not found.is_deep
-    return Query(path, start, is_flat, found.descents, found.selectors * (1 + found.comparisons))
+    is_flat = len(path.segments) <= len(start) + 1 + cost.trailing_names and not cost.descents and not cost.is_deep
+    return Query(path, start, is_flat, cost.descents, cost.selectors * (1 + cost.comparisons))
 
 
 @lru_cache(maxsize=1024)

@@ -239,9 +239,9 @@ def _parse_reference(
     Args:
         last_close: position of the last `}}` of the text; a search after each `{{` would take quadratic time.
     """
-    found = _longest_id(text, start, ids=ids)
-    if found is not None:
-        node, field, path_start = found
+    node_reference = _longest_id(text, start, ids=ids)
+    if node_reference is not None:
+        node, field, path_start = node_reference
         path, end = _parse_rest(text, start, path_start=path_start)
         return path if isinstance(path, BadReference) else ResultOf(node, field, path), end
     if match := _PLACEHOLDER.match(text, start):
@@ -307,8 +307,8 @@ def _find_close(text: str, position: int) -> int | None:
 def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
     written = "{{" + inner + "}}"
     name = inner.strip()
-    if (found := _node_and_rest(name, ids)) is not None:
-        node, rest = found
+    if (node_and_rest := _node_and_rest(name, ids)) is not None:
+        node, rest = node_and_rest
         if not rest:
             return BadReference(written, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
         field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_SHOWN]
@@ -417,21 +417,21 @@ def nearest(name: str, known: Collection[str], *, most: int, hints: NameHints | 
         return []
     candidates = [each for each in known if len(each) <= MOST_NAME_CHARACTERS]
     folded = name.casefold()
-    found = sorted(each for each in candidates if each.casefold() == folded)
+    names = sorted(each for each in candidates if each.casefold() == folded)
     similar = _similar(name, candidates, hints)
     if similar is None:
         return []
-    found += [each for _, each in heapq.nlargest(most, similar)]
+    names += [each for _, each in heapq.nlargest(most, similar)]
     if len(name) >= _SHORTEST_PREFIX:
         longer = (each for each in candidates if each.casefold().startswith(folded))
-        found += sorted(longer, key=lambda each: (len(each), each))
-    return list(dict.fromkeys(found))[:most]
+        names += sorted(longer, key=lambda each: (len(each), each))
+    return list(dict.fromkeys(names))[:most]
 
 
 def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
     """Return each similar name after its ratio, as `difflib.get_close_matches` does; `None` if the budget is spent."""
     matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
-    found = []
+    similar = []
     for each in candidates:
         characters = len(each) + len(name)
         if 2 * min(len(each), len(name)) < _LEAST_RATIO * characters:
@@ -444,8 +444,8 @@ def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tup
         if not hints.spend(len(each) * len(name)):
             return None
         if (ratio := matcher.ratio()) >= _LEAST_RATIO:
-            found.append((ratio, each))
-    return found
+            similar.append((ratio, each))
+    return similar
 
 
 SHOWN_NAME_CHARACTERS = 81

@@ -73,8 +73,8 @@ def resolve_template(template: Template, *, scope: Scope) -> Any:
     """
     if len(template) == 1:
         part = template[0]
-        found = part if isinstance(part, str) else _value_of(part, scope)
-        return WorkerText([found]) if isinstance(found, Secret) else found
+        resolved = part if isinstance(part, str) else _value_of(part, scope)
+        return WorkerText([resolved]) if isinstance(resolved, Secret) else resolved
     parts = [part if isinstance(part, str) else _value_of(part, scope) for part in template]
     if all(map(_is_available, parts)):
         return "".join(map(as_text, parts))
@@ -125,9 +125,9 @@ def _result_of(reference: ResultOf, scope: Scope) -> Any:
 
 def _identity_of(result: Any) -> Any:
     if isinstance(result, StoredValue):
-        found, _ = result.at(("id",))
+        id_part, _ = result.at(("id",))
         # A list or a text has no id; an object may have none.
-        is_missing = not isinstance(found, StoredValue) and found.state == "missing"
+        is_missing = not isinstance(id_part, StoredValue) and id_part.state == "missing"
         return result if is_missing else get_value(result, ("id",), start=result.name)
     return result["id"] if isinstance(result, dict) and "id" in result else result
 

@@ -99,11 +99,9 @@ def value_to_json(value: Any) -> dict[str, Any]:
     """Return `{"value": plain JSON, "stored": [[path, stored part]]}`, without `stored` if there is no stored part."""
     if not isinstance(value, REF_TYPES):
         return {"value": value}
-    places = list(find_value_refs(value))
-    plain = with_parts(value, [(path, None) for path, _ in places])
-    return {"value": plain} | (
-        {"stored": [[list(path), _part_to_json(part)] for path, part in places]} if places else {}
-    )
+    refs = list(find_value_refs(value))
+    plain = with_parts(value, [(path, None) for path, _ in refs])
+    return {"value": plain} | ({"stored": [[list(path), _part_to_json(part)] for path, part in refs]} if refs else {})
 
 
 def value_from_json(plain: Any, stored: Any = None) -> Any:

@@ -120,17 +120,17 @@ def _approval(request: Request, answer: Any) -> dict[str, Any]:
     approved = parts.get("approved")
     if not isinstance(approved, bool):
         raise BadAnswer(f"'approved' must be true or false, not {_short_json(approved)}")
-    found: dict[str, Any] = {"approved": approved, "reason": _text_of(parts, "reason")}
+    normal: dict[str, Any] = {"approved": approved, "reason": _text_of(parts, "reason")}
     arguments, remember = parts.get("arguments"), parts.get("remember", False)
     if arguments is not None:
         if not isinstance(arguments, Mapping):
             raise BadAnswer(f"'arguments' must be an object, not {_short_json(arguments)}")
         if not approved:
             raise BadAnswer("'arguments' are only allowed with an approval, and this is a rejection")
-        found["arguments"] = dict(arguments)
+        normal["arguments"] = dict(arguments)
     if not isinstance(remember, bool) or (remember and not approved):
         raise BadAnswer("'remember' must be true or false, and is only allowed with an approval")
-    return found | ({"remember": True} if remember else {})
+    return normal | ({"remember": True} if remember else {})
 
 
 def _selection(request: Request, answer: Any) -> dict[str, Any]:
@@ -152,10 +152,10 @@ def _selection(request: Request, answer: Any) -> dict[str, Any]:
         raise BadAnswer(f"nothing is selected; expected {example}")
     if len(chosen) > 1 and not request.multiple:
         raise BadAnswer(f"exactly one option can be selected, not {len(chosen)}")
-    found = [_option_of(request, value) for value in chosen]
-    if len(set(map(_key_of, found))) < len(found):
+    options = [_option_of(request, value) for value in chosen]
+    if len(set(map(_key_of, options))) < len(options):
         raise BadAnswer("an option is selected twice")
-    return {"selected": found}
+    return {"selected": options}
 
 
 def _option_of(request: Request, value: Any) -> Any:
@@ -242,8 +242,8 @@ def _information(request: Request, answer: Any) -> dict[str, Any]:
         if not isinstance(data, Mapping):
             raise BadAnswer(f"'data' must be an object, not {_short_json(data)}")
         return {"data": data}
-    found = islice(validator_of(request.schema).iter_errors(data), _MAX_PROBLEMS)
-    problems = ["/".join(["data", *map(str, error.instance_path)]) + f": {error.message}" for error in found]
+    errors = islice(validator_of(request.schema).iter_errors(data), _MAX_PROBLEMS)
+    problems = ["/".join(["data", *map(str, error.instance_path)]) + f": {error.message}" for error in errors]
     if problems:
         raise BadAnswer("; ".join(problems))
     return {"data": data}
@@ -282,17 +282,17 @@ def _error_action(answer: Any) -> dict[str, Any]:
     action = selected[0] if isinstance(selected, list) and len(selected) == 1 else selected
     if not isinstance(action, str) or action not in ERROR_CHOICES:
         raise BadAnswer(f"{_short_json(selected)} is not offered; select one of {', '.join(ERROR_CHOICES)}")
-    found: dict[str, Any] = {"action": action}
+    normal: dict[str, Any] = {"action": action}
     for name, belongs_to in (("value", "value"), ("arguments", "retry")):
         if name in parts and action != belongs_to:
             raise BadAnswer(f"{name!r} is only allowed with {belongs_to!r}, and {action!r} is selected")
     if action == "value":
         if "value" not in parts:
             raise BadAnswer('the value is missing; expected {"selected": ["value"], "value": …}')
-        found["value"] = parts["value"]
+        normal["value"] = parts["value"]
     arguments = parts.get("arguments")
     if arguments is not None:
         if not isinstance(arguments, Mapping):
             raise BadAnswer(f"'arguments' must be an object, not {_short_json(arguments)}")
-        found["arguments"] = dict(arguments)
-    return found
+        normal["arguments"] = dict(arguments)
+    return normal

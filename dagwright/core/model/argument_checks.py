@@ -96,12 +96,12 @@ class SchemaOfTool:
             if near and self._missing_parameters(error) & near:
                 # A misspelt name was reported as unknown already.
                 continue
-            place = tuple(error.instance_path)
-            if _depends_on_unknown(place, str(error.schema_path[-1]) if error.schema_path else "", unknown):
+            error_path = tuple(error.instance_path)
+            if _depends_on_unknown(error_path, str(error.schema_path[-1]) if error.schema_path else "", unknown):
                 continue
-            place = (written.get(str(place[0]), place[0]), *place[1:]) if place else ()
+            error_path = (written.get(str(error_path[0]), error_path[0]), *error_path[1:]) if error_path else ()
             dashed = any("-" in key for key in arguments) or (has_dashes and not any("_" in key for key in arguments))
-            yield from self._problems_of_error(error, place, dashed=dashed)
+            yield from self._problems_of_error(error, error_path, dashed=dashed)
 
     def _near_parameters(self, named: Mapping[str, Any]) -> frozenset[str]:
         """Return the missing parameters that are nearest to the unknown arguments."""
@@ -122,7 +122,7 @@ class SchemaOfTool:
         return frozenset(name for part in choices for name in part.get("required", ()))
 
     def _problems_of_error(
-        self, error: jsonschema_rs.ValidationError, place: BindingPath, *, dashed: bool
+        self, error: jsonschema_rs.ValidationError, path: BindingPath, *, dashed: bool
     ) -> Iterator[ArgumentProblem]:
         """Yield the error of the library, with argument names spelled as in the call."""
 
@@ -130,21 +130,21 @@ class SchemaOfTool:
             return name.replace("_", "-") if dashed else name
 
         unexpected = getattr(error.kind, "unexpected", None)
-        if unexpected and not place:
+        if unexpected and not path:
             known = [spelt(each) for each in self._properties]
             for name in unexpected:
                 yield (name,), f"unknown argument {name!r}", self._hints.near(name, known)
             return
-        missing = None if place else getattr(error.kind, "property", None)
+        missing = None if path else getattr(error.kind, "property", None)
         if isinstance(missing, str):
-            yield place, f'"{spelt(missing)}" is a required property', None
+            yield path, f'"{spelt(missing)}" is a required property', None
             return
         options = getattr(error.kind, "options", None)
         if isinstance(options, list):
-            yield place, *_not_an_option(error.instance, options, self._hints)
+            yield path, *_not_an_option(error.instance, options, self._hints)
             return
         yield (
-            place,
+            path,
             self._oneof_message(error) or _optional_message(error) or _type_message(error) or _short_message(error),
             None,
         )
@@ -209,21 +209,23 @@ def problem_of_call(
         return None
     bindings: list[Binding] = [(path, ()) for path in unknown]
     try:
-        found = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, bindings), _MAX_PROBLEMS)]
+        problems = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, bindings), _MAX_PROBLEMS)]
     except ValueError:
         # The worker that published the schema checks the call.
         return None
     messages = [
-        "/".join(["arguments", *map(str, place)]) + f": {message}" + (f"; {hint}" if hint else "")
-        for place, message, hint in found
+        "/".join(["arguments", *map(str, error_path)]) + f": {message}" + (f"; {hint}" if hint else "")
+        for error_path, message, hint in problems
     ]
     return "; ".join(messages) or None
 
 
-def _depends_on_unknown(place: BindingPath, keyword: str, unknown: Sequence[BindingPath]) -> bool:
+def _depends_on_unknown(error_path: BindingPath, keyword: str, unknown: Sequence[BindingPath]) -> bool:
     for path in unknown:
-        if place == path or place[: len(path)] == path:
+        if error_path == path or error_path[: len(path)] == path:
             return True
-        if path[: len(place)] == place and (keyword in _COMBINATORS or keyword in {"uniqueItems", "const", "enum"}):
+        if path[: len(error_path)] == error_path and (
+            keyword in _COMBINATORS or keyword in {"uniqueItems", "const", "enum"}
+        ):
             return True
     return False

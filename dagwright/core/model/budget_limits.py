@@ -30,17 +30,17 @@ def limits_from_json(encoded: Any, *, can_be_lifted: bool = False) -> dict[Kind,
     """
     if not isinstance(encoded, Mapping) or not encoded:
         raise ValueError(f'expected an object with some of {", ".join(KINDS)}, such as {{"tokens": 50000}}')
-    found: dict[Kind, Limit | None] = {}
+    limits: dict[Kind, Limit | None] = {}
     for name, value in encoded.items():
         kind = next((kind for kind in KINDS if kind == name), None)
         if kind is None:
             near = suggestion(str(name), KINDS) or f"there are {', '.join(KINDS)}"
             raise ValueError(f"there is no limit {name!r:.60}; {near}")
         try:
-            found[kind] = None if value is None and can_be_lifted else limit_from_json(kind, value)
+            limits[kind] = None if value is None and can_be_lifted else limit_from_json(kind, value)
         except ValueError as error:
             raise ValueError(f"{kind} {error}") from None
-    return found
+    return limits
 
 
 def limit_from_json(kind: str, value: Any) -> Limit:

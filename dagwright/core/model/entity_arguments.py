@@ -80,8 +80,8 @@ def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Seq
     """Return the values that allow one kind of entity for an argument: other argument -> kind -> its values."""
     properties = (tool.input_schema or {}).get("properties")
     schema = properties.get(parameter_name(key, properties)) if isinstance(properties, Mapping) else None
-    found = schema.get(ONLY) if isinstance(schema, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    kinds = schema.get(ONLY) if isinstance(schema, Mapping) else None
+    return kinds if isinstance(kinds, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,21 +225,21 @@ def _same_entity_problems(
         for each in lookups
         if each.search_text
     }
-    given = {
+    entities = {
         parameter_name(str(path[0]), properties): (str(path[0]), meant.get(template[0], template[0]))
         for path, template in bindings
         if len(path) == 1 and len(template) == 1 and (template[0] in meant or isinstance(template[0], ResultOf))
     }
     for name, other in others.items():
-        if name in given and other in given and given[name][1] == given[other][1]:
-            key, other_key = given[name][0], given[other][0]
+        if name in entities and other in entities and entities[name][1] == entities[other][1]:
+            key, other_key = entities[name][0], entities[other][0]
             yield (key,), f"{tool.name}: {key!r} is the same entity as {other_key!r}, and must be a different one", None
 
 
 def _kinds_of(schema: Any) -> tuple[str, ...]:
     if not isinstance(schema, Mapping):
         return ()
-    if isinstance(found := schema.get(KEYWORD), list):
-        return tuple(found)
+    if isinstance(declared := schema.get(KEYWORD), list):
+        return tuple(declared)
     parts = (part for union in _UNIONS for part in schema.get(union, ()))
     return next((kinds for part in parts if (kinds := _kinds_of(part))), ())

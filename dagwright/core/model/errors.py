@@ -124,13 +124,13 @@ class ProblemList(list[Problem]):
 
 def limited(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the first `MAX_PROBLEMS` problems with shortened texts, and an entry that reports a cut, if any."""
-    found: list[Problem] = []
+    shortened: list[Problem] = []
     for problem in problems:
-        if len(found) == MAX_PROBLEMS or problem.code == TOO_MANY_PROBLEMS:
+        if len(shortened) == MAX_PROBLEMS or problem.code == TOO_MANY_PROBLEMS:
             message = f"there are more problems: checking stopped after the first {MAX_PROBLEMS}"
-            return (*found, Problem(TOO_MANY_PROBLEMS, message, hint="correct these, and check again"))
-        found.append(_shortened(problem))
-    return tuple(found)
+            return (*shortened, Problem(TOO_MANY_PROBLEMS, message, hint="correct these, and check again"))
+        shortened.append(_shortened(problem))
+    return tuple(shortened)
 
 
 def _shortened(problem: Problem) -> Problem:

@@ -142,10 +142,10 @@ def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -
     inside = set(group)
     best: list[int] = []
     for start in group:
-        found, visited = _cycle_through(dependencies, start, inside=inside, limit=len(best) - 1 if best else None)
+        cycle, visited = _cycle_through(dependencies, start, inside=inside, limit=len(best) - 1 if best else None)
         budget -= visited
-        if found:
-            best = found
+        if cycle:
+            best = cycle
         if best and (len(best) == 2 or budget <= 0):
             break
         # Every cycle is found from its first node in plan order, so nodes before the start need not be visited again.

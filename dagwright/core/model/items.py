@@ -59,22 +59,22 @@ class StoredList(Sequence[Any]):
         return self._count
 
     @overload
-    def __getitem__(self, place: int) -> Any: ...
+    def __getitem__(self, index: int) -> Any: ...
     @overload
-    def __getitem__(self, place: slice) -> "StoredList": ...
-    def __getitem__(self, place: int | slice) -> Any:
-        if isinstance(place, int):
-            if not 0 <= place < self._count:
-                raise IndexError(place)
-            return self._item(self.first + place)
-        first, last, _ = place.indices(self._count)
+    def __getitem__(self, index: slice) -> "StoredList": ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, int):
+            if not 0 <= index < self._count:
+                raise IndexError(index)
+            return self._item(self.first + index)
+        first, last, _ = index.indices(self._count)
         return StoredList(self.value, self.first + first, last - first)
 
-    def _item(self, place: int) -> Any:
-        item = get_value(self.value, (place,), start=self.value.name)
+    def _item(self, index: int) -> Any:
+        item = get_value(self.value, (index,), start=self.value.name)
         if not self._projected or not isinstance(item, StoredValue):
             return item
-        parts = {path: Part("small", values[place]) for path, values in self._projected.items()}
+        parts = {path: Part("small", values[index]) for path, values in self._projected.items()}
         return StoredValue(item.ref, name=item.name, paths=item.paths, shape=item.shape, parts={**parts, **item.parts})
 
     def __eq__(self, other: object) -> bool:
@@ -91,12 +91,12 @@ def _projections_of_items(value: StoredValue) -> dict[Path, Sequence[Any]]:
     A part is left out if some items lack it, or if it is not small in all of them.
     """
     length = value.shape.length if value.shape is not None else None
-    found: dict[Path, Sequence[Any]] = {}
+    projections: dict[Path, Sequence[Any]] = {}
     for query, part in value.parts.items():
         steps = steps_for_each(query) if isinstance(query, str) else None
         if steps and isinstance(part.value, list) and len(part.value) == length and all(map(_is_small, part.value)):
-            found[steps] = part.value
-    return found
+            projections[steps] = part.value
+    return projections
 
 
 def _is_small(part: Any) -> bool:
@@ -188,10 +188,10 @@ def _key_of(key: Template, scope: Scope) -> str | None:
     texts: list[str] = []
     size = 0
     for part in key:
-        found = resolve_template((part,), scope=scope)
-        if not is_whole(found):
+        resolved = resolve_template((part,), scope=scope)
+        if not is_whole(resolved):
             return None
-        texts.append(as_text(found))
+        texts.append(as_text(resolved))
         size += len(texts[-1])
         if size > MAX_KEY_BYTES:
             # A key may contain an item of a megabyte a hundred times.

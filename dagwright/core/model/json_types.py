@@ -31,14 +31,14 @@ def schema_at(schema: Any, root: Mapping[str, Any], path: Sequence[str | int]) -
     """
     part = _Part(schema, root)
     for step in path:
-        found: Any = True
+        child: Any = True
         if isinstance(part.schema, Mapping) and part.schema.keys().isdisjoint(_COMBINED):
             properties, items = part.schema.get("properties"), part.schema.get("items")
             if isinstance(step, str) and isinstance(properties, Mapping):
-                found = properties.get(step, True)
+                child = properties.get(step, True)
             elif isinstance(step, int) and isinstance(items, Mapping) and "prefixItems" not in part.schema:
-                found = items
-        part = _Part(found, root)
+                child = items
+        part = _Part(child, root)
     return part
 
 
@@ -84,7 +84,7 @@ def _types(part: _Part, *, accepts: bool, depth: int = 0) -> JsonTypes:
         return frozenset(names) | (frozenset({"integer"}) if "number" in names else frozenset())
     # A date, a time or a duration may be given as a number.
     is_formatted = "format" in schema
-    found: set[str] = set()
+    types: set[str] = set()
     for name in names:
-        found |= _SCALARS if name == "string" and is_formatted else _CONVERTED.get(name, frozenset({name}))
-    return frozenset(found)
+        types |= _SCALARS if name == "string" and is_formatted else _CONVERTED.get(name, frozenset({name}))
+    return frozenset(types)

@@ -88,22 +88,22 @@ class LookupKinds:
 
         Complexity: linear in the arguments of the node.
         """
-        found: dict[str, Reference | Lookup] = {}
+        parts: dict[str, Reference | Lookup] = {}
         extra, tool = self._extra.get(index, {}), self._tools.get(node.tool or "")
         for key, part in extra.items():
             if not isinstance(part, Lookup):
-                found[key] = part
+                parts[key] = part
             elif part.known_as is None:
-                found[key] = self._narrowed(part)
+                parts[key] = self._narrowed(part)
             elif tool is not None and (kinds := accepted_kinds_of_call(tool, key, node.arguments)):
-                found[key] = replace(part, entity_type=either(kinds))
+                parts[key] = replace(part, entity_type=either(kinds))
         if tool is not None and self._reads_ids:
             for key, value in node.arguments.items():
                 if key in extra or not isinstance(value, str) or contains_reference(value):
                     continue
                 if kinds := accepted_kinds_of_call(tool, key, node.arguments):
-                    found[key] = Lookup(value, either(kinds), known_as=BY_ID)
-        return found
+                    parts[key] = Lookup(value, either(kinds), known_as=BY_ID)
+        return parts
 
     def _is_of_any_kind(self, lookup: Lookup) -> bool:
         # The dialect has reported text that it could not read. Here it is a lookup with an empty text.

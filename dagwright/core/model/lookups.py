@@ -84,7 +84,7 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
         return plan
     finds = _finds(lookups, [node.id for node in plan.nodes])
     bind = _bind([*finds], resolver.bind, first=len(plan.nodes))
-    number = {find_id: place for place, find_id in enumerate(finds)}
+    number = {find_id: index for index, find_id in enumerate(finds)}
     bound: dict[str, Reference] = {
         lookup.input: ResultOf(bind.id, "result", (number[find_id], "party", "id"))
         for find_id, each in finds.items()
@@ -92,8 +92,8 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
     }
     at = len(plan.nodes) + len(finds)
     nodes = [_after_bind(node, at, bound) for node in plan.nodes]
-    found = [_find(find_id, each[0], resolver.find) for find_id, each in finds.items()]
-    return replace(plan, nodes=(*nodes, *found, bind), tools={**plan.tools, **resolver.tools()})
+    find_nodes = [_find(find_id, each[0], resolver.find) for find_id, each in finds.items()]
+    return replace(plan, nodes=(*nodes, *find_nodes, bind), tools={**plan.tools, **resolver.tools()})
 
 
 def _finds(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dict[str, list[Lookup]]:
@@ -133,9 +133,9 @@ def _find(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
 
 
 def _arguments_of(lookup: Lookup) -> dict[str, Any]:
-    given = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
+    arguments = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
     more = {**dict(lookup.filters), KNOWN_AS: lookup.known_as, _CALLED: lookup.called or None}
-    return {**given, **{key: value for key, value in more.items() if value is not None}}
+    return {**arguments, **{key: value for key, value in more.items() if value is not None}}
 
 
 def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
@@ -147,7 +147,7 @@ def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
     """
     prefix = finds[0].partition(":")[0]
     digest = hashlib.sha256("\0".join(finds).encode(errors="replace")).hexdigest()[:8]
-    bindings = tuple(((_FOUND, place), (ResultOf(find_id, "result"),)) for place, find_id in enumerate(finds))
+    bindings = tuple(((_FOUND, index), (ResultOf(find_id, "result"),)) for index, find_id in enumerate(finds))
     return CompiledNode(
         # The same for the same lookups, also when nodes are added to the plan.
         f"{prefix}s:{digest}",
@@ -158,7 +158,7 @@ def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
         bindings,
         tuple(range(first, first + len(finds))),
         retry=_RESOLVER_RETRY,
-        projections=tuple(((place,), "whole") for place in range(len(finds))),
+        projections=tuple(((index,), "whole") for index in range(len(finds))),
     )
 
 
@@ -180,9 +180,9 @@ def with_inherited_lookups(
     arguments: Any, bindings: Sequence[Binding], lookups: Sequence[Lookup]
 ) -> tuple[Any, tuple[Binding, ...]]:
     """Return the arguments of a sub-plan with its lookups as inputs, which the parent run binds."""
-    given = {lookup.input: None for lookup in lookups}
+    inputs = {lookup.input: None for lookup in lookups}
     more: list[Binding] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
-    return {**arguments, **given}, (*bindings, *more)
+    return {**arguments, **inputs}, (*bindings, *more)
 
 
 # Results of lookups.
@@ -201,20 +201,20 @@ def bound_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
     Raises:
         KeyError, TypeError, ValueError: the form is invalid.
     """
-    found: dict[Lookup, dict[str, Any]] = {}
+    bound: dict[Lookup, dict[str, Any]] = {}
     for entry in encoded:
         lookup = Lookup(str(entry["search_text"]), str(entry["entity_type"]), filters_in(entry))
         party = dict(entry["party"])
         if not isinstance(party.get("id"), str):
             raise ValueError(f"the entity of {lookup.search_text!r:.80} has no id")
-        found[lookup] = party
-    return found
+        bound[lookup] = party
+    return bound
 
 
 def lookup_of(node: CompiledNode) -> Lookup:
     """Return the lookup of a find node."""
-    given = node.arguments
-    return Lookup(given["search_text"], given["entity_type"], filters_in(given))
+    arguments = node.arguments
+    return Lookup(arguments["search_text"], arguments["entity_type"], filters_in(arguments))
 
 
 def has_readable_filters(entry: Mapping[str, Any]) -> bool:
@@ -236,11 +236,11 @@ def known_result(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) 
     Args:
         bound: lookups that were resolved before the run -> the entity of each.
     """
-    given = node.arguments
+    arguments = node.arguments
     resolver = bound.resolver if isinstance(bound, KnownEntities) else UNKNOWN_RESOLVER
-    if (known_as := given.get(KNOWN_AS)) is not None:
-        kinds = [*(_kinds_of(given["entity_type"], resolver) or ())]
-        return {"party": {"id": given["search_text"]}, "reason": known_as, KNOWN_AS: known_as, "kinds": kinds}
+    if (known_as := arguments.get(KNOWN_AS)) is not None:
+        kinds = [*(_kinds_of(arguments["entity_type"], resolver) or ())]
+        return {"party": {"id": arguments["search_text"]}, "reason": known_as, KNOWN_AS: known_as, "kinds": kinds}
     lookup = lookup_of(node)
     known = bound.get(lookup) or _known_of_more_kinds(lookup, bound, resolver)
     return None if known is None else {"party": dict(known), "reason": KNOWN_BEFORE}
@@ -278,11 +278,11 @@ def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
     find_id = find_id_of(hidden.get(part.node), part.path)
     if find_id is None:
         return None
-    given = hidden[find_id].arguments
-    text, known_as = str(given["search_text"])[:_TITLE_CHARACTERS], given.get(KNOWN_AS)
+    arguments = hidden[find_id].arguments
+    text, known_as = str(arguments["search_text"])[:_TITLE_CHARACTERS], arguments.get(KNOWN_AS)
     if known_as is None:
-        return f"{text} ({given['entity_type']})"
-    called = f"{given[_CALLED]}, " if _CALLED in given else ""
+        return f"{text} ({arguments['entity_type']})"
+    called = f"{arguments[_CALLED]}, " if _CALLED in arguments else ""
     return text if known_as == BY_ID else f"{known_as} ({called}{text})"
 
 
@@ -293,7 +293,7 @@ def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[
         arguments: with every binding filled.
         record_of: returns the record of a node.
     """
-    found: dict[str, str] = {}
+    parties: dict[str, str] = {}
     for path, template in node.bindings:
         part = template[0]
         if len(path) != 1 or len(template) != 1 or not isinstance(part, ResultOf):
@@ -304,8 +304,8 @@ def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[
             _text_at(record.result if record is not None else None, (*base, key)) for key in ("id", "name", "kind")
         )
         if party_id and name and isinstance(arguments, Mapping) and arguments.get(path[0]) == party_id:
-            found[party_id] = f"{name} ({kind})" if kind else name
-    return found
+            parties[party_id] = f"{name} ({kind})" if kind else name
+    return parties
 
 
 def _text_at(result: Any, path: Path) -> str | None:
@@ -342,10 +342,10 @@ def has_created(result: Any) -> bool:
 
 def resolved_lookups(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     """Yield the bindings of a run: each lookup once, in order, with its entity, the reason, and whether it is new."""
-    seen: set[str] = set()
+    done: set[str] = set()
     for node, record, entry in _bound_entries(plan, records):
-        if record.status is NodeStatus.COMPLETED and node.id not in seen and KNOWN_AS not in node.arguments:
-            seen.add(node.id)
+        if record.status is NodeStatus.COMPLETED and node.id not in done and KNOWN_AS not in node.arguments:
+            done.add(node.id)
             # A text with an unknown key would be read as a filter of the lookup.
             known = {*_NO_FILTERS, *node.arguments}
             yield {**node.arguments, **{k: v for k, v in entry.items() if k in known or not isinstance(v, str)}}
@@ -370,10 +370,10 @@ def resolved_lookups_of_node(
 
 def problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the lookups that could not be bound: the id of the find node, and its problem."""
-    seen: set[str] = set()
+    done: set[str] = set()
     for node, record, entry in _bound_entries(plan, records):
-        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in seen:
-            seen.add(node.id)
+        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in done:
+            done.add(node.id)
             yield node.id, entry["problem"]
 
 
@@ -413,14 +413,14 @@ def _finds_of(bind: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
 def _entries(result: Any) -> list[dict[str, Any]]:
     """Return the entries of the result of `bind`, as far as the run has them; a long result is in the store."""
     if isinstance(result, StoredValue) and result.shape is not None:
-        return [_entry_at(result, place) for place in range(result.shape.length)]
+        return [_entry_at(result, index) for index in range(result.shape.length)]
     entries = result if isinstance(result, list) else []
     return [entry if isinstance(entry, dict) else {} for entry in entries]
 
 
-def _entry_at(result: StoredValue, place: int) -> dict[str, Any]:
+def _entry_at(result: StoredValue, index: int) -> dict[str, Any]:
     try:
-        entry = get_value(result, (place,), start="")
+        entry = get_value(result, (index,), start="")
     except MissingValue:
         return {}
     return entry if isinstance(entry, dict) else {}

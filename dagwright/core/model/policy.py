@@ -59,8 +59,8 @@ class Rule:
             return False
         if self.arguments is None:
             return True
-        given = arguments()
-        return bool(validator_of(self.arguments).is_valid(given)) if is_whole(given) else self.then != "run"
+        values = arguments()
+        return bool(validator_of(self.arguments).is_valid(values)) if is_whole(values) else self.then != "run"
 
     def to_json(self) -> dict[str, Any]:
         """Return the rule as JSON."""
@@ -175,51 +175,51 @@ def policy_from_json(encoded: Any) -> Policy:
     if not isinstance(approves_changes, bool):
         raise ValueError(f"approves_changes: expected true or false, not {approves_changes!r:.60}")
     return Policy(
-        tuple(_rule_from_json(rule, f"rules[{place}]") for place, rule in enumerate(rules)),
+        tuple(_rule_from_json(rule, f"rules[{index}]") for index, rule in enumerate(rules)),
         _verdict_of(encoded.get("otherwise", "run"), "otherwise"),
         approves_changes,
     )
 
 
-def _rule_from_json(encoded: Any, place: str) -> Rule:
+def _rule_from_json(encoded: Any, path: str) -> Rule:
     if not isinstance(encoded, Mapping):
-        raise ValueError(f"{place}: expected an object with {', '.join(_RULE_KEYS)}")
-    _refuse_unknown(encoded, _RULE_KEYS, f"{place}: ")
+        raise ValueError(f"{path}: expected an object with {', '.join(_RULE_KEYS)}")
+    _refuse_unknown(encoded, _RULE_KEYS, f"{path}: ")
     effects, arguments = encoded.get("effects"), encoded.get("arguments")
-    tool, undo = _pattern_of(encoded, "tool", place), _pattern_of(encoded, "undo", place)
+    tool, undo = _pattern_of(encoded, "tool", path), _pattern_of(encoded, "undo", path)
     is_list = isinstance(effects, list) and bool(effects)
     if effects is not None and not (is_list and all(each in _EFFECTS for each in effects)):
         why = "; calls of pure tools change nothing and never need approval"
-        raise ValueError(f"{place}.effects: expected a list of {', '.join(_EFFECTS)}{why}")
+        raise ValueError(f"{path}.effects: expected a list of {', '.join(_EFFECTS)}{why}")
     if arguments is not None:
         if not isinstance(arguments, Mapping):
-            raise ValueError(f"{place}.arguments: expected a JSON Schema")
+            raise ValueError(f"{path}.arguments: expected a JSON Schema")
         try:
             validator_of(arguments)
         except ValueError as error:
-            raise ValueError(f"{place}.arguments: {error}") from None
+            raise ValueError(f"{path}.arguments: {error}") from None
     if "then" not in encoded:
-        raise ValueError(f"{place}: 'then' is missing: run, ask or refuse")
-    then = _verdict_of(encoded["then"], f"{place}.then")
+        raise ValueError(f"{path}: 'then' is missing: run, ask or refuse")
+    then = _verdict_of(encoded["then"], f"{path}.then")
     return Rule(then, tool, None if effects is None else tuple(effects), arguments, undo)
 
 
-def _pattern_of(encoded: Mapping[str, Any], key: str, place: str) -> str | None:
+def _pattern_of(encoded: Mapping[str, Any], key: str, path: str) -> str | None:
     pattern = encoded.get(key)
     if pattern is None or (isinstance(pattern, str) and 0 < len(pattern) <= _NAME_CHARACTERS):
         return pattern
-    raise ValueError(f"{place}.{key}: expected the name of a tool, or a pattern such as 'mail.*'")
+    raise ValueError(f"{path}.{key}: expected the name of a tool, or a pattern such as 'mail.*'")
 
 
-def _verdict_of(value: Any, place: str) -> Verdict:
+def _verdict_of(value: Any, path: str) -> Verdict:
     for verdict in VERDICTS:
         if value == verdict:
             return verdict
-    raise ValueError(f"{place}: expected run, ask or refuse, not {value!r:.60}")
+    raise ValueError(f"{path}: expected run, ask or refuse, not {value!r:.60}")
 
 
-def _refuse_unknown(encoded: Mapping[Any, Any], known: Sequence[str], place: str) -> None:
+def _refuse_unknown(encoded: Mapping[Any, Any], known: Sequence[str], path: str) -> None:
     for name in encoded:
         if name not in known:
             near = suggestion(str(name), known)
-            raise ValueError(f"{place}unknown key {name!r:.80}" + (f"; {near}" if near else ""))
+            raise ValueError(f"{path}unknown key {name!r:.80}" + (f"; {near}" if near else ""))

@@ -115,8 +115,8 @@ def effects_of_call(
     if any(not path or path[0] == name for path in unknown):
         return tool.effects
     value, known = arguments.get(str(name), rule.get("default")), rule.get("effects")
-    found = known.get(value) if isinstance(known, Mapping) and isinstance(value, str) else None
-    return _EFFECTS.get(found, tool.effects) if isinstance(found, str) else tool.effects
+    effects = known.get(value) if isinstance(known, Mapping) and isinstance(value, str) else None
+    return _EFFECTS.get(effects, tool.effects) if isinstance(effects, str) else tool.effects
 
 
 def problem_of_rule(rule: Any) -> str | None:

@@ -81,17 +81,17 @@ def unwrap_worker_result(value: Any, card: WorkerCard | None = None) -> Unwrappe
     Args:
         card: of the worker tool; outputs that are not exactly its slots are a failure.
     """
-    found = _unwrapped(value)
-    if card is None or found.error is not None or isinstance(found.outputs, StoredValue):
+    unwrapped = _unwrapped(value)
+    if card is None or unwrapped.error is not None or isinstance(unwrapped.outputs, StoredValue):
         # The worker process that stored the value has checked it.
-        return found
-    if not isinstance(found.outputs, dict):
+        return unwrapped
+    if not isinstance(unwrapped.outputs, dict):
         return Unwrapped(None, error=NodeError("invalid_result", "a worker tool must return an object of its slots"))
-    problem = card.slots_problem(found.outputs, is_partial=found.is_partial)
+    problem = card.slots_problem(unwrapped.outputs, is_partial=unwrapped.is_partial)
     if problem is not None:
         return Unwrapped(None, error=NodeError("invalid_result", f"its slots are not those it declares: {problem}"))
-    outputs = {slot: found.outputs.get(slot) for slot in card.outputs}
-    return Unwrapped(outputs, found.is_partial, message=found.message)
+    outputs = {slot: unwrapped.outputs.get(slot) for slot in card.outputs}
+    return Unwrapped(outputs, unwrapped.is_partial, message=unwrapped.message)
 
 
 def _unwrapped(value: Any) -> Unwrapped:
@@ -125,11 +125,13 @@ def _unwrap_stored(value: StoredValue) -> Unwrapped:
 
 def _projected_field(value: StoredValue, name: str) -> Any:
     try:
-        found = get_value(value, (name,), start=value.name)
+        field_value = get_value(value, (name,), start=value.name)
     except MissingValue:
         return None
-    is_text = isinstance(found, StoredValue) and found.shape is not None and found.shape.type == "text"
-    return found.shape.preview if is_text else found
+    is_text = (
+        isinstance(field_value, StoredValue) and field_value.shape is not None and field_value.shape.type == "text"
+    )
+    return field_value.shape.preview if is_text else field_value
 
 
 def _message_of(value: Mapping[str, Any]) -> str | None:

@@ -87,12 +87,12 @@ class ItemBook:
         """
         node = self._plan.nodes[number]
         if self._count + len(items) > RUN_ITEMS:
-            found = f"for_each has {len(items):,} items, and other nodes of the run have {self._count:,}"
+            counts = f"for_each has {len(items):,} items, and other nodes of the run have {self._count:,}"
             hint = "move some of them into sub-plans, which are separate runs"
-            return NodeError("too_large", f"{found}; at most {RUN_ITEMS:,} are allowed in total: {hint}")
+            return NodeError("too_large", f"{counts}; at most {RUN_ITEMS:,} are allowed in total: {hint}")
         if may_open_requests and self._own + len(items) > OWN_ITEMS:
-            found = f"for_each has {len(items):,} items that may ask people, and the run has {self._own:,} other items"
-            return NodeError("too_large", f"{found}; at most {OWN_ITEMS:,} are allowed in total")
+            counts = f"for_each has {len(items):,} items that may ask people, and the run has {self._own:,} other items"
+            return NodeError("too_large", f"{counts}; at most {OWN_ITEMS:,} are allowed in total")
         is_batched = not may_open_requests and (
             len(items) > map_batches.MAP_BATCH_ITEMS or self._own + len(items) > OWN_ITEMS
         )
@@ -114,13 +114,13 @@ class ItemBook:
     def _problem(self, number: int, keys: Sequence[str]) -> NodeError | None:
         """Return the error if a task id with one of these keys is not unique, else `None`."""
         node_id = self._plan.nodes[number].id
-        seen: set[str] = set()
+        used_keys: set[str] = set()
         for key in keys:
             name = f"{node_id}[{key}]"
-            if name in seen or name in self._refs or name in self._numbers:
+            if name in used_keys or name in self._refs or name in self._numbers:
                 message = f"{name!r} names two items or nodes; the keys of {node_id!r} must be unique"
                 return NodeError("duplicate_key", message)
-            seen.add(name)
+            used_keys.add(name)
         return None
 
     def claim(self, number: int, record: Record) -> None:

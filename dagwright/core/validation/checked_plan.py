@@ -110,7 +110,7 @@ class Checked:
 
         The parent run also resolves the lookups of its sub-plans, because no node starts before all are resolved.
         """
-        found = [part for node in self.references for part in node.lookups]
+        all_lookups = [part for node in self.references for part in node.lookups]
         for sub_plan in self.sub_plans.values():
-            found += sub_plan.lookups
-        return list(dict.fromkeys(found))
+            all_lookups += sub_plan.lookups
+        return list(dict.fromkeys(all_lookups))

@@ -103,8 +103,8 @@ def read_nodes(raw_nodes: list[Any]) -> ReadNodes:
         return ReadNodes(dict(enumerate(_NODES.validate_python(raw_nodes))))
     except ValidationError:
         pass
-    found = ReadNodes()
-    nodes, problems = found.nodes, found.problems
+    result = ReadNodes()
+    nodes, problems = result.nodes, result.problems
     taken = {raw.get("id") for raw in raw_nodes if isinstance(raw, Mapping) and isinstance(raw.get("id"), str)}
     for index, each in enumerate(raw_nodes):
         if len(problems) > MAX_PROBLEMS:
@@ -120,8 +120,8 @@ def read_nodes(raw_nodes: list[Any]) -> ReadNodes:
                 stub += "'"
             taken.add(stub)
             nodes[index] = _without_wrong_fields(raw, errors, stub=stub)
-            found.unread[index] = _unread_fields(errors)
-    return found
+            result.unread[index] = _unread_fields(errors)
+    return result
 
 
 def _unread_fields(errors: Sequence[ErrorDetails]) -> frozenset[str]:
@@ -166,8 +166,8 @@ def read_plan_fields(raw: Mapping[str, Any]) -> tuple[Plan, list[Problem]]:
             return Plan.model_validate(remaining), problems
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            found = _field_problems(errors, base=(), node=None, known=PLAN_FIELDS, value=remaining)
-            problems += islice(found, MAX_PROBLEMS + 1)
+            field_problems = _field_problems(errors, base=(), node=None, known=PLAN_FIELDS, value=remaining)
+            problems += islice(field_problems, MAX_PROBLEMS + 1)
             remaining = _without_wrong_parts(remaining, errors)
 
 
@@ -189,8 +189,8 @@ def _node_problems(raw: Any, errors: Sequence[ErrorDetails], *, index: int) -> l
         hint = "write an object with an id and a tool, such as {id: a, tool: NAME}"
         return [Problem("invalid_field", f"node {index} must be an object", pointer(*at), hint=hint)]
     node = raw.get("id") if isinstance(raw.get("id"), str) else None
-    found = _field_problems(errors, base=at, node=node, known=NODE_FIELDS, value=raw)
-    return list(islice(found, MAX_PROBLEMS + 1))
+    problems = _field_problems(errors, base=at, node=node, known=NODE_FIELDS, value=raw)
+    return list(islice(problems, MAX_PROBLEMS + 1))
 
 
 def _field_problems(
@@ -207,51 +207,51 @@ def _field_problems(
         if name == "plan" and not base:
             yield _unknown_version(value.get(name))
             continue
-        place, expected = _place_and_expected(item["loc"], value)
-        if not place or place in reported:
+        path, expected = _place_and_expected(item["loc"], value)
+        if not path or path in reported:
             continue
-        reported.add(place)
-        at = pointer(*base, *place)
-        label = ".".join(str(part) for part in place)
+        reported.add(path)
+        at = pointer(*base, *path)
+        label = ".".join(str(part) for part in path)
         if item["type"] == "extra_forbidden":
-            yield _unknown_field(place, label=label, at=at, node=node, known=known)
+            yield _unknown_field(path, label=label, at=at, node=node, known=known)
         elif item["type"] == "missing":
-            yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *place[:-1]), node)
+            yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *path[:-1]), node)
         elif item["loc"][-1] == _NAME_OF_INPUT:
             message = f"{label}: the name of an input has letters, digits and _ only"
-            plain = re.sub(r"\W+", "_", str(place[-1]))
+            plain = re.sub(r"\W+", "_", str(path[-1]))
             yield Problem("invalid_field", message, at, node, f"write {plain}")
         elif expected is not None or item["type"] in _OF_TYPE:
             expected_text = expected or _OF_TYPE[item["type"]].format(**item.get("ctx", {}))
-            given = value.get(name) if expected is not None and name in _EXPECTED else item["input"]
-            words = _WORDS.get(name, ()) if expected is not None else _QUOTED.findall(expected_text)
-            hint = _hint_of_value(place, given, words)
-            yield Problem("invalid_field", f"{label}: expected {expected_text}, not {given!r:.60}", at, node, hint)
+            actual = value.get(name) if expected is not None and name in _EXPECTED else item["input"]
+            allowed = _WORDS.get(name, ()) if expected is not None else _QUOTED.findall(expected_text)
+            hint = _hint_of_value(path, actual, allowed)
+            yield Problem("invalid_field", f"{label}: expected {expected_text}, not {actual!r:.60}", at, node, hint)
         else:
             message = item["msg"].removeprefix("Value error, ")
             yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node)
 
 
 def _place_and_expected(
-    place: tuple[str | int, ...], value: Mapping[str, Any]
+    path: tuple[str | int, ...], value: Mapping[str, Any]
 ) -> tuple[tuple[str | int, ...], str | None]:
     """Map a location of pydantic to the reported path and the expected value, if known.
 
     Returns:
         Path (empty if the error is not reported) and expected value.
     """
-    name = str(place[0])
+    name = str(path[0])
     if name == "approval" and isinstance(value.get(name), Mapping):
         # Errors about other members of the union do not matter for an object.
-        return ((name, *place[2:]) if place[1:2] == (Human.__name__,) else ()), None
+        return ((name, *path[2:]) if path[1:2] == (Human.__name__,) else ()), None
     if name == "agent":
         # The second step only names the member of the union.
-        place = (name, *place[2:])
+        path = (name, *path[2:])
     if name in _EXPECTED:
-        return place[:1], _EXPECTED[name]
-    if place[:2] in _EXPECTED_INSIDE:
-        return place[:2], _EXPECTED_INSIDE[place[:2]]
-    return _place_of_input(place) if name == "inputs" else (place, None)
+        return path[:1], _EXPECTED[name]
+    if path[:2] in _EXPECTED_INSIDE:
+        return path[:2], _EXPECTED_INSIDE[path[:2]]
+    return _place_of_input(path) if name == "inputs" else (path, None)
 
 
 def _unknown_version(version: Any) -> Problem:
@@ -261,35 +261,35 @@ def _unknown_version(version: Any) -> Problem:
 
 
 def _unknown_field(
-    place: tuple[str | int, ...], *, label: str, at: str, node: str | None, known: Collection[str]
+    path: tuple[str | int, ...], *, label: str, at: str, node: str | None, known: Collection[str]
 ) -> Problem:
     """Return the problem of an unknown field, with the allowed fields and a suggestion."""
-    name = str(place[-1])
+    name = str(path[-1])
     known = sorted(known, key=_FIELD_ORDER.index)
-    if len(place) > 1:
-        known = _INSIDE.get("human" if place[0] == "approval" else str(place[0]), ())
+    if len(path) > 1:
+        known = _INSIDE.get("human" if path[0] == "approval" else str(path[0]), ())
     meant = "depends_on" if name in _DEPENDENCIES and "depends_on" in known else name
     message = f"unknown field {label!r}" + (f"; allowed are {listed(known, near=meant)}" if known else "")
     hint = suggestion(meant, known)
-    if place[0] == "agent" and name in MODEL_KEYS:
+    if path[0] == "agent" and name in MODEL_KEYS:
         hint = "an agent has no model: each request says which one is asked"
     return Problem("invalid_field", message, at, node, hint)
 
 
-def _hint_of_value(place: tuple[str | int, ...], given: Any, words: Collection[str]) -> str | None:
-    if place == ("depends_on",) and isinstance(given, str):
-        return f"write [{given:.200}]"
-    if place == ("retry",) and isinstance(given, int):
-        return f"write {{max_attempts: {given}}}"
-    if place[-1] in ("timeout", "heartbeat", "deadline", "reminder") and isinstance(given, int):
-        return f"write {given}s for seconds"
-    return suggestion(given, words) if isinstance(given, str) else None
+def _hint_of_value(path: tuple[str | int, ...], value: Any, allowed: Collection[str]) -> str | None:
+    if path == ("depends_on",) and isinstance(value, str):
+        return f"write [{value:.200}]"
+    if path == ("retry",) and isinstance(value, int):
+        return f"write {{max_attempts: {value}}}"
+    if path[-1] in ("timeout", "heartbeat", "deadline", "reminder") and isinstance(value, int):
+        return f"write {value}s for seconds"
+    return suggestion(value, allowed) if isinstance(value, str) else None
 
 
-def _place_of_input(place: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str | None]:
+def _place_of_input(path: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str | None]:
     """Return the path of a problem in `inputs`, and the expected value."""
-    if place[-1] == _NAME_OF_INPUT:
-        return place[:-1], None
-    if len(place) > 2 and place[2] != "type":
-        return place, None
-    return place[:3], _EXPECTED_OF_INPUT[min(len(place), 3) - 1]
+    if path[-1] == _NAME_OF_INPUT:
+        return path[:-1], None
+    if len(path) > 2 and path[2] != "type":
+        return path, None
+    return path[:3], _EXPECTED_OF_INPUT[min(len(path), 3) - 1]

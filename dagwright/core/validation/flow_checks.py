@@ -166,9 +166,9 @@ def undeclared_inputs(checked: Checked, hints: NameHints) -> Iterator[Note]:
     for name in checked.inputs if declared else ():
         near = hints.near(name, declared) if name not in declared else None
         if near is not None:
-            node, place = _first_use(checked, name)
+            node, path = _first_use(checked, name)
             message = f"PLACEHOLDER_{name} adds the input {name!r}, which the plan does not declare; {near}"
-            yield Note("undeclared_input", message, node, place)
+            yield Note("undeclared_input", message, node, path)
     for sub_plan in checked.sub_plans.values():
         yield from undeclared_inputs(sub_plan, hints)
 
@@ -216,8 +216,8 @@ def _mismatches(checked: Checked) -> Iterator[Problem]:
             accepted = accepted_types(tool, path) if tool is not None and made.is_known(template) else None
             if accepted is not None and (misfit := made.misfit(template, accepted)) is not None:
                 message = f"{misfit.message}, and {path[0]!r} of {node.tool!r} takes {_listed(accepted)}"
-                place = _place(checked, index, "arguments", *path)
-                yield Problem("invalid_arguments", message, place, node.id, misfit.hint)
+                at = _place(checked, index, "arguments", *path)
+                yield Problem("invalid_arguments", message, at, node.id, misfit.hint)
         if references.for_each is not None and (misfit := made.misfit(references.for_each, _OF_FOR_EACH)) is not None:
             message = f"{misfit.message}, and for_each takes a list"
             yield Problem("invalid_field", message, _place(checked, index, "for_each"), node.id, misfit.hint)

@@ -52,12 +52,12 @@ def _encoded_step(step: OnTimeout) -> dict[str, Any] | None:
     return None if isinstance(step, str) else step.model_dump(mode="json", exclude_defaults=True)
 
 
-def _error_message(place: tuple[str | int, ...], kind: str, message: str) -> str:
-    label = ".".join(map(str, place))
+def _error_message(path: tuple[str | int, ...], kind: str, message: str) -> str:
+    label = ".".join(map(str, path))
     if kind != "extra_forbidden":
         return f"{label}: {message}".lstrip(": ")
     known = [field.alias or name for name, field in Human.model_fields.items()]
-    return "; ".join(filter(None, [f"unknown field {label!r}", suggestion(str(place[-1]), known)]))
+    return "; ".join(filter(None, [f"unknown field {label!r}", suggestion(str(path[-1]), known)]))
 
 
 def validate_question_fields(raised: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def validate_question_fields(raised: Any) -> dict[str, Any]:
     try:
         human = Human.model_validate(written)
     except ValidationError as error:
-        problems = [_error_message(found["loc"], found["type"], found["msg"]) for found in error.errors()]
+        problems = [_error_message(each["loc"], each["type"], each["msg"]) for each in error.errors()]
         raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_REPORTED_PROBLEMS])}") from None
     for path, message, _ in _problems_of_question(human, ()):
         raise BadQuestion(f"invalid question of the tool: {'.'.join(map(str, path))}: {message}")

@@ -65,7 +65,7 @@ def schema_of(declared: Declared) -> SchemaOfTool:
     return SchemaOfTool({"type": "object", "properties": properties})
 
 
-def missing_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
+def missing_inputs(declared: Declared, values: Mapping[str, Any]) -> list[Problem]:
     """Return a problem for every input that has neither a value nor a default."""
     return [
         Problem(
@@ -75,23 +75,23 @@ def missing_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem
             hint=f"give it with --input {name}=VALUE, in Python with inputs={{{name!r}: VALUE}}",
         )
         for name, schema in declared.items()
-        if name not in given and "default" not in schema
+        if name not in values and "default" not in schema
     ]
 
 
-def schema_of_missing(declared: Declared, given: Mapping[str, Any]) -> dict[str, Any] | None:
+def schema_of_missing(declared: Declared, values: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the JSON Schema of a form for all inputs without a value or a default; `None` if there are no such inputs.
 
     The form also contains the inputs whose value is their default.
     """
-    missing = [name for name, schema in declared.items() if name not in given and "default" not in schema]
+    missing = [name for name, schema in declared.items() if name not in values and "default" not in schema]
     if not missing:
         return None
     return schema_of_form(
         {
             name: schema
             for name, schema in declared.items()
-            if name in missing or ("default" in schema and given.get(name, schema["default"]) == schema["default"])
+            if name in missing or ("default" in schema and values.get(name, schema["default"]) == schema["default"])
         }
     )
 
@@ -107,14 +107,14 @@ def schema_of_form(declared: Declared) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def wrong_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
+def wrong_inputs(declared: Declared, values: Mapping[str, Any]) -> list[Problem]:
     """Return a problem for every value that does not match the declaration of its input.
 
     Undeclared inputs and values in the payload store are not checked.
     """
     if not declared:
         return []
-    known = {name: value for name, value in given.items() if name in declared}
+    known = {name: value for name, value in values.items() if name in declared}
     unknown: list[Binding] = [(path, ()) for path, _ in find_value_refs(known)]
     return [
         Problem("invalid_field", f"the input {str(path[0])!r}: {message}", pointer("inputs", *path), hint=hint)

@@ -28,10 +28,10 @@ def effects_of_node(
     """
     if tool is None:
         return None
-    found = effects_of_call(tool, arguments, unknown=unknown)
-    if node.effects is not None and found not in (Effects.PURE, Effects.READ):
-        found = Effects(node.effects)
-    return None if found is tool.effects else found.value
+    effects = effects_of_call(tool, arguments, unknown=unknown)
+    if node.effects is not None and effects not in (Effects.PURE, Effects.READ):
+        effects = Effects(node.effects)
+    return None if effects is tool.effects else effects.value
 
 
 def problem_of_effects(tool: ToolDeclaration | None, node: Node) -> tuple[str, str] | None:
@@ -135,10 +135,10 @@ class NodeChecks:
                 self.report.report_problem("invalid_field", message, ("nodes", index, name), node=node.id)
 
     def _check_questions(self, index: int, node: Node, references: NodeReferences) -> None:
-        found = problems_of_people(
+        problems = problems_of_people(
             node, human_bindings=references.human_bindings, approval_bindings=references.approval_bindings
         )
-        for at, message, hint in found:
+        for at, message, hint in problems:
             self.report.report_problem("invalid_field", message, ("nodes", index, *at), node=node.id, hint=hint)
 
     def _check_join(self, index: int, node: Node, references: NodeReferences) -> None:
@@ -153,8 +153,8 @@ class NodeChecks:
         self, index: int, node: Node, declaration: ToolDeclaration | None, unknown: Sequence[Sequence[Any]]
     ) -> None:
         name = node.tool or node.agent_name
-        found = effects_of_node(declaration, node, node.arguments, unknown=unknown)
-        effects = Effects(found) if found else declaration.effects if declaration else Effects.WRITE
+        node_effects = effects_of_node(declaration, node, node.arguments, unknown=unknown)
+        effects = Effects(node_effects) if node_effects else declaration.effects if declaration else Effects.WRITE
         if name is None:
             message = "'cache' needs a tool whose results can be reused"
         elif declaration is not None and effects not in (Effects.PURE, Effects.READ):
@@ -197,14 +197,14 @@ class NodeChecks:
         if not has_arguments:
             return
         if declaration.worker is not None:
-            found = problems_of_worker(
+            problems = problems_of_worker(
                 node,
                 WorkerTool(declaration, declaration.worker),
                 references.argument_bindings,
                 made_by=self.made_by,
                 is_sub_goal=index in self.document.workers,
             )
-            for code, at, message, advice in found:
+            for code, at, message, advice in problems:
                 self.report.report_problem(code, message, ("nodes", index, *at), node=node.id, hint=advice)
         schema = self._schema(declaration, index=index)
         if schema is None:

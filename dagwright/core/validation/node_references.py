@@ -79,36 +79,36 @@ def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Ref
         ids: declared node ids; needs a fast `in`.
         extra: argument key -> reference that the dialect parsed.
     """
-    found = NodeReferences()
-    reader = _Reader(node, ids, found)
+    references = NodeReferences()
+    reader = _Reader(node, ids, references)
     reader.arguments(node.arguments)
     for key, reference in extra.items():
         if isinstance(reference, Lookup):
-            found.lookups[reference] = None
-            found.argument_bindings.append(((key,), (Placeholder(reference.input),)))
+            references.lookups[reference] = None
+            references.argument_bindings.append(((key,), (Placeholder(reference.input),)))
             continue
-        found.argument_bindings.append(((key,), (reference,)))
+        references.argument_bindings.append(((key,), (reference,)))
         reader.note((reference,), at=("arguments", key), secrets_allowed=True)
     if node.objective is not None:
-        found.objective = reader.text(node.objective, at=("objective",))
+        references.objective = reader.text(node.objective, at=("objective",))
     if node.for_each is not None:
         reader.items(node.for_each)
     if node.key is not None:
-        found.key = reader.text(node.key, at=("key",))
+        references.key = reader.text(node.key, at=("key",))
     if node.human is not None:
-        found.human_bindings = reader.question(node.human, "human")
+        references.human_bindings = reader.question(node.human, "human")
     if isinstance(node.approval, Human):
-        found.approval_bindings = reader.question(node.approval, "approval")
+        references.approval_bindings = reader.question(node.approval, "approval")
     if node.when is not None:
         reader.condition(node.when)
-    return found
+    return references
 
 
 class _Reader:
-    def __init__(self, node: Node, ids: Collection[str], found: NodeReferences) -> None:
+    def __init__(self, node: Node, ids: Collection[str], references: NodeReferences) -> None:
         self.node = node
         self.ids = ids
-        self.found = found
+        self.found = references
 
     def report(self, code: str, message: str, *, at: tuple[str | int, ...]) -> None:
         self.found.problems.append(ReferenceProblem(code, message, at))

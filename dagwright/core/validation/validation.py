@@ -206,13 +206,13 @@ class _Checker:
             if node.tool in self.tools and node.for_each is None
         }
         checks = NodeChecks(self.document, self.report, tools=self.tools, any_tool=self.any_tool, made_by=made_by)
-        found: dict[int, NodeReferences] = {}
+        references: dict[int, NodeReferences] = {}
         for index, node in nodes.items():
-            found[index] = self._read_node(index, node, numbers, kinds)
-            checks.check(index, node, found[index], unread=unread.get(index, frozenset()))
+            references[index] = self._read_node(index, node, numbers, kinds)
+            checks.check(index, node, references[index], unread=unread.get(index, frozenset()))
             if node.plan is not None:
-                self._check_sub_plan(index, node, found[index])
-        return found
+                self._check_sub_plan(index, node, references[index])
+        return references
 
     def _read_node(self, index: int, node: Node, numbers: Mapping[str, int], kinds: LookupKinds) -> NodeReferences:
         references = read_references(node, numbers, extra=kinds.parts_of(index, node))
@@ -311,8 +311,8 @@ class _Checker:
                     self.report.report_problem("invalid_field", problem.message, ("inputs", name, "default"), node=None)
             except ValueError as error:
                 self.report.report_problem("invalid_field", f"input {name!r}: {error}", ("inputs", name), node=None)
-        found = [name for node in references.values() for name in node.placeholders]
-        found += [part.name for _, template in output_bindings for part in template if isinstance(part, Placeholder)]
-        for name in found:
+        names = [name for node in references.values() for name in node.placeholders]
+        names += [part.name for _, template in output_bindings for part in template if isinstance(part, Placeholder)]
+        for name in names:
             inputs.setdefault(name, {})
         return inputs

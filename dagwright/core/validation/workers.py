@@ -181,8 +181,8 @@ def slots_not_given(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]
     Args:
         arguments: arguments of a call in any form: literals, references or resolved values.
     """
-    given = [key for key, value in arguments.items() if value is not None]
-    return [slot for slot in card.requires if not any(_is_of((key,), slot) for key in given)]
+    given_keys = [key for key, value in arguments.items() if value is not None]
+    return [slot for slot in card.requires if not any(_is_of((key,), slot) for key in given_keys)]
 
 
 def refusal_of_slots(task_id: str, result: Any, declared: ToolDeclaration) -> str | None:
@@ -211,16 +211,16 @@ def missing_slots(
         arguments: resolved arguments of the call.
         bindings: bindings of the arguments.
     """
-    found: list[tuple[str, str | None]] = []
+    missing: list[tuple[str, str | None]] = []
     not_given = slots_not_given(card, arguments)
     for slot in card.requires:
         wired = [binding for binding in bindings if _is_of(binding[0], slot)]
         empty = next((template for path, template in wired if _at(arguments, path) is None), None)
         if empty is not None:
-            found.append((slot, "".join(map(str, empty))))
+            missing.append((slot, "".join(map(str, empty))))
         elif slot in not_given:
-            found.append((slot, None))
-    return found
+            missing.append((slot, None))
+    return missing
 
 
 def prepared_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
@@ -254,7 +254,7 @@ def _sub_goal_argument(node: CompiledNode, worker: str, card: WorkerCard) -> dic
 
 def _wired_inputs(bindings: Sequence[Binding]) -> dict[str, Any]:
     """Return the arguments that are slots of other sub-goals, in the form of the planner; a list is one input."""
-    found: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for path, template in bindings:
         part = template[0] if len(template) == 1 else None
         if not isinstance(part, ResultOf) or part.field != "result" or isinstance(part.path, str):
@@ -263,8 +263,8 @@ def _wired_inputs(bindings: Sequence[Binding]) -> dict[str, Any]:
             continue
         ref = {"from_sub_goal": sub_goal_id_of(part.node), "slot": part.path[0]}
         name = str(path[0])
-        found[name] = ref if len(path) == 1 else [*found.get(name, ()), ref]
-    return found
+        inputs[name] = ref if len(path) == 1 else [*inputs.get(name, ()), ref]
+    return inputs
 
 
 def _is_of(path: BindingPath, slot: str) -> bool:

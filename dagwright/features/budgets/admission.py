@@ -299,15 +299,15 @@ class BudgetAdmission(SchedulerComponent):
             self._start_waiting(task_id)
 
     def _not_started(self) -> list[TaskRef]:
-        found: list[TaskRef] = []
+        tasks: list[TaskRef] = []
         state = self._state
         for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
             is_needed = is_needed_to_finish(node) or node.undoes is not None
             if node.kind in ("region", "reported") or is_needed or map_batches.is_batched(record):
                 continue
             refs = [TaskRef(number, index) for index in range(len(record.items))] or [state.items.node(number)]
-            found += [ref for ref in refs if self._is_idle(ref)]
-        return found
+            tasks += [ref for ref in refs if self._is_idle(ref)]
+        return tasks
 
     def _is_idle(self, ref: TaskRef) -> bool:
         status = self._state.record(ref).status

@@ -282,20 +282,20 @@ class Budget:
             is_all: ignore reservations.
         """
         spent = self._spent(used)
-        found: dict[Kind, Limit | None] = {}
+        room: dict[Kind, Limit | None] = {}
         for kind, limit in self.limits.items():
             if kind == "tokens":
-                found[kind] = limit - spent.tokens - (0 if is_all else self._held_tokens)
+                room[kind] = limit - spent.tokens - (0 if is_all else self._held_tokens)
             elif kind == "calls":
-                found[kind] = limit - spent.calls - (0 if is_all else len(self.held))
+                room[kind] = limit - spent.calls - (0 if is_all else len(self.held))
             elif kind == "nodes":
-                found[kind] = limit - sum(self.grown_by_child.values())
+                room[kind] = limit - sum(self.grown_by_child.values())
             elif kind == "time":
-                found[kind] = limit - Decimal(str(self.busy.seconds))
+                room[kind] = limit - Decimal(str(self.busy.seconds))
             else:
                 left = Decimal(limit) - spent.money - (_NO_MONEY if is_all else self._held_money)
-                found[kind] = None if self.has_unknown_cost(used) else left
-        return found
+                room[kind] = None if self.has_unknown_cost(used) else left
+        return room
 
     def _lacking(self, claim: Reservation, room: Mapping[Kind, Limit | None], *, grown: int) -> list[Kind]:
         if self.finishing is not None:
@@ -351,14 +351,14 @@ class Budget:
         """Return task id -> text that explains why the run's own call waits."""
         room = self._room(used)
         texts: dict[tuple[Kind, ...], str] = {}
-        found: dict[str, str] = {}
+        by_task: dict[str, str] = {}
         for (owner, task_id), claim in self.waiting.items():
             if not owner:
                 kinds = tuple(self._lacking(claim, room, grown=grown))
                 if kinds not in texts:
                     texts[kinds] = self.describe(kinds, used=used, grown=grown)
-                found[task_id] = texts[kinds]
-        return found
+                by_task[task_id] = texts[kinds]
+        return by_task
 
     def _with_money(self, claim: Reservation, *, used: Usage) -> Reservation:
         """Return a claim with the money to reserve for it."""

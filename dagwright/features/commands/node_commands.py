@@ -90,16 +90,16 @@ def _open_tasks(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
 
 def _needing(scheduler: RunScheduler, number: int) -> list[int]:
     """Return the pending nodes that require a node, directly or not, in breadth or depth order of the search."""
-    found: dict[int, None] = {}
+    dependents: dict[int, None] = {}
     waiting = [number]
     while waiting:
         for dependent in scheduler.state.dependents_of(waiting.pop()):
             node, status = scheduler.plan.nodes[dependent], scheduler.records[dependent].status
             is_needing = node.join[0] == "all" and status is NodeStatus.PENDING and node.kind != "region"
-            if is_needing and dependent not in found:
-                found[dependent] = None
+            if is_needing and dependent not in dependents:
+                dependents[dependent] = None
                 waiting.append(dependent)
-    return list(found)
+    return list(dependents)
 
 
 @dataclass(frozen=True, slots=True)

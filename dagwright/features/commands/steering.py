@@ -266,14 +266,14 @@ def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
 
 def limits_to_json(scheduler: RunScheduler) -> dict[str, Any]:
     """Return `max_parallel`, `deadline` (RFC 3339 time, null means no deadline) and `budget`, if the run has one."""
-    found = {
+    encoded = {
         "max_parallel": scheduler.state.max_in_flight,
         "deadline": format_time(scheduler.features.deadline.deadline.at),
     }
     return (
-        found
+        encoded
         if scheduler.features.budget.budget is None
-        else {**found, "budget": options_to_json(scheduler.features.budget.budget)}
+        else {**encoded, "budget": options_to_json(scheduler.features.budget.budget)}
     )
 
 

@@ -139,14 +139,14 @@ def compensation_extension(state: RunState) -> Extension | None:
 
 def _last_first(state: RunState) -> Sequence[TaskRef]:
     """Return the calls to compensate in reverse order of their ends; ties are ordered by level and number."""
-    found = [
+    calls = [
         (ref, record)
         for ref, record in _calls(state)
         if _was_called(state, ref, record) and _why_not(state, ref, record) is None
     ]
-    levels = levels_of([node.dependencies for node in state.plan.nodes]) or [] if found else []
-    found.sort(key=lambda each: (each[1].ended_at or 0.0, levels[each[0].node], _order_of(each[0])), reverse=True)
-    return [ref for ref, _ in found]
+    levels = levels_of([node.dependencies for node in state.plan.nodes]) or [] if calls else []
+    calls.sort(key=lambda each: (each[1].ended_at or 0.0, levels[each[0].node], _order_of(each[0])), reverse=True)
+    return [ref for ref, _ in calls]
 
 
 def _order_of(ref: TaskRef) -> tuple[int, int]:
@@ -290,7 +290,7 @@ def uncompensated_calls(state: RunState) -> list[Left]:
     For a run that has not ended, the result includes calls that are not compensated yet.
     """
     nodes = {node.undoes: (node, record) for node, record in state.shown() if node.undoes is not None}
-    found: list[Left] = []
+    calls: list[Left] = []
     for ref, record in _calls(state):
         name = state.id_of(ref)
         override = state.overrides.get(name)
@@ -299,20 +299,20 @@ def uncompensated_calls(state: RunState) -> list[Left]:
             if end.status is not NodeStatus.COMPLETED:
                 why = end.error.message if end.error is not None else end.reason
                 ended = f"{node.id!r} {end.status.value}{f': {why}' if why else ''}"
-                found.append(Left(name, f"was not compensated: {ended}"))
+                calls.append(Left(name, f"was not compensated: {ended}"))
         elif _was_called(state, ref, record):
             why = _why_not(state, ref, record)
             if why is None:
                 is_closed = state.phase is Phase.CLOSED
                 why = "the run was stopped immediately" if is_closed else "the run cannot get more nodes"
-                found.append(Left(name, f"was not compensated: {why}"))
+                calls.append(Left(name, f"was not compensated: {why}"))
             elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, ref):
-                found.append(Left(name, f"cannot be compensated: {why}"))
+                calls.append(Left(name, f"cannot be compensated: {why}"))
         if _is_run(state, ref) and override is not None and override.tries:
-            found.append(Left(name, "was retried: effects of earlier attempts are not compensated"))
+            calls.append(Left(name, "was retried: effects of earlier attempts are not compensated"))
         if record.status is NodeStatus.COMPLETED and override is not None and not is_result_of_call(record, override):
-            found.append(Left(name, "has a manual result: manual changes are not compensated"))
-    return found
+            calls.append(Left(name, "has a manual result: manual changes are not compensated"))
+    return calls
 
 
 def _is_unknown(record: Record) -> bool:

@@ -55,10 +55,10 @@ def blocking_chain(scheduler: RunScheduler, *, calls: Mapping[str, ServerCall]) 
     """
     tasks = [*(_roots_of_end(scheduler) if scheduler.is_finished else _open_tasks(scheduler))]
     blocks = Counter(name for record in scheduler.records for name in record.blocked_by)
-    found = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:MAX_REASONS]]
+    direct = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:MAX_REASONS]]
     reasons = [
         replace(each, facts={**each.facts, "blocks": blocks[each.node]}) if blocks[each.node] else each
-        for each in found
+        for each in direct
     ]
     return Chain(reasons, max(0, len(tasks) - MAX_REASONS))
 
@@ -71,17 +71,17 @@ def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> s
     """
     known = {reason.node: reason for reason in chain.reasons}
     clauses = [f"{start.node} {_clause(start, clock)}"]
-    seen = {start.node}
-    while (following := _first_cause(start, known, seen)) is not None and following.kind != "completed":
-        seen.add(following.node)
+    visited = {start.node}
+    while (following := _first_cause(start, known, visited)) is not None and following.kind != "completed":
+        visited.add(following.node)
         which = "which" if len(start.because) == 1 else following.node
         clauses.append(f"{which} {_clause(following, clock)}")
         start = following
     return ", ".join(clauses)
 
 
-def _first_cause(start: Reason, known: Mapping[str, Reason], seen: set[str]) -> Reason | None:
-    return next((known[name] for name in start.because if name in known and name not in seen), None)
+def _first_cause(start: Reason, known: Mapping[str, Reason], visited: set[str]) -> Reason | None:
+    return next((known[name] for name in start.because if name in known and name not in visited), None)
 
 
 def _clause(reason: Reason, clock: Callable[[float], str]) -> str:

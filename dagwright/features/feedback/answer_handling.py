@@ -131,8 +131,8 @@ class AnswerHandler:
     ) -> None:
         """Apply a valid answer to its request."""
         what = _word_of(request, answer)
-        given = shortened_arguments(answer["arguments"]) if "arguments" in answer else None
-        closing = Closing("answered", at, feedback.by, feedback.through, what, feedback.note, given)
+        arguments = shortened_arguments(answer["arguments"]) if "arguments" in answer else None
+        closing = Closing("answered", at, feedback.by, feedback.through, what, feedback.note, arguments)
         self._requests.close(request, closing)
         if growth is not None:
             apply_addition(self._rebuild, growth, feedback.author, at=at, request=request.id)
@@ -174,10 +174,10 @@ class AnswerHandler:
             return
         override = self._state.override_of(request.task)
         override.approved = True
-        if (given := answer.get("arguments")) is not None:
+        if (arguments := answer.get("arguments")) is not None:
             # For a generated node, people only provide some arguments; the run provides the others.
             node = self._state.plan.nodes[ref.node]
-            override.arguments = {**node.arguments, **given} if self._state.is_generated_id(node.id) else given
+            override.arguments = {**node.arguments, **arguments} if self._state.is_generated_id(node.id) else arguments
         self._restart(ref, at)
         if answer.get("remember") and request.tool not in self._requests.remembered:
             self._requests.remembered[request.tool] = feedback.by

@@ -110,8 +110,8 @@ class AnswerReader:
 
     def _requests_of_items(self, number: int) -> list[Request]:
         name = self._state.plan.nodes[number].id
-        places = [f"{name}[{item.key}]" for item in self._state.records[number].items]
-        return [found for place in places if (found := self._requests.of_task(place)) is not None]
+        task_ids = [f"{name}[{item.key}]" for item in self._state.records[number].items]
+        return [request for task_id in task_ids if (request := self._requests.of_task(task_id)) is not None]
 
     def _problem_of_sum(self, feedback: Feedback, count: int) -> str | None:
         """Return why an answer exceeds the limit of stored answers, or `None`; short answers are always accepted."""
@@ -131,7 +131,7 @@ class AnswerReader:
         judging = judging or self._requests.check_budget
         judging.start(at)
         taken: list[Taken] = []
-        found: dict[bytes, Any] = {}
+        answers: dict[bytes, Any] = {}
         for request in requests:
             if request.deadline_at is not None and request.deadline_at <= at and request.escalates_to is None:
                 return Closing("expired", request.deadline_at).reason(request.id)
@@ -140,15 +140,15 @@ class AnswerReader:
             # The items of a map usually have the same question, and an answer may be large.
             key = question_key(request)
             try:
-                if key not in found:
-                    found[key] = normal_form(request, feedback.answer)
-                    self.check_arguments(request, found[key])
-                if grows(request, found[key]):
+                if key not in answers:
+                    answers[key] = normal_form(request, feedback.answer)
+                    self.check_arguments(request, answers[key])
+                if grows(request, answers[key]):
                     too_much = self._problem_of_sum(feedback, 1)
-                    return too_much or self._read_growth(request, found[key], among=len(requests), judging=judging)
+                    return too_much or self._read_growth(request, answers[key], among=len(requests), judging=judging)
             except BadAnswer as error:
                 return f"{request.id!r}: {error}"
-            taken.append(Taken(request, found[key]))
+            taken.append(Taken(request, answers[key]))
         return self._problem_of_sum(feedback, len(taken)) or taken
 
     def _read_growth(
@@ -207,10 +207,12 @@ class AnswerReader:
         if request.purpose == "error":
             return
         depends_on_policy = node.kind == "tool" and node.approval == "policy"
-        given = effects_of_call(tool, answer["arguments"]) if isinstance(answer["arguments"], Mapping) else tool.effects
+        effects = (
+            effects_of_call(tool, answer["arguments"]) if isinstance(answer["arguments"], Mapping) else tool.effects
+        )
         if (
             depends_on_policy
-            and self._state.policy.verdict(replace(tool, effects=given), lambda: answer["arguments"]) == "refuse"
+            and self._state.policy.verdict(replace(tool, effects=effects), lambda: answer["arguments"]) == "refuse"
         ):
             raise BadAnswer(refusal_message(node.tool))
 

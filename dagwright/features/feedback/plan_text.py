@@ -126,9 +126,9 @@ def _node_text(plan: CompiledPlan, node: CompiledNode) -> str:
     what = "" if is_agent else {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")
     if not what:
         what = f"{one_line(node.tool, most=_NAME_SHOWN)} ({_effects_of(plan, node).value})"
-    given = f" with {_arguments(plan, node)}" if changes_something(plan, node) and node.arguments else ""
+    arguments = f" with {_arguments(plan, node)}" if changes_something(plan, node) and node.arguments else ""
     title = f" “{one_line(node.title, most=_NAME_SHOWN)}”" if node.title else ""
-    return f"{one_line(node.id, most=_NAME_SHOWN)}{title}: {what}{each}{given}{after}"
+    return f"{one_line(node.id, most=_NAME_SHOWN)}{title}: {what}{each}{arguments}{after}"
 
 
 def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:

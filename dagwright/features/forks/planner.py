@@ -200,11 +200,11 @@ class _Taker:
 
     def _put(self, task_id: str, record: Record, fingerprint: Any) -> None:
         try:
-            found = fingerprint(record.tool_version or None)
+            fingerprint_of_record = fingerprint(record.tool_version or None)
         except (UnresolvedReference, ComputeBudgetExceeded):
             return
         self._found.book.tasks[task_id] = ReusableResult(
-            fingerprint=found,
+            fingerprint=fingerprint_of_record,
             has_result=True,
             result=record.result,
             partial=record.partial,
@@ -279,7 +279,7 @@ def outlook(scheduler: RunScheduler, old: RunScheduler, taken: Takeover, *, chan
     scheduler.start(0.0)
     while scheduler.next_task(0.0) is not None:
         pass
-    found = Outlook([], {}, [], [])
+    result = Outlook([], {}, [], [])
     for node, record in scheduler.state.shown():
         each = [(f"{node.id}[{item.key}]", item.record) for item in record.items] or [(node.id, record)]
         if node.for_each is not None and record.reused is not None:
@@ -287,15 +287,15 @@ def outlook(scheduler: RunScheduler, old: RunScheduler, taken: Takeover, *, chan
         for task_id, one in each:
             reusable = taken.book.tasks.get(task_id)
             if one.reused is not None:
-                found.reused.append(task_id)
+                result.reused.append(task_id)
             elif one.status is NodeStatus.PENDING:
                 is_reusable = (reusable is not None and reusable.has_result) or _has_reusable_items(taken.book, node)
-                (found.undecided if is_reusable else found.later).append(task_id)
+                (result.undecided if is_reusable else result.later).append(task_id)
             elif one.status is not NodeStatus.SKIPPED:
                 declared = scheduler.plan.tools.get(node.tool)
                 version = declared.version if declared is not None else ""
-                found.runs[task_id] = _why(node, task_id, old, taken, change, version=version)
-    return found
+                result.runs[task_id] = _why(node, task_id, old, taken, change, version=version)
+    return result
 
 
 def _has_reusable_items(book: ReuseBook, node: CompiledNode) -> bool:

@@ -31,13 +31,13 @@ def lookup_errors(plan: CompiledPlan, records: Sequence[Record]) -> list[dict[st
 
     Complexity: linear in the plan.
     """
-    found = list(problems(plan, records))
-    if not found:
+    errors = list(problems(plan, records))
+    if not errors:
         return []
     places: dict[str, LookupPlace] = {}
     for find_id, place in _places(plan):
         places.setdefault(find_id, place)
-    return [_placed(problem, places.get(find_id)) for find_id, problem in found]
+    return [_placed(problem, places.get(find_id)) for find_id, problem in errors]
 
 
 def _placed(problem: dict[str, Any], place: LookupPlace | None) -> dict[str, Any]:

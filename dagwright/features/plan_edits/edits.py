@@ -63,7 +63,7 @@ def extension_of(
         checked = check_document(
             Document(
                 {"plan": 1, "inputs": dict(state.plan.inputs), "nodes": [*stubs, *nodes]},
-                pointers={pointer("nodes", len(stubs) + place): pointer("nodes", place) for place in range(len(nodes))},
+                pointers={pointer("nodes", len(stubs) + index): pointer("nodes", index) for index in range(len(nodes))},
             ),
             tools={**known, _THERE: ToolDeclaration(_THERE)},
             most_compared=most_compared,
@@ -100,8 +100,8 @@ def _in_new_nodes(problem: Problem, nodes: Sequence[Any], *, there: Collection[s
     if problem.node in there:
         return replace(problem, message=f"the run has a node {problem.node!r} already", hint="choose another id")
     ids = [str(node.get("id")) if isinstance(node, Mapping) else "" for node in nodes]
-    places = [str(place) for place, name in enumerate(ids) if normalize("NFC", name) == problem.node]
-    return replace(problem, message=f"duplicate node id {problem.node!r} (nodes {' and '.join(places)})")
+    indices = [str(index) for index, name in enumerate(ids) if normalize("NFC", name) == problem.node]
+    return replace(problem, message=f"duplicate node id {problem.node!r} (nodes {' and '.join(indices)})")
 
 
 def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | None = None) -> Iterator[Problem]:
@@ -110,10 +110,10 @@ def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | Non
     Args:
         within: id of the node whose sub-plan has these nodes.
     """
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         inside = inline_tools(node)
         if inside is not None and policy.verdict_on_inline(inside) == "refuse":
-            at = pointer("nodes", place, "agent") if within is None else "/nodes"
+            at = pointer("nodes", index, "agent") if within is None else "/nodes"
             yield Problem("refused", INLINE_REFUSED, at, within or node.id, INLINE_HINT)
         elif inside is None and node.sub_plan is not None:
             yield from _refused(node.sub_plan.nodes, policy, within=within or node.id)
@@ -130,7 +130,7 @@ def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Itera
         record = state.record_of(state.newest_id(stub.id))
         if record is not None and record.status is NodeStatus.COMPLETED and isinstance(record.result, StoredValue):
             stored[number] = record.result
-    for place, node in enumerate(compiled.nodes[count:]):
+    for index, node in enumerate(compiled.nodes[count:]):
         # References in arguments are resolved by the worker, which can read the store.
         alone = node if node.kind == "human" else replace(node, bindings=(), item_bindings=(), sub_plan=None)
         needed = [CompiledNode(compiled.nodes[number].id) for number in node.dependencies]
@@ -143,7 +143,7 @@ def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Itera
                     yield Problem(
                         "too_large",
                         f"{stub.id}.result{_words_of(path)} is in the payload store, where the run cannot read it",
-                        pointer("nodes", place),
+                        pointer("nodes", index),
                         hint="let a tool read it, whose arguments may name any part, and use the result of that",
                     )
 
@@ -211,8 +211,8 @@ def _renumbered(node: CompiledNode, numbers: Sequence[int]) -> CompiledNode:
 
 def format_problems(invalid: PlanInvalid) -> str:
     """Format the first problems of nodes, one sentence each."""
-    words = []
+    lines = []
     for problem in invalid.problems[:_REPORTED_PROBLEMS]:
-        words.append(f"{problem.code} at {problem.pointer}: {problem.text}")
+        lines.append(f"{problem.code} at {problem.pointer}: {problem.text}")
     left = len(invalid.problems) - _REPORTED_PROBLEMS
-    return "; ".join([*words, *([f"and {left} more"] if left > 0 else [])])
+    return "; ".join([*lines, *([f"and {left} more"] if left > 0 else [])])

@@ -110,27 +110,27 @@ class _Choice:
         """Return the ends of dependencies that a node adds to the input; results are included only if it reads them."""
         scheduler = self._scheduler
         read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
-        found: dict[int, bytes] = {}
+        ends: dict[int, bytes] = {}
         for each in outside:
             record = scheduler.records[each]
             if each in self._in_full:
                 continue
             name = scheduler.state.name_of(each)
             if node.when is not None or name in read:
-                found[each] = pydantic_core.to_json([name, *end_to_json(record)])
+                ends[each] = pydantic_core.to_json([name, *end_to_json(record)])
                 self._in_full.add(each)
             elif each not in self._ended:
-                found[each] = pydantic_core.to_json([name, *end_to_json(replace(record, result=None))])
-        return found
+                ends[each] = pydantic_core.to_json([name, *end_to_json(replace(record, result=None))])
+        return ends
 
     def _inputs_of(self, node: CompiledNode) -> dict[str, Any]:
         """Return the values of inputs that a node adds to the input of the batch."""
-        given = self._scheduler.state.inputs
-        names: dict[str, None] = {} if node.when is None else dict.fromkeys(given)
+        inputs = self._scheduler.state.inputs
+        names: dict[str, None] = {} if node.when is None else dict.fromkeys(inputs)
         for part in _references_of(node):
-            if isinstance(part, Placeholder) and part.name in given:
+            if isinstance(part, Placeholder) and part.name in inputs:
                 names[part.name] = None
-        return {name: given[name] for name in names if name not in self._inputs}
+        return {name: inputs[name] for name in names if name not in self._inputs}
 
     def encoded(self) -> bytes:
         stubs = list(self._ended)

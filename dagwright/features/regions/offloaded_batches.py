@@ -44,16 +44,16 @@ def encode_offloaded_batch(scheduler: RunScheduler, task: Task) -> bytes:
         BatchTooLarge: the values that the region reads from outside exceed the payload limit.
     """
     state: InnerState | None = scheduler.records[task.ref.node].result
-    given: dict[str, Any] = {"inner": task.node.inner, "before": state["batch"] if state else None}
+    message: dict[str, Any] = {"inner": task.node.inner, "before": state["batch"] if state else None}
     if state is None:
-        given["outside"] = _outside(scheduler, task)
-    encoded = pydantic_core.to_json(given)
+        message["outside"] = _outside(scheduler, task)
+    encoded = pydantic_core.to_json(message)
     if len(encoded) > OFFLOADED_BATCH_INPUT_BYTES:
-        found = (
+        values = (
             f"its {task.node.inner_count:,} pure nodes read {len(encoded):,} bytes from outside, including the inputs"
         )
         allowed = f"of the run; at most {OFFLOADED_BATCH_INPUT_BYTES:,} are allowed"
-        raise BatchTooLarge(f"{found} {allowed}; combine the values with a tool, whose result is passed by reference")
+        raise BatchTooLarge(f"{values} {allowed}; combine the values with a tool, whose result is passed by reference")
     return encoded
 
 

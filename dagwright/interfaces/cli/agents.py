@@ -41,13 +41,13 @@ def add(file: str, output: Output) -> int:
 def list_agents(_: None, output: Output) -> int:
     """List the current agents."""
     with _stored() as stored:
-        found = stored.current()
+        cards = stored.current()
     if output.is_json:
-        output.document([_to_json(each) for each in found])
-    elif not found:
+        output.document([_to_json(each) for each in cards])
+    elif not cards:
         output.print("there are no agents; `dagwright agents add FILE` adds the agents of a file")
     else:
-        output.show(_table(found))
+        output.show(_table(cards))
     return ExitCode.COMPLETED
 
 

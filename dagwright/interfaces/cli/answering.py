@@ -51,14 +51,14 @@ def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
     Raises:
         CommandRefused: options contradict each other, or a value is invalid JSON.
     """
-    given = {
+    options = {
         "--approve": request.is_approved,
         "--reject": request.is_rejected,
         "--select": bool(request.selected),
         "--text" if request.nodes is None else "--nodes": request.text is not None or request.nodes is not None,
         "--data": request.data is not None and not request.selected,
     }
-    kinds = [name for name, is_given in given.items() if is_given]
+    kinds = [name for name, is_given in options.items() if is_given]
     if len(kinds) > 1:
         raise CommandRefused(f"{' and '.join(kinds)} contradict each other: give one answer")
     kind = kinds[0] if kinds else None

@@ -15,13 +15,15 @@ YES = frozenset({"y", "yes", "approve", "a"})
 NO = frozenset({"n", "no", "reject", "r"})
 
 
-def ask_inputs(declared: Mapping[str, Mapping[str, Any]], given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def ask_inputs(
+    declared: Mapping[str, Mapping[str, Any]], known_values: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
     """Return the given inputs; if one is missing, ask for it and for the inputs with a default.
 
     Raises:
         CommandRefused: the input ended.
     """
-    values = dict(given)
+    values = dict(known_values)
     missing = [name for name, schema in declared.items() if name not in values and "default" not in schema]
     if len(missing) > 1:
         _show(f"The plan needs {len(missing)} inputs: {', '.join(map(one_line, missing))}")

@@ -89,7 +89,7 @@ def going_on(name: str, options: Sequence[str] = ()) -> str:
 
 def asking_options(asking: AskRequest) -> list[str]:
     """Return the options with which another chat answers in the same way."""
-    given = {
+    options = {
         "--profile": asking.profile if asking.profile != "plan" else None,
         "--max-rounds": asking.max_rounds,
         "--worker-timeout": asking.worker_timeout,
@@ -99,7 +99,7 @@ def asking_options(asking: AskRequest) -> list[str]:
         "--budget": asking.budget,
         "--deadline": asking.deadline,
     }
-    return [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    return [word for name, value in options.items() if value is not None for word in (name, str(value))]
 
 
 def status_line(session: SessionRecord, *, profile: str) -> str:

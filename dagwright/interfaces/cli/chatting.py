@@ -295,15 +295,15 @@ class Chat:
                 raise CommandRefused(unknown_command(str(entered.command)))
 
     def _choose_profile(self, name: str) -> None:
-        found = next((profile for profile in _PROFILES if profile == name), None)
-        if name and found is None:
+        chosen = next((profile for profile in _PROFILES if profile == name), None)
+        if name and chosen is None:
             raise CommandRefused(f"unknown profile {one_line(name)}; choose {', '.join(_PROFILES)}")
-        if found is not None:
+        if chosen is not None:
             # These options apply to rounds only.
-            first = self._first if found == "rounds" else AskRequest(text="")
+            first = self._first if chosen == "rounds" else AskRequest(text="")
             changed = replace(
                 self._asking,
-                profile=found,
+                profile=chosen,
                 max_rounds=first.max_rounds,
                 worker_timeout=first.worker_timeout,
                 synthesis=first.synthesis,

@@ -77,10 +77,10 @@ def _items_of(for_each: Any) -> int:
 def _depth(nodes: Sequence[CompiledNode]) -> int:
     """Return the number of levels when each region counts as one node."""
     steps = [number for number, node in enumerate(nodes) if node.kind != "reported"]
-    places = {number: place for place, number in enumerate(steps)}
+    indices = {number: index for index, number in enumerate(steps)}
     for number in steps:
-        places |= dict.fromkeys(nodes[number].members, places[number])
-    levels = levels_of([sorted({places[needed] for needed in nodes[number].dependencies}) for number in steps])
+        indices |= dict.fromkeys(nodes[number].members, indices[number])
+    levels = levels_of([sorted({indices[needed] for needed in nodes[number].dependencies}) for number in steps])
     return max(levels, default=-1) + 1 if levels is not None else len(steps)
 
 
@@ -209,8 +209,8 @@ def _write_document(document: Mapping[str, Any], output: Output) -> None:
         output.document(document, is_line=True)
         return
     name = "standard input" if document["file"] == STANDARD_INPUT else document["file"]
-    place = f"{name}, line {document['line']}" if document["line"] else name
-    output.print(one_line(f"{place}: valid", limit=5_000))
+    where = f"{name}, line {document['line']}" if document["line"] else name
+    output.print(one_line(f"{where}: valid", limit=5_000))
     output.show(_table(document))
 
 

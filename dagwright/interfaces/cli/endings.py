@@ -90,14 +90,14 @@ def _print_output_or_note(document: Mapping[str, Any], output: Output, *, write:
 
 def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the explanation of the model about its intents and their results; nothing for other runs."""
-    found: Mapping[str, Any] = {}
+    nodes_result: Mapping[str, Any] = {}
     for node_id, node in document["nodes"].items():
         result = node["result"]
         if own_id(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and "explanation" in result:
-            found = result
-    if not found:
+            nodes_result = result
+    if not nodes_result:
         return
-    confidence, explanation = found.get("confidence"), one_line(str(found["explanation"]), limit=1_000)
+    confidence, explanation = nodes_result.get("confidence"), one_line(str(nodes_result["explanation"]), limit=1_000)
     certainty = f"{confidence:.0%} sure" if isinstance(confidence, int | float) else "not sure"
     yield f"{explanation or 'no explanation'} ({certainty})"
     yield from bound_lines(document.get("lookups", []))
@@ -155,9 +155,9 @@ def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the repairs of the plan that a model wrote, and its ignored parts."""
     name, notes = "", list[Any]()
     for node_id, node in document["nodes"].items():
-        found = node["result"]
-        if own_id(node_id) in (READ, APPROVE) and isinstance(found, Mapping) and found.get("valid") is True:
-            name, notes = node_id, found.get("notes") or []
+        result = node["result"]
+        if own_id(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and result.get("valid") is True:
+            name, notes = node_id, result.get("notes") or []
     lines = [*dict.fromkeys(map(_repair_line, notes))]
     yield from lines[:REPAIRS_SHOWN]
     if (left := len(lines) - REPAIRS_SHOWN) > 0:
@@ -291,8 +291,8 @@ def _number(text: str) -> int:
 
 
 def _problem_line(problem: Mapping[str, Any]) -> str:
-    place = problem.get("pointer") or problem.get("node_id")
-    at = f" at {one_line(str(place))}" if place else ""
+    where = problem.get("pointer") or problem.get("node_id")
+    at = f" at {one_line(str(where))}" if where else ""
     hint = f" ({one_line(str(problem['hint']))})" if problem.get("hint") else ""
     message = one_line(str(problem.get("message", "")), limit=2_000)
     return f"error: {problem.get('code', 'failed')}{at}: {message}{hint}"

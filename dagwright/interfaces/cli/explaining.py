@@ -99,11 +99,11 @@ def _lines_of_chain(explanation: Explanation, reasons: Mapping[str, Reason]) -> 
 
 def _nodes_in_sentence(start: Reason, reasons: Mapping[str, Reason]) -> set[str]:
     """Return the nodes that the sentence of a reason names: the first cause of each node, transitively."""
-    seen = {start.node}
-    while following := next((name for name in start.because if name in reasons and name not in seen), None):
-        seen.add(following)
+    visited = {start.node}
+    while following := next((name for name in start.because if name in reasons and name not in visited), None):
+        visited.add(following)
         start = reasons[following]
-    return seen
+    return visited
 
 
 def _fact_lines(reason: Reason) -> Iterator[str]:

@@ -89,18 +89,18 @@ def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> boo
 
 
 def _difference_lines(draft: ForkDraft) -> Iterator[str]:
-    seen = draft.outlook
-    if seen.reused:
-        yield f"reused: {_names(seen.reused, most=_NODES_SHOWN)}"
-    for task_id, why in [*seen.runs.items()][:_NODES_SHOWN]:
+    outlook = draft.outlook
+    if outlook.reused:
+        yield f"reused: {_names(outlook.reused, most=_NODES_SHOWN)}"
+    for task_id, why in [*outlook.runs.items()][:_NODES_SHOWN]:
         effects = draft.effects.get(task_id)
         yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {why}"
-    if (left := len(seen.runs) - _NODES_SHOWN) > 0:
+    if (left := len(outlook.runs) - _NODES_SHOWN) > 0:
         yield f"runs: and {left:,} more"
-    if seen.undecided:
-        yield f"reused if their inputs do not change: {_names(seen.undecided, most=_NODES_SHOWN)}"
-    if seen.later:
-        yield f"later: {_names(seen.later, most=_NODES_SHOWN)}"
+    if outlook.undecided:
+        yield f"reused if their inputs do not change: {_names(outlook.undecided, most=_NODES_SHOWN)}"
+    if outlook.later:
+        yield f"later: {_names(outlook.later, most=_NODES_SHOWN)}"
     if draft.omitted:
         instead = _names(draft.omitted, most=_NODES_SHOWN)
         yield f"planned again by a model, instead of {instead}"

@@ -102,8 +102,8 @@ def _refuse_options(request: AskRequest) -> None:
 
 
 def _refuse_given(options: Mapping[str, bool], why: str) -> None:
-    if given := [name for name, is_given in options.items() if is_given]:
-        raise CommandRefused(f"{' and '.join(given)}: {why}")
+    if names := [name for name, is_given in options.items() if is_given]:
+        raise CommandRefused(f"{' and '.join(names)}: {why}")
 
 
 def _prepared(

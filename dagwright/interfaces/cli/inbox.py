@@ -36,17 +36,17 @@ def inbox(request: InboxRequest, output: Output) -> int:
     inbox_filter = InboxFilter(
         assignee=request.assignee, type=request.type, opened_before=_opened_before(request.older_than)
     )
-    place = read_place(request.after)
+    after = read_place(request.after)
 
     async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
-            page = await read_requests(connection, limit=request.limit, inbox_filter=inbox_filter, after=place)
+            page = await read_requests(connection, limit=request.limit, inbox_filter=inbox_filter, after=after)
             note = await worker_note(connection, settings)
-        found = [each.document for each in page.requests]
+        requests = [each.document for each in page.requests]
         if output.is_json:
-            output.document(found)
-        elif found:
-            for line in inbox_lines(found, now=time.time()):
+            output.document(requests)
+        elif requests:
+            for line in inbox_lines(requests, now=time.time()):
                 output.print(line)
         else:
             output.print("there are no open requests" if inbox_filter == EVERY_REQUEST else "no open request matches")

@@ -42,17 +42,17 @@ def list_keys(_: None, output: Output) -> int:
     """List the keys without their secrets."""
     with _key_errors_as_refusals():
         keys = _keys()
-        found, are_needed = list(keys.keys().values()), keys.are_needed()
+        entries, are_needed = list(keys.keys().values()), keys.are_needed()
     if output.is_json:
-        output.document([key.to_json() for key in found])
-    elif not found:
+        output.document([key.to_json() for key in entries])
+    elif not entries:
         what = "no client can call the API" if are_needed else "the API needs none"
         output.print(f"there are no keys, so {what}; `dagwright keys add OWNER` creates a key")
     else:
         table = Table(box=None, pad_edge=False)
         for name in ("ID", "OWNER", "SCOPES", "CREATED"):
             table.add_column(name)
-        for key in found:
+        for key in entries:
             table.add_row(*(Text(text) for text in (key.id, key.owner, ", ".join(key.scopes) or _LOOK, key.created_at)))
         output.show(table)
     return ExitCode.COMPLETED

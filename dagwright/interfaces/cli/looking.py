@@ -69,20 +69,20 @@ def list_runs(request: ListRequest, output: Output) -> int:
     """
     tags, since = read_tags(request.tags), _since(request.since)
     run_filter = RunFilter(status=request.state, title=request.title, since=since, tags=tags, template=request.template)
-    place = read_place(request.after)
+    after = read_place(request.after)
 
     async def look(runs: Runs, server: Server) -> int:
-        found, following = await runs.page_of_runs(limit=request.limit, run_filter=run_filter, after=place)
+        summaries, following = await runs.page_of_runs(limit=request.limit, run_filter=run_filter, after=after)
         if output.is_json:
-            output.document([run.to_json() for run in found])
-        elif found:
-            output.show(_table(found))
+            output.document([run.to_json() for run in summaries])
+        elif summaries:
+            output.show(_table(summaries))
             for pause in await runs.paused_tools():
                 output.print(paused_line(pause))
             if url := server.runs_url():
                 output.print(f"Temporal UI: {url}")
         else:
-            output.print("there are no runs" if run_filter == RunFilter() and place is None else "no run matches")
+            output.print("there are no runs" if run_filter == RunFilter() and after is None else "no run matches")
         if following is not None:
             output.log(f"there are more runs; continue with `--after {following}`")
         return ExitCode.COMPLETED
@@ -186,13 +186,13 @@ def node(request: ShowRequest, output: Output) -> int:
 
     async def look(runs: Runs, _: Server) -> int:
         try:
-            found = await look_at_node(runs, request.workflow_id, request.node, full=request.is_full)
+            node_report = await look_at_node(runs, request.workflow_id, request.node, full=request.is_full)
         except NodeUnknown as unknown:
             raise CommandRefused(str(unknown), status="not_found") from None
         if output.is_json:
-            output.document(found.document)
+            output.document(node_report.document)
         else:
-            _print_node(str(found.document["node_id"]), found.document, found.notes, output)
+            _print_node(str(node_report.document["node_id"]), node_report.document, node_report.notes, output)
         return ExitCode.COMPLETED
 
     return _look(look, output)

@@ -128,10 +128,10 @@ def refusal_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
     lines = []
     for problem in invalid.problems[:PROBLEMS_SHOWN]:
         # A plan as text has no pointers, but its nodes have IDs.
-        place = f" at {problem.pointer}" if problem.pointer else ""
-        if not place and isinstance(source.plan, str) and problem.node:
-            place = f" in {problem.node}"
-        lines.append(f"{where}: {problem.code}{place}: {problem.text}")
+        position = f" at {problem.pointer}" if problem.pointer else ""
+        if not position and isinstance(source.plan, str) and problem.node:
+            position = f" in {problem.node}"
+        lines.append(f"{where}: {problem.code}{position}: {problem.text}")
     left = len(invalid.problems) - PROBLEMS_SHOWN
     return [*lines, f"{where}: and {counted(left, 'more problem')}; --json lists all"] if left > 0 else lines
 
@@ -232,8 +232,8 @@ def typed_value(schema: Mapping[str, Any], text: str) -> JsonValue:
     types = [declared] if isinstance(declared, str) else list(declared or [])
     if not types:
         same = [choice for choice in schema.get("enum", []) if value_as_text(choice) == text]
-        found: JsonValue = same[0] if same else text
-        return found
+        json_value: JsonValue = same[0] if same else text
+        return json_value
     for name in types:
         if name == "string":
             continue

@@ -37,9 +37,9 @@ class PluginGroup(PlainGroup):
                 formatter.write_dl([(f"{name:{width}}", summary_of(command)) for name, command in rows])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        found = super().get_command(ctx, cmd_name)
-        if found is not None or (owner := _groups().get(cmd_name)) is None:
-            return found
+        registered = super().get_command(ctx, cmd_name)
+        if registered is not None or (owner := _groups().get(cmd_name)) is None:
+            return registered
         group = owner.load(owner.plugin.commands[cmd_name])
         command = typer.main.get_command(group)
         command.name = cmd_name

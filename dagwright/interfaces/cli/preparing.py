@@ -79,7 +79,7 @@ def prepare_run(
     context = read_context(request.context)
     known: dict[str, Any] = {**(session.names if session is not None else {}), **context}
     texts = read_pairs(request.inputs, option="--input")
-    given = read_inputs_file(request.inputs_file)
+    inputs = read_inputs_file(request.inputs_file)
     if request.is_repairing:
         raw, checked, repairs = _repaired(request, toolset, output, context=known, any_tool=any_tool)
     else:
@@ -89,14 +89,14 @@ def prepare_run(
         raise PlanInvalid(refused)
     if source is not None:
         # The plans of a batch may have different inputs; `run_batch` reports the inputs that none of them has.
-        texts, given = _used_by(checked, texts), _used_by(checked, given)
+        texts, inputs = _used_by(checked, texts), _used_by(checked, inputs)
     for note in notes_of_context(checked, context) if source is None else ():
         output.log(one_line(f"note: {note.message}", limit=500))
     typed, problems = typed_inputs(checked.inputs, texts)
     problems = [*unused_inputs(checked, texts), *problems]
-    for problem in unused_inputs(checked, given):
+    for problem in unused_inputs(checked, inputs):
         output.log(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
-    values: dict[str, JsonValue] = {**given, **typed}
+    values: dict[str, JsonValue] = {**inputs, **typed}
     if problems:
         input_errors = input_problems(checked, values, given=[*values, *texts])
         raise PlanInvalid([*problems, *input_errors])

@@ -172,7 +172,7 @@ def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: flo
     """Return rows of failed and open items, as far as there is room."""
     scheduler = view.scheduler
     assert scheduler is not None
-    found: list[Row] = []
+    item_rows: list[Row] = []
     for order, place in rows:
         node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
         for index, item in enumerate(listed_items(record)):
@@ -180,7 +180,7 @@ def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: flo
                 continue
             task_id = f"{node.id}[{item.key}]"
             pending = view.pending.get(task_id)
-            found.append(
+            item_rows.append(
                 Row(
                     status=item.record.status,
                     indent=min(place.indent + 1, MAX_INDENT),
@@ -191,8 +191,8 @@ def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: flo
                     order=order * 1_000_000 + index + 1,
                 )
             )
-    found.sort(key=lambda row: (row.status is not NodeStatus.FAILED, row.order))
-    return found[: max(room, 0)]
+    item_rows.sort(key=lambda row: (row.status is not NodeStatus.FAILED, row.order))
+    return item_rows[: max(room, 0)]
 
 
 def _is_done(status: NodeStatus) -> bool:

@@ -64,13 +64,13 @@ def rounds_of(view: RunView) -> Mapping[str, Any] | None:
 
 def calls_of(view: RunView, *, now: float) -> Mapping[str, str]:
     """Return the state of open calls that differs from "running": `sg3`, `plan`… -> attempt and reason."""
-    found = {}
+    calls = {}
     for task, call in view.pending.items():
         attempt = f"attempt {call.attempt}" if call.attempt > 1 else ""
         if text := ", ".join(filter(None, [attempt, call_text(call, now=now)])):
             # Later attempts of a sub-goal and later calls of the planner have a number after the name.
-            found[task.partition("#")[0]] = one_line(text, limit=WORDS)
-    return found
+            calls[task.partition("#")[0]] = one_line(text, limit=WORDS)
+    return calls
 
 
 def times_of(view: RunView) -> Mapping[str, float]:
@@ -78,13 +78,15 @@ def times_of(view: RunView) -> Mapping[str, float]:
     scheduler = view.scheduler
     if scheduler is None or not isinstance(scheduler.features.extension.extender, Rounds):
         return {}
-    found = {"meant": scheduler.record_of(scheduler.state.newest_id(INTENTION))}
+    records = {"meant": scheduler.record_of(scheduler.state.newest_id(INTENTION))}
     try:
         calls = RoundsState(scheduler.state, scheduler.features.extension.extender.rounds).calls
     except GoalUnreachable:
         calls = ()
-    found |= {f"round {call.round}": call.record for call in calls if call.record.ended_at is not None}
-    return {key: record.ended_at for key, record in found.items() if record is not None and record.ended_at is not None}
+    records |= {f"round {call.round}": call.record for call in calls if call.record.ended_at is not None}
+    return {
+        key: record.ended_at for key, record in records.items() if record is not None and record.ended_at is not None
+    }
 
 
 def lines_of(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
@@ -161,7 +163,7 @@ def phase_text(rounds_part: Mapping[str, Any]) -> str:
     return text if phase != "failed" else rounds_part.get("planner_reasoning") or text
 
 
-def new_lines(rounds_part: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[str, str]]:
+def new_lines(rounds_part: Mapping[str, Any] | None, printed: set[str]) -> Sequence[tuple[str, str]]:
     """Return the new lines about rounds for progress without a terminal: key and text of each line.
 
     Sub-goals have the lines of their nodes. The reason of a round is shown when its plan is accepted; before that, the
@@ -169,20 +171,20 @@ def new_lines(rounds_part: Mapping[str, Any] | None, seen: set[str]) -> Sequence
 
     Args:
         rounds_part: from `rounds_of`.
-        seen: keys of earlier lines; new keys are added.
+        printed: keys of earlier lines; new keys are added.
     """
     lines = [
         line for line in (lines_of(rounds_part) if rounds_part is not None else ()) if line.text and not line.status
     ]
-    found = []
+    new = []
     for line in lines:
         text = line.text if line.is_taken else f"rejected: {line.text}"
         # Each rejected answer is shown once.
         key = line.key if line.is_taken else f"{line.key}: {text}"
-        if key not in seen:
-            found.append((line.key, text))
-        seen.add(key)
-    return found
+        if key not in printed:
+            new.append((line.key, text))
+        printed.add(key)
+    return new
 
 
 def _reason(line: RoundLine) -> str:

@@ -59,10 +59,10 @@ def _continue_run_of_missing_tools(
         prepared = prepare_run(replace(request, is_interactive=False), toolset, output, any_tool=True)
 
         async def find(runs: Runs) -> Started:
-            found = await runs.find(replace(prepared, workflow_id=request.workflow_id, title=name))
-            if found is None:
+            run = await runs.find(replace(prepared, workflow_id=request.workflow_id, title=name))
+            if run is None:
                 raise invalid
-            return found
+            return run
 
         showing = Showing(print_run, output)
         return run_prepared(

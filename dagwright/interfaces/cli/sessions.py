@@ -33,13 +33,13 @@ def session(request: SessionRequest, output: Output) -> int:
     if request.is_ending and request.name is None:
         raise CommandRefused("--end needs the name of a session")
     name = session_name(request.name) if request.name is not None else None
-    settings, place = command_settings(), read_place(request.after)
+    settings, after = command_settings(), read_place(request.after)
 
     async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
             sessions = Sessions(connection, open_runs(connection, settings), task_queue=settings.task_queue)
             if name is None:
-                _print_sessions(*await sessions.page_of_sessions(after=place), output)
+                _print_sessions(*await sessions.page_of_sessions(after=after), output)
             elif request.is_ending:
                 view = await sessions.look(name)
                 message = await sessions.end(name)
@@ -83,10 +83,10 @@ def _print_session(view: SessionView, output: Output, server: Server) -> None:
     for name, known in document["context"].items():
         kind = f"{known['kind']}, " if known.get("kind") else ""
         output.print(one_line(f"@{name}: {known.get('name') or known['id']} ({kind}{known['id']})"))
-    for found in document["lookups"]:
-        party = found["party"]
+    for lookup in document["lookups"]:
+        party = lookup["party"]
         output.print(
-            one_line(f"{found['search_text']!r} is {party.get('name') or party.get('id')} ({party.get('id')})")
+            one_line(f"{lookup['search_text']!r} is {party.get('name') or party.get('id')} ({party.get('id')})")
         )
     omitted = document["omitted_turns"] + max(0, len(document["turns"]) - _TURNS_SHOWN)
     if omitted:

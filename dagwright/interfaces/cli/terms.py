@@ -107,9 +107,9 @@ def policy(request: LimitsRequest, output: Output) -> int:
     Raises:
         CommandRefused: the file has no valid policy.
     """
-    if (given := read_policy(request.policy_file)) is None:
+    if (steps := read_policy(request.policy_file)) is None:
         return _show(request, output, document=policy_to_json, message=_policy_text)
-    return send(request.workflow_id, Command.set_policy(given.to_json()), _actor(request), output)
+    return send(request.workflow_id, Command.set_policy(steps.to_json()), _actor(request), output)
 
 
 def _actor(request: LimitsRequest) -> Actor:

@@ -156,8 +156,10 @@ def closing_text(answer: Mapping[str, Any]) -> str:
     if answer["through"] == "deadline" and answer["outcome"] == "answered":
         at = local_date(seconds_of(answer["at"]))
         return f"{what} at {at}: no answer, default applied at the deadline{note}{escalated}"
-    given = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
-    return f"{what}{who} at {local_date(seconds_of(answer['at']))} through {answer['through']}{note}{given}{escalated}"
+    arguments = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
+    return (
+        f"{what}{who} at {local_date(seconds_of(answer['at']))} through {answer['through']}{note}{arguments}{escalated}"
+    )
 
 
 def requested_text(answer: Mapping[str, Any]) -> str:

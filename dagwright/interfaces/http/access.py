@@ -81,8 +81,8 @@ class AccessMiddleware:
         if _is_open(scope["path"]) or scope["method"] == "OPTIONS":
             return ANYONE
         headers = Headers(scope=scope)
-        given = headers.get("authorization") or ""
-        text = given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else ""
+        authorization = headers.get("authorization") or ""
+        text = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
         try:
             if not self._keys.are_needed():
                 self._refuse_foreign(headers)

@@ -234,11 +234,11 @@ async def _events(
         answered = await asyncio.shield(start_task)
         last: RunMoment | None = None
         async with aclosing(stream.follow(context, answered=answered)) as items:
-            async for found in items:
-                if isinstance(found, TextPart):
-                    yield chunks.delta({"content": stream.text_of(found)})
+            async for item in items:
+                if isinstance(item, TextPart):
+                    yield chunks.delta({"content": stream.text_of(item)})
                     continue
-                last = found
+                last = item
                 if events := stream.progress_of(last):
                     yield chunks.delta({}, dagwright={"events": events})
         assert last is not None
@@ -265,9 +265,9 @@ def _closing_chunks(call: RunBackedRequest, outcome: RunOutcome, *, with_usage: 
     """Return the chunks after the text: questions, the finish reason, and the usage."""
     calls = _calls_of(call, outcome)
     choices = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
-    found: list[dict[str, Any]] = [{"choices": [each]} for each in choices]
-    found.append({"choices": [_choice({}, _reason(outcome))], "dagwright": outcome.about})
-    return [*found, {"choices": [], "usage": outcome.usage}] if with_usage else found
+    chunks: list[dict[str, Any]] = [{"choices": [each]} for each in choices]
+    chunks.append({"choices": [_choice({}, _reason(outcome))], "dagwright": outcome.about})
+    return [*chunks, {"choices": [], "usage": outcome.usage}] if with_usage else chunks
 
 
 def _choice(delta: Mapping[str, Any], finish_reason: str | None = None) -> dict[str, Any]:

@@ -130,12 +130,12 @@ def _calls_before(messages: Sequence[ChatMessage]) -> dict[str, Mapping[str, Any
     """Return the function calls of the last assistant message: ID -> function."""
     if not messages or messages[-1].role != "assistant":
         return {}
-    found = {}
+    calls = {}
     for call in messages[-1].tool_calls or ():
         function = call.get("function")
         if isinstance(call.get("id"), str) and isinstance(function, Mapping):
-            found[call["id"]] = function
-    return found
+            calls[call["id"]] = function
+    return calls
 
 
 def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run: str | None) -> GivenAnswer | None:

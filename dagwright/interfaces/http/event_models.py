@@ -165,8 +165,8 @@ _IN_STREAMS: Sequence[type[BaseModel]] = (
 
 def event_schemas() -> JsonObject:
     """Return the schemas of models that only streams reference: name -> JSON Schema."""
-    _, found = models_json_schema([(model, "serialization") for model in _IN_STREAMS], ref_template=REF_TEMPLATE)
-    schemas: JsonObject = found["$defs"]
+    _, generated = models_json_schema([(model, "serialization") for model in _IN_STREAMS], ref_template=REF_TEMPLATE)
+    schemas: JsonObject = generated["$defs"]
     return schemas
 
 

@@ -75,8 +75,8 @@ def _declared(body: ChatBody) -> list[str]:
 
 
 def _function_names(tools: Any) -> list[str]:
-    found = [tool.get("function") if isinstance(tool, Mapping) else None for tool in tools or ()]
-    return [str(function.get("name")) for function in found if isinstance(function, Mapping)]
+    functions = [tool.get("function") if isinstance(tool, Mapping) else None for tool in tools or ()]
+    return [str(function.get("name")) for function in functions if isinstance(function, Mapping)]
 
 
 def callable_requests(requests: Sequence[Request], *, allows_calls: bool) -> list[Request]:

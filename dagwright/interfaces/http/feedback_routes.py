@@ -46,8 +46,8 @@ async def open_requests(context: GatewayContext, run: str) -> dict[str, Any]:
     Raises:
         RunNotFound: there is no such run.
     """
-    found, _ = await _answerable(context, run)
-    return _listed([request_document(each) for each in found])
+    requests, _ = await _answerable(context, run)
+    return _listed([request_document(each) for each in requests])
 
 
 async def _answerable(context: GatewayContext, run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
@@ -62,21 +62,21 @@ async def _answerable(context: GatewayContext, run: str) -> tuple[Sequence[OpenR
         try:
             await context.visible_run(run)
         except RunNotFound:
-            found = [each for each in await context.runs.people.requests_of(run) if each.assignee == owner]
-            if not found:
+            requests = [each for each in await context.runs.people.requests_of(run) if each.assignee == owner]
+            if not requests:
                 raise
-            return found, "assigned"
+            return requests, "assigned"
     return await context.runs.people.requests_of(run), context.caller.may_answer
 
 
 async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
     """Return a page of the open requests of all runs of the caller."""
-    found = await context.runs.inbox(
+    open_page = await context.runs.inbox(
         limit=page.limit, inbox_filter=InboxFilter(owner=context.caller.owner), after=page.after
     )
-    data = [request_document(each) for each in found.requests]
-    omitted = [{"run_id": run, "count": count} for run, count in found.omitted.items()]
-    return {"object": "list", "data": data, **next_page(found.following), "omitted": omitted}
+    data = [request_document(each) for each in open_page.requests]
+    omitted = [{"run_id": run, "count": count} for run, count in open_page.omitted.items()]
+    return {"object": "list", "data": data, **next_page(open_page.following), "omitted": omitted}
 
 
 def request_document(request: OpenRequest) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def request_document(request: OpenRequest) -> dict[str, Any]:
     return {**message, **named, "answer_schema": answer_schema(document)}
 
 
-def _listed(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"object": "list", "data": list(found), **next_page(None)}
+def _listed(requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"object": "list", "data": list(requests), **next_page(None)}
 
 
 async def answer_run_request(context: GatewayContext, run: str, body: AnswerBody) -> dict[str, Any]:

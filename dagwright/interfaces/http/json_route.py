@@ -100,9 +100,9 @@ def values_of(body: bytes, *, most: int) -> int:
     Each value but the root follows a comma or is the first one of a list or an object. Strings may contain these
     characters, so they are excluded if the bound would exceed `most` otherwise.
     """
-    found = _marks(body)
-    if found <= most:
-        return found
+    marks = _marks(body)
+    if marks <= most:
+        return marks
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     # At most a key and a string per value, each with two quotation marks.
     if (texts := plain.count(b'"') // 4) > most:

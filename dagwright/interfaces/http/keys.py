@@ -105,9 +105,9 @@ class KeyFile:
         except OSError as error:
             raise KeysUnreadable(f"the keys in {self._path} cannot be read: {error.strerror}") from None
         self._was_there = True
-        seen = (status.st_mtime_ns, status.st_ino, status.st_size)
-        if seen != self._seen:
-            self._known, self._seen = self._read(), seen
+        version = (status.st_mtime_ns, status.st_ino, status.st_size)
+        if version != self._seen:
+            self._known, self._seen = self._read(), version
         return self._known
 
     def caller_of(self, text: str) -> Caller | None:

@@ -66,14 +66,16 @@ class KeyLimits:
 
     def body_limit(self, method: str, path: str) -> BodyLimit:
         """Return the limit for the body of a request."""
-        found = next((limit for pattern, limit in _PATTERNS if method == "POST" and pattern.fullmatch(path)), None)
-        if found is None:
-            found = OTHER_BODIES
-        elif found is _COMPLETION_LIMIT:
-            found = replace(found, max_bytes=self.body_bytes)
-        elif found is _PLAN_LIMIT:
-            found = replace(found, max_bytes=self.plan_bytes)
-        return replace(found, max_bytes=min(self.body_bytes, found.max_bytes))
+        limit_of_path = next(
+            (limit for pattern, limit in _PATTERNS if method == "POST" and pattern.fullmatch(path)), None
+        )
+        if limit_of_path is None:
+            limit_of_path = OTHER_BODIES
+        elif limit_of_path is _COMPLETION_LIMIT:
+            limit_of_path = replace(limit_of_path, max_bytes=self.body_bytes)
+        elif limit_of_path is _PLAN_LIMIT:
+            limit_of_path = replace(limit_of_path, max_bytes=self.plan_bytes)
+        return replace(limit_of_path, max_bytes=min(self.body_bytes, limit_of_path.max_bytes))
 
 
 @dataclass(slots=True)

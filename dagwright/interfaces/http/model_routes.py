@@ -47,12 +47,14 @@ async def retrieve_model(model: str, context: PlansContextDep) -> Response:
 
 
 def _gateway_models(context: GatewayContext) -> list[dict[str, Any]]:
-    found = [
+    models = [
         _model_object(Target("plan", name), title=plan.title, description=plan.description, inputs=plan.input_schema)
         for name, plan in context.templates.items()
     ]
-    found += [_model_object(Target("agent", name), description=message) for name, message in agents_of(context).items()]
-    return found + [
+    models += [
+        _model_object(Target("agent", name), description=message) for name, message in agents_of(context).items()
+    ]
+    return models + [
         _model_object(Target("profile", name), description=PROFILE_DESCRIPTIONS[name]) for name in profiles_of(context)
     ]
 

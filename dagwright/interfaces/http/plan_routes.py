@@ -117,10 +117,10 @@ async def _prepared(context: GatewayContext, body: RunBody, request: Request) ->
     if body.template is None:
         posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
         checking = partial(prepare_posted, inputs=body.inputs, policy=policy)
-        found = await check_in_pool(context, request, checking, posted, tools)
-        if isinstance(found, RefusedPlan):
-            raise replace(plan_error(found.invalid), param=None, errors=found.errors)
-        return found, None
+        prepared = await check_in_pool(context, request, checking, posted, tools)
+        if isinstance(prepared, RefusedPlan):
+            raise replace(plan_error(prepared.invalid), param=None, errors=prepared.errors)
+        return prepared, None
     template = _published(context, body.template, param="template")
     if policy is not None and (refused := policy_problems(template.checked, policy)):
         raise PlanInvalid(refused)

@@ -40,10 +40,10 @@ async def check_in_pool(
         ApiError: the caller checks too many plans, or has disconnected.
     """
     size_bytes = len(await request.body())
-    found = await unless_disconnected(_checked_in_pool(context, size_bytes, function, *args, **named), request)
-    if found is None:
+    result = await unless_disconnected(_checked_in_pool(context, size_bytes, function, *args, **named), request)
+    if result is None:
         raise ApiError(CLIENT_CLOSED_REQUEST, "the client has disconnected")
-    return found[0]
+    return result[0]
 
 
 async def _checked_in_pool(

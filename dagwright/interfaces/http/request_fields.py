@@ -243,42 +243,45 @@ def gateway_options(body: Mapping[str, Any], headers: Mapping[str, str]) -> Gate
         ApiError: a field has an invalid value.
     """
     sources = [body, *(body[name] for name in ("extra_body", "metadata") if isinstance(body.get(name), Mapping))]
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name in GATEWAY_FIELDS:
         header = header_text(headers.get(_HEADERS.get(name, ""), ""))
         values = [header, *(source.get(name) for source in sources)]
-        given[name] = next((value for value in values if value is not None and value != ""), None)
+        options[name] = next((value for value in values if value is not None and value != ""), None)
     return GatewayOptions(
-        routing_mode=_choice(RoutingMode, "routing_mode", given["routing_mode"]),
-        session=_text("session_id", given["session_id"]),
-        stream_progress=_choice(StreamProgress, "stream_progress", given["stream_progress"]) or StreamProgress.CONTENT,
-        cancel_on_disconnect=_flag("cancel_on_disconnect", given["cancel_on_disconnect"]),
-        inputs=_object("inputs", given["inputs"]),
-        run_model=_text("run_model", given["run_model"]),
-        deadline_s=duration_seconds("deadline", given["deadline"]),
-        max_rounds=_rounds(given["max_rounds"]),
-        worker_timeout_s=duration_seconds("worker_timeout", given["worker_timeout"]),
-        synthesis=_synthesis(given["synthesis"]),
+        routing_mode=_choice(RoutingMode, "routing_mode", options["routing_mode"]),
+        session=_text("session_id", options["session_id"]),
+        stream_progress=_choice(StreamProgress, "stream_progress", options["stream_progress"])
+        or StreamProgress.CONTENT,
+        cancel_on_disconnect=_flag("cancel_on_disconnect", options["cancel_on_disconnect"]),
+        inputs=_object("inputs", options["inputs"]),
+        run_model=_text("run_model", options["run_model"]),
+        deadline_s=duration_seconds("deadline", options["deadline"]),
+        max_rounds=_rounds(options["max_rounds"]),
+        worker_timeout_s=duration_seconds("worker_timeout", options["worker_timeout"]),
+        synthesis=_synthesis(options["synthesis"]),
         idempotency_key=headers.get("idempotency-key") or None,
         metadata=_without_gateway_fields(body.get("metadata")),
     )
 
 
-def _without_gateway_fields(given: Any) -> dict[str, Any]:
+def _without_gateway_fields(metadata: Any) -> dict[str, Any]:
     """Return the metadata of a request without the gateway's own fields, which some clients send there."""
     return (
-        {name: value for name, value in given.items() if name not in GATEWAY_FIELDS} if isinstance(given, dict) else {}
+        {name: value for name, value in metadata.items() if name not in GATEWAY_FIELDS}
+        if isinstance(metadata, dict)
+        else {}
     )
 
 
 def service_body(body: Mapping[str, Any]) -> JsonObject:
     """Return a body without the fields that no model service knows."""
-    found = {name: value for name, value in body.items() if name not in (*GATEWAY_FIELDS, "extra_body")}
-    if isinstance(metadata := found.get("metadata"), Mapping):
-        found["metadata"] = {name: value for name, value in metadata.items() if name not in GATEWAY_FIELDS}
-        if not found["metadata"]:
-            del found["metadata"]
-    return found
+    fields = {name: value for name, value in body.items() if name not in (*GATEWAY_FIELDS, "extra_body")}
+    if isinstance(metadata := fields.get("metadata"), Mapping):
+        fields["metadata"] = {name: value for name, value in metadata.items() if name not in GATEWAY_FIELDS}
+        if not fields["metadata"]:
+            del fields["metadata"]
+    return fields
 
 
 def parse_json(text: str) -> Any:
@@ -296,14 +299,14 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def run_metadata(given: Mapping[str, Any]) -> dict[str, str]:
+def run_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return the metadata of a run, which are stored as its tags.
 
     Raises:
         ApiError: the metadata are invalid.
     """
     try:
-        return checked_tags(given, labels=METADATA)
+        return checked_tags(metadata, labels=METADATA)
     except TagsInvalid as error:
         raise _invalid("metadata", str(error)) from None
 

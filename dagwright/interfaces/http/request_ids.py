@@ -40,5 +40,5 @@ class RequestIdMiddleware:
 
 
 def _id_of(scope: MutableMapping[str, Any]) -> str:
-    given = Headers(scope=scope).get(HEADER, "")
-    return given if _VALID.fullmatch(given) else f"req_{uuid4().hex}"
+    header = Headers(scope=scope).get(HEADER, "")
+    return header if _VALID.fullmatch(header) else f"req_{uuid4().hex}"

@@ -102,25 +102,25 @@ def referenced_runs(body: ResponseBody) -> dict[str, int]:
     Raises:
         ApiError: a reference is not to the answer of a run.
     """
-    found: dict[str, int] = {}
-    for place, item in enumerate(body.input if isinstance(body.input, list) else ()):
+    runs: dict[str, int] = {}
+    for index, item in enumerate(body.input if isinstance(body.input, list) else ()):
         id = item.get("id")
         if item.get("type") != _REFERENCE or (isinstance(id, str) and id.startswith(_IGNORED_REFERENCES)):
             continue
         if not isinstance(id, str) or not id.removeprefix(_MESSAGE).isprintable() or not id.startswith(_MESSAGE):
-            raise unknown_reference(place)
-        found[id.removeprefix(_MESSAGE)] = place
-    return found
+            raise unknown_reference(index)
+        runs[id.removeprefix(_MESSAGE)] = index
+    return runs
 
 
-def unknown_reference(place: int) -> ApiError:
+def unknown_reference(index: int) -> ApiError:
     """Return the error for a reference to an item that is not stored here.
 
     Args:
-        place: index of the reference in the input.
+        index: index of the reference in the input.
     """
     message = (
-        f"input.{place}: an item_reference must have the message id of a run's answer; send the message itself (in the "
+        f"input.{index}: an item_reference must have the message id of a run's answer; send the message itself (in the "
         "Vercel AI SDK providerOptions.openai.store = false), or use session_id"
     )
     return ApiError(400, message, param="input", code="unknown_item")
@@ -153,8 +153,8 @@ def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_R
     messages = _messages(body, references)
     if not messages:
         raise ApiError(400, "input is empty", param="input", code="invalid_value")
-    given = body.model_dump(exclude_unset=True)
-    fields = {name: given[name] for name in (*_SAME_NAME, "extra_body") if given.get(name) is not None}
+    set_fields = body.model_dump(exclude_unset=True)
+    fields = {name: set_fields[name] for name in (*_SAME_NAME, "extra_body") if set_fields.get(name) is not None}
     if body.max_output_tokens is not None:
         fields["max_completion_tokens"] = body.max_output_tokens
     if body.tools:
@@ -167,36 +167,36 @@ def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_R
 
 
 def _messages(body: ResponseBody, references: Mapping[str, str | None]) -> list[ChatMessage]:
-    found = [ChatMessage(role="system", content=body.instructions)] if body.instructions else []
+    messages = [ChatMessage(role="system", content=body.instructions)] if body.instructions else []
     if isinstance(body.input, str):
-        return [*found, ChatMessage(role="user", content=body.input)]
-    for place, item in enumerate(body.input):
+        return [*messages, ChatMessage(role="user", content=body.input)]
+    for index, item in enumerate(body.input):
         kind = item.get("type", "message")
         if kind == "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
-            before = found[-1] if found and found[-1].role == "assistant" else None
+            before = messages[-1] if messages and messages[-1].role == "assistant" else None
             if before is None:
-                found.append(ChatMessage(role="assistant", content=None, tool_calls=[call]))
+                messages.append(ChatMessage(role="assistant", content=None, tool_calls=[call]))
             else:
                 before.tool_calls = [*(before.tool_calls or ()), call]
         elif kind == "function_call_output":
-            found.append(
+            messages.append(
                 ChatMessage(
-                    role="tool", content=_text(item.get("output"), place), tool_call_id=str(item.get("call_id"))
+                    role="tool", content=_text(item.get("output"), index), tool_call_id=str(item.get("call_id"))
                 )
             )
         elif kind == "message" and item.get("role") in ("system", "developer", "user", "assistant"):
-            found.append(ChatMessage(role=item["role"], content=_text(item.get("content"), place)))
+            messages.append(ChatMessage(role=item["role"], content=_text(item.get("content"), index)))
         elif kind == _REFERENCE and (message := references.get(str(item.get("id")).removeprefix(_MESSAGE))):
-            found.append(ChatMessage(role="assistant", content=message))
+            messages.append(ChatMessage(role="assistant", content=message))
         elif kind not in _IGNORED_ITEMS:
-            text = f"input.{place}: items of type {kind!r:.40} are not supported; send messages and function results"
+            text = f"input.{index}: items of type {kind!r:.40} are not supported; send messages and function results"
             raise ApiError(400, text, param="input", code=UNSUPPORTED)
-    return found
+    return messages
 
 
-def _text(content: Any, place: int) -> str:
+def _text(content: Any, index: int) -> str:
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     texts = []
     for part in parts if isinstance(parts, list) else [None]:
@@ -204,7 +204,7 @@ def _text(content: Any, place: int) -> str:
         if not isinstance(text, str):
             raise ApiError(
                 400,
-                f"input.{place}: only text is supported; send images and files with chat completions",
+                f"input.{index}: only text is supported; send images and files with chat completions",
                 param="input",
                 code=UNSUPPORTED,
             )
@@ -408,31 +408,31 @@ def _complete_message(item: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the events that end the items: for the streamed message its end, for calls all their events."""
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     for index, item in enumerate(items):
-        place = {"output_index": index, "item_id": item["id"]}
+        position = {"output_index": index, "item_id": item["id"]}
         started = {**item, "status": "in_progress"}
         if item["type"] == "message":
             (part,) = item["content"]
-            inside = {**place, "content_index": 0}
-            found += [
+            inside = {**position, "content_index": 0}
+            events += [
                 {"type": "response.output_text.done", **inside, "text": part["text"], "logprobs": []},
                 {"type": "response.content_part.done", **inside, "part": part},
             ]
         else:
             arguments = item["arguments"]
-            found += [
+            events += [
                 {"type": "response.output_item.added", "output_index": index, "item": {**started, "arguments": ""}},
-                {"type": "response.function_call_arguments.delta", **place, "delta": arguments},
+                {"type": "response.function_call_arguments.delta", **position, "delta": arguments},
                 {
                     "type": "response.function_call_arguments.done",
-                    **place,
+                    **position,
                     "arguments": arguments,
                     "name": item["name"],
                 },
             ]
-        found.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    return found
+        events.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    return events
 
 
 def message_start_events(item: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -260,15 +260,15 @@ async def _answers_referred_to(context: GatewayContext, body: ResponseBody) -> d
         ApiError: there is no such answer.
     """
 
-    async def answer(run: str, place: int) -> str | None:
+    async def answer(run: str, index: int) -> str | None:
         try:
             return await _answer_in(context, await context.runs.feed(await context.visible_run(run)).read())
         except (RunNotFound, IdInvalid):
-            raise unknown_reference(place) from None
+            raise unknown_reference(index) from None
 
     # The planner ignores earlier turns.
     last = list(referenced_runs(body).items())[-MAX_TURNS_IN_PROMPT:]
-    answers = await asyncio.gather(*(answer(run, place) for run, place in last))
+    answers = await asyncio.gather(*(answer(run, index) for run, index in last))
     return {run: conversation for (run, _), conversation in zip(last, answers, strict=True)}
 
 
@@ -380,13 +380,13 @@ async def _events(
         answered = await asyncio.shield(start_task)
         last: RunMoment | None = None
         async with aclosing(stream.follow(context, answered=answered)) as items:
-            async for found in items:
-                if isinstance(found, TextPart):
+            async for next_item in items:
+                if isinstance(next_item, TextPart):
                     for each in stream.opening_events(message):
                         yield send(each)
-                    yield send(text_delta(item, stream.text_of(found)))
+                    yield send(text_delta(item, stream.text_of(next_item)))
                     continue
-                last = found
+                last = next_item
                 if events := stream.progress_of(last):
                     yield send(progress(events))
         assert last is not None

@@ -58,8 +58,8 @@ async def inputs_document(context: GatewayContext, run: str) -> dict[str, Any]:
     scheduler = (await context.runs.feed(run).read()).scheduler
     if scheduler is None:
         return {"run_id": run, "schema": schema_of_form({}), "inputs": {}}
-    given = {name: compact_value(value, ref=f"input:{name}") for name, value in scheduler.state.inputs.items()}
-    return {"run_id": run, "schema": schema_of_form(scheduler.plan.inputs), "inputs": given}
+    inputs = {name: compact_value(value, ref=f"input:{name}") for name, value in scheduler.state.inputs.items()}
+    return {"run_id": run, "schema": schema_of_form(scheduler.plan.inputs), "inputs": inputs}
 
 
 def event_cursor(header: str | None, after: str | None) -> EventId | None:

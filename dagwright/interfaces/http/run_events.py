@@ -56,10 +56,10 @@ class EventId:
         Raises:
             ApiError: it is not an event ID.
         """
-        run, separator, place = text.rpartition(_SEPARATOR)
+        run, separator, cursor = text.rpartition(_SEPARATOR)
         try:
             return cls(
-                SubscriptionCursor.parse(place.removesuffix(_END)), place.endswith(_END), run if separator else None
+                SubscriptionCursor.parse(cursor.removesuffix(_END)), cursor.endswith(_END), run if separator else None
             )
         except ValueError as error:
             message = f"{error}; send the id of the last received event, or omit it"

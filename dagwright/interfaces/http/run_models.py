@@ -392,8 +392,8 @@ OptionalRetry = Annotated[RetryBody | None, _body_with_examples(RetryBody)]
 
 def created_docs(model: type[BaseModel], example: Mapping[str, Any]) -> dict[int | str, JsonObject]:
     """Describe a response that is 201 with `Location` for a new run, and 200 otherwise."""
-    found = response_docs(model, example)
-    return {**found, 201: {**found[200], "headers": header_descriptions("Location")}}
+    docs = response_docs(model, example)
+    return {**docs, 201: {**docs[200], "headers": header_descriptions("Location")}}
 
 
 def response_docs(

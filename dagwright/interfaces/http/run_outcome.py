@@ -49,8 +49,8 @@ async def moments(
 
 async def last_moment(context: GatewayContext, run: str, *, answered: Collection[RequestKey] = ()) -> RunMoment:
     """Return the moment at which a run has ended or waits for feedback; raises as `follow`."""
-    found = [moment async for moment in moments(context, run, answered=answered) if moment.is_last]
-    return found[-1]
+    last_moments = [moment async for moment in moments(context, run, answered=answered) if moment.is_last]
+    return last_moments[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,19 +238,19 @@ async def deliver_answers(
     """
     answered: set[RequestKey] = set()
     for answer in answers:
-        if (found := await _open_request(context, answer)) is None:
+        if (request := await _open_request(context, answer)) is None:
             continue
-        content = parse_answer(found.document, answer.text)
+        content = parse_answer(request.document, answer.text)
         refuse_nodes(context, content, context.caller.may_answer)
         try:
-            content |= await nodes_with_tools(context, found.place, content)
+            content |= await nodes_with_tools(context, request.place, content)
             given_answer = Answer(content, by, through="tool_result", may_answer=context.caller.may_answer)
-            await context.runs.people.answer(found.place, given_answer)
+            await context.runs.people.answer(request.place, given_answer)
         except (FeedbackRejected, RunClosed):
             # Another client may have answered it in the meantime.
             if await _open_request(context, answer) is not None:
                 raise
-        answered.add(request_key(found.document))
+        answered.add(request_key(request.document))
     return answered
 
 

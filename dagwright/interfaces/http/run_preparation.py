@@ -87,8 +87,8 @@ def prepare_run_start(
     )
     if target.kind == "plan":
         template = context.templates[target.name]
-        given = json.dumps(options.inputs, ensure_ascii=False) if options.inputs else conversation.text.strip()
-        shown = cut_inside(given, max_bytes=REQUEST_BYTES - _TITLE_BYTES)
+        input_text = json.dumps(options.inputs, ensure_ascii=False) if options.inputs else conversation.text.strip()
+        shown = cut_inside(input_text, max_bytes=REQUEST_BYTES - _TITLE_BYTES)
         request, title = f"(the plan {template.title}){f' {shown}' if shown else ''}", template.file
     # Reports problems of the request, which do not depend on the session, before anything starts.
     prepare(None)
@@ -113,10 +113,10 @@ def refuse_rounds(target: Target, options: GatewayOptions) -> None:
         "worker_timeout": options.worker_timeout_s,
         "synthesis": options.synthesis,
     }
-    given = [name for name, value in of_rounds.items() if value is not None]
-    if given and target.id != "profile/rounds":
+    names = [name for name, value in of_rounds.items() if value is not None]
+    if names and target.id != "profile/rounds":
         message = f"{target.id} does not run in rounds; use profile/rounds, or omit the field"
-        raise ApiError(400, f"{given[0]}: {message}", param=given[0], code="invalid_value")
+        raise ApiError(400, f"{names[0]}: {message}", param=names[0], code="invalid_value")
 
 
 def _prepare_function(
@@ -140,7 +140,7 @@ def _prepare_function(
     if target.kind == "plan":
         template = context.templates[target.name]
         try:
-            prepared = _of_template(template, plan_inputs(template, conversation.text, given=options.inputs), config)
+            prepared = _of_template(template, plan_inputs(template, conversation.text, inputs=options.inputs), config)
         except PlanInvalid as invalid:
             raise invalid if options.inputs is None else replace(plan_error(invalid), param="inputs") from None
         return lambda _: prepared
@@ -192,8 +192,8 @@ def model_config_of(body: ChatBody, target: Target, options: GatewayOptions) -> 
         raise ApiError(400, str(error), param=str(error).partition(":")[0], code="invalid_value") from None
 
 
-def plan_inputs(template: Template, text: str, *, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the inputs of a plan: `given`, or a JSON object in the message.
+def plan_inputs(template: Template, text: str, *, inputs: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the inputs of a plan: `inputs`, or a JSON object in the message.
 
     The run asks for missing inputs. If a plan has a single input, other JSON is its value; if that input is a string,
     so is other text.
@@ -201,22 +201,22 @@ def plan_inputs(template: Template, text: str, *, given: Mapping[str, Any] | Non
     Raises:
         ApiError: the message has no inputs.
     """
-    if given is not None:
-        return given
+    if inputs is not None:
+        return inputs
     declared = template.checked.inputs
     try:
-        found = parse_json(text)
+        parsed = parse_json(text)
     except ValueError:
-        found = None
-    if isinstance(found, dict):
-        return found
+        parsed = None
+    if isinstance(parsed, dict):
+        return parsed
     if not declared or not text.strip():
         return {}
     (name, schema), *others = declared.items()
     if not others and schema.get("type") == "string":
         return {name: text}
-    if not others and found is not None:
-        return {name: found}
+    if not others and parsed is not None:
+        return {name: parsed}
     names = ", ".join(declared)
     message = f"the plan {template.name!r} takes its inputs ({names}) as a JSON object in the message, or in `inputs`"
     raise ApiError(400, message, param="messages", code="inputs_expected")
@@ -289,8 +289,8 @@ def active_starts_of(context: GatewayContext, run: str) -> Sequence[ActiveStart]
 
     Only starts that the caller sees; several if a request was sent again with its `Idempotency-Key`.
     """
-    found = [each for each in context.active_starts if each.start.run == run and not each.start.abandoned.is_set()]
-    return [each for each in found if context.caller.can_see(each.owner)]
+    starts = [each for each in context.active_starts if each.start.run == run and not each.start.abandoned.is_set()]
+    return [each for each in starts if context.caller.can_see(each.owner)]
 
 
 def is_abandoned(refused: BaseException | None) -> bool:

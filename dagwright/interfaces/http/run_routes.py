@@ -95,8 +95,8 @@ async def list_runs(
     context: ContextDep, run_filter: Annotated[RunFilter, Depends(_run_filter)], page: PageDep
 ) -> Response:
     """List the runs of the caller without sub-plans: open runs first, then closed ones."""
-    found, following = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.after)
-    lines = [_line(context, run) for run in found]
+    summaries, following = await context.runs.page_of_runs(limit=page.limit, run_filter=run_filter, after=page.after)
+    lines = [_line(context, run) for run in summaries]
     return json_response(
         {"object": "list", "data": lines, **next_page(following), "ui_url": context.visible_server.runs_url()}
     )
@@ -119,15 +119,15 @@ def _metadata(pairs: Sequence[str]) -> dict[str, str]:
     Raises:
         ApiError: a pair is not `key=value`.
     """
-    found = {}
+    metadata = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not (name and separator):
             message = f"metadata: must be key=value, such as order=4711, not {pair!r:.80}"
             raise ApiError(400, message, param="metadata", code="invalid_value")
-        found[name] = value
+        metadata[name] = value
     # The server cannot search for values that no run can have, such as control characters.
-    return run_metadata(found)
+    return run_metadata(metadata)
 
 
 @router.get("/v1/runs/{run_id}", summary="Get a run with its nodes", responses=response_docs(RunDocument, examples.RUN))

@@ -70,10 +70,10 @@ TurnOfSession = Annotated[str, Depends(_turn_of)]
 async def list_sessions(context: ContextDep, page: PageDep) -> Response:
     """List the sessions of the caller: open sessions first, then closed ones."""
     # The owner is part of the stored name, so the prefix selects the caller's sessions.
-    found, following = await context.sessions.page_of_sessions(
+    sessions, following = await context.sessions.page_of_sessions(
         limit=page.limit, prefix=stored_session_name(context.caller, ""), after=page.after
     )
-    lines = [_named(context, view, view.to_line()) for view in found]
+    lines = [_named(context, view, view.to_line()) for view in sessions]
     return json_response({"object": "list", "data": lines, **next_page(following)})
 
 

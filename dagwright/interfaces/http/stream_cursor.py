@@ -90,31 +90,31 @@ class StreamCursor:
         Raises:
             ApiError: it is not the ID of an event in a stream of this kind.
         """
-        found = _FORM.fullmatch(text)
-        run = unquote(found["run"]) if found is not None else ""
+        match = _FORM.fullmatch(text)
+        run = unquote(match["run"]) if match is not None else ""
         if (
-            found is None
-            or found["kind"] != kind
+            match is None
+            or match["kind"] != kind
             or not run.isprintable()
-            or int(found["total"]) < int(found["length"])
+            or int(match["total"]) < int(match["length"])
         ):
             raise _wrong(text)
         try:
-            history = SubscriptionCursor.parse(found["history"])
+            history = SubscriptionCursor.parse(match["history"])
         except ValueError:
             raise _wrong(text) from None
-        bits = 32 if len(found["check"]) > _FEW_DIGITS else _LOW_BITS - 1
-        mark = TextMark(unquote(found["node"]), int(found["length"]), int(found["check"], 16), bits)
+        bits = 32 if len(match["check"]) > _FEW_DIGITS else _LOW_BITS - 1
+        mark = TextMark(unquote(match["node"]), int(match["length"]), int(match["check"], 16), bits)
         return cls(
             kind,
             run,
-            int(found["opening"]),
+            int(match["opening"]),
             history,
-            found["checksums"] or "",
-            int(found["total"]),
+            match["checksums"] or "",
+            int(match["total"]),
             mark,
-            int(found["end"]),
-            found["outcome"] or "",
+            int(match["end"]),
+            match["outcome"] or "",
         )
 
     @property

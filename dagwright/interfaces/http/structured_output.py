@@ -56,10 +56,10 @@ class OutputForm:
         return json.dumps(value, ensure_ascii=False) if text is None else text
 
     def _problems_of(self, value: Any) -> list[str]:
-        found = islice(validator_of(self.schema).iter_errors(value), _PROBLEMS_LISTED)
+        errors = islice(validator_of(self.schema).iter_errors(value), _PROBLEMS_LISTED)
         return [
             f"{'/'.join(['output', *map(str, each.instance_path)])}: {str(each.message)[:_PROBLEM_CHARACTERS]}"
-            for each in found
+            for each in errors
         ]
 
     def call(self, arguments: str, *, run: str) -> dict[str, Any]:
@@ -115,9 +115,9 @@ def _by_function(body: ChatBody) -> OutputForm | None:
     }
     names = [name for name in (named or declared) if name != ANSWER_FUNCTION]
     if len(names) != 1:
-        given = f"found {', '.join(names)}" if names else "found none"
+        found = f"found {', '.join(names)}" if names else "found none"
         message = (
-            f"tool_choice: the answer of a run must be the call of one function other than {ANSWER_FUNCTION}; {given}"
+            f"tool_choice: the answer of a run must be the call of one function other than {ANSWER_FUNCTION}; {found}"
         )
         raise _unsupported(f"{message}; name it in tool_choice, or omit tool_choice", "tool_choice")
     if (function := declared.get(names[0])) is None:
@@ -148,13 +148,13 @@ def _name_in(tool: Any) -> str:
     return str(function.get("name")) if isinstance(function, Mapping) else ""
 
 
-def _checked(schema: Any, param: str, place: str) -> Mapping[str, Any]:
+def _checked(schema: Any, param: str, path: str) -> Mapping[str, Any]:
     if not isinstance(schema, Mapping):
-        raise ApiError(400, f"{place}: must be a JSON Schema", param=param, code="invalid_value")
+        raise ApiError(400, f"{path}: must be a JSON Schema", param=param, code="invalid_value")
     try:
         validator_of(schema)
     except ValueError as error:
-        raise ApiError(400, f"{place}: {error}", param=param, code="invalid_value") from None
+        raise ApiError(400, f"{path}: {error}", param=param, code="invalid_value") from None
     return schema
 
 

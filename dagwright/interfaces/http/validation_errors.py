@@ -30,15 +30,15 @@ def describe(problems: Sequence[Problem], body: Any, known: Collection[str]) -> 
     """
     first = problems[0]
     same = [each for each in problems if each["loc"][:2] == first["loc"][:2]]
-    places = [_place(each, body) for each in same]
+    paths = [_place(each, body) for each in same]
     # Report the most specific error: the others are about types that were not meant.
-    place = max(places, key=len)
-    found = [each for each, at in zip(same, places, strict=True) if at == place]
-    name = ".".join(cut_name(str(part)) for part in place)
-    if found[0]["type"] == "extra_forbidden":
-        return name, _unknown(name, known if len(place) == 1 else ())
-    accepted = list(dict.fromkeys(_TYPES[each["type"]] for each in found if each["type"] in _TYPES))
-    message = str(found[0]["msg"]).removeprefix("Value error, ")
+    longest = max(paths, key=len)
+    deepest = [each for each, at in zip(same, paths, strict=True) if at == longest]
+    name = ".".join(cut_name(str(part)) for part in longest)
+    if deepest[0]["type"] == "extra_forbidden":
+        return name, _unknown(name, known if len(longest) == 1 else ())
+    accepted = list(dict.fromkeys(_TYPES[each["type"]] for each in deepest if each["type"] in _TYPES))
+    message = str(deepest[0]["msg"]).removeprefix("Value error, ")
     if accepted:
         message = f"must be {' or '.join(filter(None, (', '.join(accepted[:-1]), accepted[-1])))}"
     return name, f"{name}: {message}" if name else message
@@ -55,11 +55,11 @@ def _place(problem: Problem, body: Any) -> tuple[str | int, ...]:
     start, *parts = problem["loc"]
     if start != "body" or problem["type"] in ("missing", "extra_forbidden"):
         return tuple(parts)
-    place: list[str | int] = []
+    path: list[str | int] = []
     for part in parts:
         if body is problem["input"]:
             break
         if (isinstance(body, dict) and part in body) or (isinstance(body, list) and isinstance(part, int)):
             body = body[part]
-            place.append(part)
-    return tuple(place) or tuple(parts)
+            path.append(part)
+    return tuple(path) or tuple(parts)

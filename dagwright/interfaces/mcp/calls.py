@@ -233,22 +233,22 @@ class ToolHandlers:
         run_filter = RunFilter(status=call.arguments.get("status"))
         try:
             cursor = call.arguments.get("cursor")
-            place = None if cursor is None else RunPlace.parse(cursor)
+            after = None if cursor is None else RunPlace.parse(cursor)
         except ValueError as error:
             raise McpCallRefused("bad_usage", "`cursor` must be a value of `next`") from error
-        found, following = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=place)
-        message = f"{len(found)} runs; {tool_definitions.GET_RUN} returns the result of a run"
-        document = {"status": "listed", "message": message, "runs": [each.to_json() for each in found]}
+        summaries, following = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=after)
+        message = f"{len(summaries)} runs; {tool_definitions.GET_RUN} returns the result of a run"
+        document = {"status": "listed", "message": message, "runs": [each.to_json() for each in summaries]}
         return result_of(document if following is None else {**document, "next": str(following)})
 
     async def _answer_feedback(self, call: McpToolCall) -> Result:
-        given = [name for name in _ANSWERS if name in call.arguments]
-        if len(given) != 1:
-            raise McpCallRefused("bad_usage", f"send exactly one of {', '.join(_ANSWERS)}, not {len(given)}")
+        answer_names = [name for name in _ANSWERS if name in call.arguments]
+        if len(answer_names) != 1:
+            raise McpCallRefused("bad_usage", f"send exactly one of {', '.join(_ANSWERS)}, not {len(answer_names)}")
         workflow_id = call.arguments["run_id"]
         people = self._runs.people
         target = _target(workflow_id, await people.requests_of(workflow_id), call.arguments)
-        content = {name: call.arguments[name] for name in (*given, *_OPTIONAL_PARTS) if name in call.arguments}
+        content = {name: call.arguments[name] for name in (*answer_names, *_OPTIONAL_PARTS) if name in call.arguments}
         answer = Answer(content, call.author, call.arguments.get("note"), through="mcp")
         outcome = await send_answer(people, target, answer)
         message, is_ambiguous = outcome.message, outcome.is_ambiguous

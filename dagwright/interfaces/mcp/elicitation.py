@@ -125,8 +125,8 @@ class Elicitations:
         """Return the forms for all requests that the client can show: request ID -> form."""
         forms: dict[str, types.InputRequest] = {}
         rest = list(requests)
-        while (found := self.next_form(rest)) is not None:
-            request, form = found
+        while (next_form := self.next_form(rest)) is not None:
+            request, form = next_form
             forms[str(request["request_id"])] = types.ElicitRequest(params=form)
             rest = rest[rest.index(request) + 1 :]
         return forms

@@ -124,8 +124,8 @@ class _RunFollower:
                 form.result()
         if not self._next.done():
             return None
-        found, self._next = self._next, None
-        return found.result()
+        update, self._next = self._next, None
+        return update.result()
 
     async def _report_progress(self, moment: RunMoment) -> None:
         for news in self._progress.notifications(moment):
@@ -144,9 +144,9 @@ class _RunFollower:
             return
         if (
             not uses_interim_results(self._elicitations.context)
-            and (found := self._elicitations.next_form(requests)) is not None
+            and (next_form := self._elicitations.next_form(requests)) is not None
         ):
-            request, form = found
+            request, form = next_form
             self._open_form = str(request["request_id"])
             self._form = asyncio.create_task(self._fill_in(request, form))
 

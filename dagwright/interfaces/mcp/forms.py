@@ -158,10 +158,10 @@ def _data_in(schema: Mapping[str, Any] | None, content: Mapping[str, Any]) -> An
     if not fields:
         return _json_in(_WHOLE, content.get(_WHOLE))
     # Empty fields are absent.
-    given = {name: value for name, value in content.items() if value not in (None, "")}
+    filled = {name: value for name, value in content.items() if value not in (None, "")}
     return {
         name: value if _field(fields.get(name, {})) is not None else _json_in(name, value)
-        for name, value in given.items()
+        for name, value in filled.items()
     }
 
 

@@ -131,8 +131,8 @@ class RunStarter:
             worker_timeout_s=_seconds(arguments, "worker_timeout"),
             synthesis=arguments.get("synthesis"),
         )
-        if request.profile != "rounds" and (given := request.rounds_options):
-            raise McpCallRefused("bad_usage", f"{given[0]}: only the profile rounds supports it")
+        if request.profile != "rounds" and (options := request.rounds_options):
+            raise McpCallRefused("bad_usage", f"{options[0]}: only the profile rounds supports it")
         try:
             start = self._prepare(request)
             if (name := arguments.get("session_id")) is not None:
@@ -176,11 +176,11 @@ def _id_error(error: RunIdInUse | IdInvalid) -> McpCallRefused:
 
 
 def _seconds(arguments: Mapping[str, Any], name: str) -> float | None:
-    given = arguments.get(name)
-    if given is None:
+    value = arguments.get(name)
+    if value is None:
         return None
     try:
-        return parse_duration(given).total_seconds()
+        return parse_duration(value).total_seconds()
     except ValueError as error:
         raise McpCallRefused("bad_usage", f"{name}: {error}") from None
 

@@ -80,13 +80,13 @@ def parse_answer(text: str, spec: AgentSpec) -> ParsedAnswer:
 
 
 def _markers(text: str) -> Iterator[_Marker]:
-    place = 0
-    while (head := _HEAD.search(text, place)) is not None:
+    position = 0
+    while (head := _HEAD.search(text, position)) is not None:
         marker = _marker_at(text, head.start())
         if marker is None:
             return
         yield marker
-        place = marker.end
+        position = marker.end
 
 
 def _marker_at(text: str, start: int) -> _Marker | None:

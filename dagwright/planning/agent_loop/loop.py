@@ -140,7 +140,7 @@ class _Turn:
     @property
     def is_calling(self) -> bool:
         """Whether a tool call of the turn has not ended."""
-        made = (f"{self._name}.{place}" for place in range(1, MAX_CALLS + 1))
+        made = (f"{self._name}.{index}" for index in range(1, MAX_CALLS + 1))
         there = (node_id for node_id in made if self._state.number_of(node_id) is not None)
         return not all(self._record(node_id).status.is_final for node_id in there)
 
@@ -210,7 +210,7 @@ class _Turn:
         return self._next(replies, [self._number_of(node.id) for node in made] or [self._number])
 
     def _named_calls(self) -> list[tuple[str, Any]]:
-        return [(f"{self._name}.{place}", call) for place, call in enumerate(self.calls, start=1)]
+        return [(f"{self._name}.{index}", call) for index, call in enumerate(self.calls, start=1)]
 
     def _made_and_refused(self) -> tuple[list[CompiledNode], dict[str, str]]:
         made: list[CompiledNode] = []
@@ -340,8 +340,8 @@ class _Turn:
             title=f"{self._spec.name}: turn {self._count + 1}",
             dependencies=tuple(dict.fromkeys(needs)),
             bindings=[
-                (("messages", place, "content"), template)
-                for place, (_, template) in enumerate(messages_with_templates)
+                (("messages", index, "content"), template)
+                for index, (_, template) in enumerate(messages_with_templates)
                 if template is not None
             ],
         )

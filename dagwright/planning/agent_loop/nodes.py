@@ -57,8 +57,8 @@ def _with_agent(
     node: CompiledNode, titles: Mapping[str, str | None], *, tools: Mapping[str, ToolDeclaration]
 ) -> CompiledNode:
     if node.sub_plan is not None:
-        below = with_agents(node.sub_plan, tools)
-        return node if below is node.sub_plan else replace(node, sub_plan=below)
+        sub_plan = with_agents(node.sub_plan, tools)
+        return node if sub_plan is node.sub_plan else replace(node, sub_plan=sub_plan)
     card = tools[node.tool].agent if node.kind == "tool" and node.tool in tools else None
     if card is None or card.type != "llm":
         return node

@@ -275,7 +275,7 @@ def _first_turn(spec: AgentSpec, prompt: str, results: Mapping[str, str | None])
     messages = [system(prompt)] if prompt else []
     bindings: list[Binding] = []
     characters = max(MIN_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(results)))
-    cuts = {len(messages) + place: characters for place in range(len(results))}
+    cuts = {len(messages) + index: characters for index in range(len(results))}
     for node_id, title in results.items():
         named = f"{node_id} ({title})" if title else node_id
         bindings.append(

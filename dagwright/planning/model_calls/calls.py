@@ -206,8 +206,8 @@ class CallLabels:
 
     def to_json(self) -> dict[str, str]:
         """Return the labels that are set, truncated to the limit of the protocol."""
-        given = {"run_id": self.run_id, "node_id": self.node_id, "purpose": self.purpose}
-        return {name: value[:LABEL_CHARACTERS] for name, value in given.items() if value}
+        labels = {"run_id": self.run_id, "node_id": self.node_id, "purpose": self.purpose}
+        return {name: value[:LABEL_CHARACTERS] for name, value in labels.items() if value}
 
 
 LABEL_CHARACTERS = 512
@@ -352,7 +352,7 @@ def request_to_json(request: ModelRequest) -> Json:
     if request.endpoint is not None:
         encoded["endpoint"] = {"base_url": request.endpoint.base_url, "secret": request.endpoint.secret}
     if request.cuts:
-        encoded["cuts"] = [[place, characters] for place, characters in request.cuts.items()]
+        encoded["cuts"] = [[index, characters] for index, characters in request.cuts.items()]
     if request.planning is not None:
         encoded["planning"] = {
             "tools": [dict(tool) for tool in request.planning.tools],
@@ -391,7 +391,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
             before=encoded.get("before"),
             is_continued=encoded.get("is_continued", False),
             endpoint=None if endpoint is None else NamedEndpoint(**endpoint),
-            cuts={int(place): int(characters) for place, characters in encoded.get("cuts", ())},
+            cuts={int(index): int(characters) for index, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),
             round=ROUND_CONTEXTS.decode(encoded["round"]) if "round" in encoded else None,
             streamed_field=_streamed_field_from_json(encoded.get("streamed_field")),

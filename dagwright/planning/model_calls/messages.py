@@ -14,22 +14,22 @@ def sendable_messages(request: ModelRequest) -> list[Message]:
     Consecutive user messages are joined, because many servers reject them.
     """
     messages = [*request.call.messages]
-    for place, characters in request.cuts.items():
-        if 0 <= place < len(messages) and (content := messages[place].content) is not None:
-            messages[place] = messages[place].model_copy(update={"content": cut_with_count(content, characters)})
+    for index, characters in request.cuts.items():
+        if 0 <= index < len(messages) and (content := messages[index].content) is not None:
+            messages[index] = messages[index].model_copy(update={"content": cut_with_count(content, characters)})
     return joined(messages)
 
 
 def joined(messages: Sequence[Message]) -> list[Message]:
     """Join consecutive user messages."""
-    found: list[Message] = []
+    merged: list[Message] = []
     for message in messages:
-        if found and message.role == "user" == found[-1].role:
-            content = f"{found[-1].content or ''}\n\n{message.content or ''}"
-            found[-1] = message.model_copy(update={"content": content})
+        if merged and message.role == "user" == merged[-1].role:
+            content = f"{merged[-1].content or ''}\n\n{message.content or ''}"
+            merged[-1] = message.model_copy(update={"content": content})
         else:
-            found.append(message)
-    return found
+            merged.append(message)
+    return merged
 
 
 def json_line(value: Any) -> str:

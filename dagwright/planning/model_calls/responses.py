@@ -86,8 +86,8 @@ def summarize_response(value: Any) -> ResponseSummary:
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, (error.title, *first["loc"])))
-        raise ValueError(f"{place}: {first['msg']}, got {first['input']!r:.80}") from None
+        where = ".".join(map(str, (error.title, *first["loc"])))
+        raise ValueError(f"{where}: {first['msg']}, got {first['input']!r:.80}") from None
     except TypeError as error:
         raise ValueError(str(error)) from None
 
@@ -116,11 +116,11 @@ def usage_of_response(value: Any) -> Usage:
 def _at(value: Any, *path: str) -> Any:
     """Return the value at a path of a response, inline or in the store; `None` if the path does not exist."""
     if isinstance(value, StoredValue):
-        found, left = value.at(path)
-        if isinstance(found, StoredValue):
-            part = found.own_part
-            return part.value if part is not None and part.state == "whole" else found
-        return None if found.state == "missing" else _walk(found.value, left)
+        stored_part, left = value.at(path)
+        if isinstance(stored_part, StoredValue):
+            part = stored_part.own_part
+            return part.value if part is not None and part.state == "whole" else stored_part
+        return None if stored_part.state == "missing" else _walk(stored_part.value, left)
     return _walk(value, path)
 
 

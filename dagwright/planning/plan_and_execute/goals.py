@@ -236,11 +236,11 @@ def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
 def _named(name: Any, what: Any) -> dict[str, str]:
     if not isinstance(name, str) or not _CONTEXT_NAME.fullmatch(name) or name.lower().startswith("result"):
         raise ValueError(f"context: {name!r:.80} cannot be a name of a session, such as order for @order")
-    given = {"id": what} if isinstance(what, str) else what
-    if not isinstance(given, Mapping) or not isinstance(given.get("id"), str) or not given["id"].strip():
+    fields = {"id": what} if isinstance(what, str) else what
+    if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str) or not fields["id"].strip():
         raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')
-    named = [field for field in given if isinstance(field, str) and given[field] is not None]
-    context = {field: given[field] for field in named[:_CONTEXT_FIELDS]}
+    named = [field for field in fields if isinstance(field, str) and fields[field] is not None]
+    context = {field: fields[field] for field in named[:_CONTEXT_FIELDS]}
     if any(not isinstance(value, str) or len(value) > _CONTEXT_CHARACTERS for value in context.values()):
         raise ValueError(
             f"context: id, name and kind of {name!r} are texts of at most {_CONTEXT_CHARACTERS} characters"

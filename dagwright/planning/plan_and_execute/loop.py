@@ -60,33 +60,33 @@ class PlanAndExecute:
         read = run.last(READ)
         if read is None:
             return Stage.OPEN
-        if (found := run.read_by(read)) is None:
+        if (plan_result := run.read_by(read)) is None:
             return run.without_plan(read)
-        if found["valid"] and self._goal.plan_only:
+        if plan_result["valid"] and self._goal.plan_only:
             return Stage.OPEN
         if (stage := run.stage_of_reasons()) is not None:
             return stage
-        if not found["valid"]:
-            return run.next_plan(read, found)
+        if not plan_result["valid"]:
+            return run.next_plan(read, plan_result)
         if (approval := run.last(APPROVE)) is not None and approval > read:
-            return self._approved(run, read, approval, found)
-        if run.has_nodes(found):
-            return run.skip_unreachable(found) or Stage.OVER
-        if run.approve_plan(found):
-            return run.approval(read, found)
-        clash = run.clash_with(found)
-        return run.next_plan(read, clash) if clash else run.planned(read, found)
+            return self._approved(run, read, approval, plan_result)
+        if run.has_nodes(plan_result):
+            return run.skip_unreachable(plan_result) or Stage.OVER
+        if run.approve_plan(plan_result):
+            return run.approval(read, plan_result)
+        clash = run.clash_with(plan_result)
+        return run.next_plan(read, clash) if clash else run.planned(read, plan_result)
 
-    def _approved(self, run: GoalState, read: int, approval: int, found: Mapping[str, Any]) -> Extension | Stage:
+    def _approved(self, run: GoalState, read: int, approval: int, plan_result: Mapping[str, Any]) -> Extension | Stage:
         """Return the next extension for a plan with a request for approval, or its stage."""
         if (approved := run.read_by(approval)) is None:
             return run.without_approval(approval)
         if not approved["valid"]:
-            return run.approval(read, found, problems=approved)
+            return run.approval(read, plan_result, problems=approved)
         if run.has_nodes(approved):
             return Stage.OVER
         clash = run.clash_with(approved)
-        return run.approval(read, found, problems=clash) if clash else run.planned(approval, approved)
+        return run.approval(read, plan_result, problems=clash) if clash else run.planned(approval, approved)
 
     def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - interface of extenders
         """Return `None`: the nodes report the errors of such a run."""

@@ -54,8 +54,8 @@ def reasons_of(steps: Sequence[Step], *, handled: Collection[str]) -> list[Repla
     Args:
         handled: IDs of the nodes that have already caused a replan.
     """
-    found = ((node.id, _reason_of(node, record)) for node, record in steps if node.id not in handled)
-    return [ReplanReason(node_id, description) for node_id, description in found if description is not None]
+    reasons = ((node.id, _reason_of(node, record)) for node, record in steps if node.id not in handled)
+    return [ReplanReason(node_id, description) for node_id, description in reasons if description is not None]
 
 
 def reason_of_gaps(node: CompiledNode, gaps: Sequence[str]) -> ReplanReason:

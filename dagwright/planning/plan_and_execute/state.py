@@ -112,11 +112,11 @@ class GoalState:
         record = self._state.records[number]
         if record.status is not NodeStatus.COMPLETED:
             return None
-        found = record.result
-        if not isinstance(found, Mapping) or not isinstance(found.get("valid"), bool):
+        plan_result = record.result
+        if not isinstance(plan_result, Mapping) or not isinstance(plan_result.get("valid"), bool):
             name = self._state.plan.nodes[number].id
             raise GoalUnreachable(NodeError("invalid_result", f"the result of {name!r} is not a parsed plan"))
-        return found
+        return plan_result
 
     def refuse_to_end_without_plan(self, read: int) -> None:
         """Check that a run without a parsed plan does not end as if it had succeeded.
@@ -277,9 +277,9 @@ class GoalState:
 
     # The nodes of a plan.
 
-    def clash_with(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    def clash_with(self, plan_result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the problems of a plan whose node IDs are already used in the run; empty if there are none."""
-        nodes = [node for node in _planned_nodes(found).nodes if not _is_stub(node)]
+        nodes = [node for node in _planned_nodes(plan_result).nodes if not _is_stub(node)]
         ids = Counter(self._new_id(node) for node in nodes)
         taken = [
             node.id
@@ -304,19 +304,19 @@ class GoalState:
         number = self._state.number_of(self._state.newest_id(node.id))
         return node.id if number is None or self.is_there(node) else free_id(self._state, number)
 
-    def is_empty(self, found: Mapping[str, Any]) -> bool:
+    def is_empty(self, plan_result: Mapping[str, Any]) -> bool:
         """Check whether a plan has no nodes of its own, so there is nothing left to do."""
-        return all(node.get("tool") == EXISTING_NODE.name for node in found["nodes"])
+        return all(node.get("tool") == EXISTING_NODE.name for node in plan_result["nodes"])
 
-    def has_nodes(self, found: Mapping[str, Any]) -> bool:
+    def has_nodes(self, plan_result: Mapping[str, Any]) -> bool:
         """Check whether all nodes of a plan are in the run. Some nodes may be added before the plan is complete."""
-        ids = [str(node["id"]) for node in found["nodes"] if node.get("tool") != EXISTING_NODE.name]
+        ids = [str(node["id"]) for node in plan_result["nodes"] if node.get("tool") != EXISTING_NODE.name]
         newest = {node_id: self._state.newest_id(node_id) for node_id in ids}
         if any((self._state.number_of(newest[node_id]) or 0) <= self._since for node_id in ids):
             return False
         # Nodes that people have added are different nodes, unless they do the same.
         added = {node_id for node_id in ids if self._state.is_added_by_person(newest[node_id])}
-        return not added or all(self._is_same(node) for node in _planned_nodes(found).nodes if node.id in added)
+        return not added or all(self._is_same(node) for node in _planned_nodes(plan_result).nodes if node.id in added)
 
     def is_there(self, node: CompiledNode) -> bool:
         """Check whether a node was accepted before its plan was complete, or is a placeholder for an existing node."""
@@ -348,7 +348,7 @@ class GoalState:
 
     # The plan.
 
-    def next_plan(self, read: int, found: Mapping[str, Any]) -> Extension | Stage:
+    def next_plan(self, read: int, plan_result: Mapping[str, Any]) -> Extension | Stage:
         """Build the call that shows the model the problems of its plan, and the node that parses the next plan.
 
         Raises:
@@ -363,19 +363,21 @@ class GoalState:
         if written >= self._goal.plans:
             message = f"the model wrote {written} plan{'s' if written > 1 else ''}, and none can be run"
             raise GoalUnreachable(
-                NodeError(PLAN_INVALID, cut_bytes(f"{message}; {_problems(found)}", max_bytes=MESSAGE_LIMIT_BYTES))
+                NodeError(
+                    PLAN_INVALID, cut_bytes(f"{message}; {_problems(plan_result)}", max_bytes=MESSAGE_LIMIT_BYTES)
+                )
             )
-        messages = [user("" if "repair" in found else _clash_message(found))]
+        messages = [user("" if "repair" in plan_result else _clash_message(plan_result))]
         # The earlier conversation is in the store and is not repeated in each call.
         call = replace(plan_request(self._goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
         bindings: list[Binding] = [
             (("before",), (ResultOf(self._state.plan.nodes[last].id, "result", ("conversation",)),)),
         ]
-        if "repair" in found:
+        if "repair" in plan_result:
             repair = ResultOf(self._state.plan.nodes[read].id, "result", ("repair",))
             bindings.append((("messages", 0, "content"), (repair,)))
         # Nodes with conflicting IDs were not accepted, so they must not be listed as accepted.
-        if self._goal.streams and "repair" in found:
+        if self._goal.streams and "repair" in plan_result:
             bindings.append(
                 (("planning", "accepted"), (ResultOf(self._state.plan.nodes[last].id, "result", ("accepted",)),))
             )
@@ -401,18 +403,18 @@ class GoalState:
             output=output_of_plan(self._goal, read_id),
         )
 
-    def approve_plan(self, found: Mapping[str, Any]) -> bool:
+    def approve_plan(self, plan_result: Mapping[str, Any]) -> bool:
         """Check whether a person has to approve a parsed plan before any of it runs.
 
         Raises:
             GoalUnreachable: the confidence of the model is too low, and the run is non-interactive.
         """
-        if self.is_empty(found):
+        if self.is_empty(plan_result):
             return False
-        if self._goal.approve_plan or (self._state.policy.approves_changes and found.get("changes", 0) > 0):
+        if self._goal.approve_plan or (self._state.policy.approves_changes and plan_result.get("changes", 0) > 0):
             return True
         # A plan without a confidence counts as confidence 0.
-        least, sure = self._goal.confidence, found.get("confidence", 0)
+        least, sure = self._goal.confidence, plan_result.get("confidence", 0)
         if least is None or sure >= least:
             return False
         if not self._state.options.interactive:
@@ -423,19 +425,21 @@ class GoalState:
             raise GoalUnreachable(NodeError(LOW_CONFIDENCE, text))
         return True
 
-    def approval(self, read: int, found: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None) -> Extension:
+    def approval(
+        self, read: int, plan_result: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None
+    ) -> Extension:
         last = self.last(APPROVE)
         node_id = APPROVE if last is None else self._free(APPROVE)
-        text = str(found.get("summary", ""))
+        text = str(plan_result.get("summary", ""))
         if problems is not None:
             message = cut_bytes(_problems(problems), max_bytes=_PROBLEMS_BYTES)
             text = f"The plan that was given instead cannot be run: {message}\n\n{text}"
         own = [
             node
-            for node in found["nodes"]
+            for node in plan_result["nodes"]
             if node.get("tool") != EXISTING_NODE.name and node.get("kind") not in HIDDEN_KINDS
         ]
-        if unseen := len(own) - len(_described_nodes(found)):
+        if unseen := len(own) - len(_described_nodes(plan_result)):
             text = f"{text}\n\nOf {unseen:,} of its nodes not all is shown; the policy decides on each of them."
         prompt = f"May this plan run?\n\n{text}"
         node = CompiledNode(
@@ -443,7 +447,7 @@ class GoalState:
             title="asking whether the plan may run",
             tool=READ_MODEL_PLAN.name,
             arguments={
-                "plan": found["plan"],
+                "plan": plan_result["plan"],
                 "tools": list(self._goal.tools),
                 **read_as(self._goal),
                 **_encoded_replan_context(self._replan_context),
@@ -454,16 +458,16 @@ class GoalState:
         )
         return self._extension(node)
 
-    def planned(self, read: int, found: Mapping[str, Any]) -> Extension:
+    def planned(self, read: int, plan_result: Mapping[str, Any]) -> Extension:
         """Return the nodes of a plan that are not yet in the run.
 
         Nodes without dependencies depend on the node that parsed the plan. In a replan, a node with the ID of a node
         that can no longer run replaces that node.
         """
         base = self._state.plan.written_count
-        planned = _planned_nodes(found)
+        planned = _planned_nodes(plan_result)
         numbers = self._numbers_of(planned, base=base)
-        shown, is_approved = _described_nodes(found), own_id(self._state.plan.nodes[read].id) == APPROVE
+        shown, is_approved = _described_nodes(plan_result), own_id(self._state.plan.nodes[read].id) == APPROVE
         nodes = []
         projections: dict[str, Sequence[Projection]] = {}
         for node in planned.nodes:
@@ -485,13 +489,13 @@ class GoalState:
         replaced = [node.supersedes for node in nodes if node.supersedes is not None]
         return Extension(base, tuple(nodes), planned.tools, projections, given_up=self._unreachable(replaced))
 
-    def skip_unreachable(self, found: Mapping[str, Any]) -> Extension | None:
+    def skip_unreachable(self, plan_result: Mapping[str, Any]) -> Extension | None:
         """Skip the nodes that can no longer run, for a replan whose nodes were all added before it was complete.
 
         Afterwards, no node that failed before the replan is left.
         """
         replan_context = self._replan_context
-        if replan_context is None or self.is_empty(found):
+        if replan_context is None or self.is_empty(plan_result):
             return None
         failed = replan_context.ended.get(NodeStatus.FAILED.value, ())
         is_left = any(
@@ -543,11 +547,11 @@ class GoalState:
         )
         before = None if node_id == ANSWER else self._state.newest_id(ANSWER)
         projections = (*node.projections, *ANSWER_PROJECTIONS) if output is not None else node.projections
-        place = _output_at("message", "content")
+        output_path = _output_at("message", "content")
         if self._goal.output_schema:
-            projections, place = (*node.projections, _STRUCTURED), _output_at(*_STRUCTURED[0])
+            projections, output_path = (*node.projections, _STRUCTURED), _output_at(*_STRUCTURED[0])
         whatever = replace(node, join=("all_done", 0), supersedes=before, projections=projections)
-        return self._extension(whatever, output=place)
+        return self._extension(whatever, output=output_path)
 
 
 _STRUCTURED: Projection = (("output",), "value")
@@ -565,36 +569,36 @@ def _encoded_replan_context(replan_context: ReplanContext | None) -> dict[str, A
     return {} if replan_context is None else {"replan_context": REPLAN_CONTEXTS.encode(replan_context)}
 
 
-def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:
+def _planned_nodes(plan_result: Mapping[str, Any]) -> PlannedNodes:
     """Decode the nodes of a parsed plan.
 
     Raises:
         GoalUnreachable: the result has no valid nodes.
     """
     try:
-        return planned_nodes_from_json(found)
+        return planned_nodes_from_json(plan_result)
     except ValueError as error:
         raise GoalUnreachable(NodeError("invalid_result", str(error))) from None
 
 
-def _clash_message(found: Mapping[str, Any]) -> str:
+def _clash_message(plan_result: Mapping[str, Any]) -> str:
     return (
-        f"This plan cannot be run: {_problems(found)}.\n"
+        f"This plan cannot be run: {_problems(plan_result)}.\n"
         "Give these nodes other ids.\n"
         "Write the whole plan again as one JSON object."
     )
 
 
-def _described_nodes(found: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(found.get("described", ()))
+def _described_nodes(plan_result: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(plan_result.get("described", ()))
 
 
-def _problems(found: Mapping[str, Any]) -> str:
-    problems = [problem for problem in found.get("problems", ()) if isinstance(problem, Mapping)]
+def _problems(plan_result: Mapping[str, Any]) -> str:
+    problems = [problem for problem in plan_result.get("problems", ()) if isinstance(problem, Mapping)]
     entries = [
-        f"{problem.get('code')}{f' at {place}' if (place := problem.get('pointer')) else ''}: {problem.get('message')}"
+        f"{problem.get('code')}{f' at {where}' if (where := problem.get('pointer')) else ''}: {problem.get('message')}"
         for problem in problems[:_MAX_PROBLEMS]
     ]
-    count = found.get("problem_count", len(problems))
+    count = plan_result.get("problem_count", len(problems))
     more = count - len(entries) if type(count) is int else 0
     return "; ".join([*entries, *([f"and {more} more"] if more > 0 else [])])

@@ -51,12 +51,12 @@ def step_messages(steps: Sequence[Step], *, first: int) -> StepMessages:
     bindings: list[Binding] = []
     cuts: dict[int, int] = {}
     room = REFERRED_BYTES
-    for place, (node, record) in enumerate(steps, first):
+    for number, (node, record) in enumerate(steps, first):
         size = len(pydantic_core.to_json(record.result)) if is_whole(record.result) else 0
         if room >= size:
             room -= size
-            cuts[place] = limit
-            bindings.append((("messages", place, "content"), _step_parts(node)))
+            cuts[number] = limit
+            bindings.append((("messages", number, "content"), _step_parts(node)))
             messages.append(user(""))
         else:
             messages.append(user(step_text(node, record, limit=limit)))

@@ -272,12 +272,12 @@ def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dic
     """
     most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(run.tries)))
     for of_round, node, record in run.tries:
-        found = worker_result_of(node.id, record) if of_round == number else None
-        if found is not None:
+        result = worker_result_of(node.id, record) if of_round == number else None
+        if result is not None:
             yield {
-                "sub_goal_id": found.sub_goal_id,
-                "status": found.status,
-                "outputs": _within(found.outputs, node.id, compact, most=most),
-                "error": found.error and cut_bytes(found.error, max_bytes=_WORDS_BYTES),
-                "message": found.message and cut_bytes(found.message, max_bytes=_WORDS_BYTES),
+                "sub_goal_id": result.sub_goal_id,
+                "status": result.status,
+                "outputs": _within(result.outputs, node.id, compact, most=most),
+                "error": result.error and cut_bytes(result.error, max_bytes=_WORDS_BYTES),
+                "message": result.message and cut_bytes(result.message, max_bytes=_WORDS_BYTES),
             }

@@ -124,7 +124,7 @@ class Rounds:
         """Create the nodes for the sub-goals of a call; each node starts as soon as its input slots are available."""
         state = run.state
         base, pending = state.plan.written_count, run.sub_goals_to_start(call)
-        new = {sub_goal.id: base + place for place, sub_goal in enumerate(pending)}
+        new = {sub_goal.id: base + index for index, sub_goal in enumerate(pending)}
         nodes: list[CompiledNode] = []
         for sub_goal in pending:
             numbers = (self._number_of(run, source, new) for source in sub_goal.sources)
@@ -185,7 +185,7 @@ class Rounds:
 
     def _answer(self, run: RoundsState, inputs: Mapping[str, Input], stopped: NodeError | None) -> Extension | None:
         """Create the nodes that produce the answer; they supersede support sub-goals that failed."""
-        sources = dict.fromkeys(ref.from_sub_goal for given in inputs.values() for ref in refs_of(given))
+        sources = dict.fromkeys(ref.from_sub_goal for value in inputs.values() for ref in refs_of(value))
         if missing := [source for source in sources if source not in run.sub_goals]:
             raise GoalUnreachable(
                 NodeError("invalid_result", f"the answer is to be made of sub-goal {missing[0]}, not there")

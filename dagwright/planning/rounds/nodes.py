@@ -150,9 +150,9 @@ def worker_node(
     """
     arguments: dict[str, Any] = dict(sub_goal.params)
     bindings: list[Binding] = []
-    for name, given in sub_goal.inputs.items():
-        arguments[name] = None if isinstance(given, InputRef) else [None] * len(given)
-        bindings += _bindings_of(name, given)
+    for name, value in sub_goal.inputs.items():
+        arguments[name] = None if isinstance(value, InputRef) else [None] * len(value)
+        bindings += _bindings_of(name, value)
     slots: list[Projection] = [(("outputs", slot), "value") for slot in sub_goal.outputs]
     return CompiledNode(
         id=node_id,
@@ -169,10 +169,10 @@ def worker_node(
     )
 
 
-def _bindings_of(name: str, given: Input) -> list[Binding]:
-    if isinstance(given, InputRef):
-        return [((name,), (_slot(given),))]
-    return [((name, index), (_slot(ref),)) for index, ref in enumerate(given)]
+def _bindings_of(name: str, value: Input) -> list[Binding]:
+    if isinstance(value, InputRef):
+        return [((name,), (_slot(value),))]
+    return [((name, index), (_slot(ref),)) for index, ref in enumerate(value)]
 
 
 def _slot(ref: InputRef) -> ResultOf:
@@ -189,7 +189,7 @@ def answer_node(
         caveats: missing information, for the model; empty if nothing is missing.
         dependencies: numbers of the nodes that must end first.
     """
-    named = [(name, ref) for name, given in inputs.items() for ref in refs_of(given)]
+    named = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
     limit = max(MIN_FINDING_CHARACTERS, min(MAX_FINDING_CHARACTERS, FINDINGS_CHARACTERS // max(1, len(named))))
     messages = [system(rounds.answer_prompt), user(f"Question:\n{rounds.question}"), user("")]
     bindings: list[Binding] = [(("messages", _INTENTION, "content"), _intention_parts())]
@@ -227,7 +227,7 @@ def assembled_output(inputs: Mapping[str, Input], run: RoundsState, gaps: Sequen
     Args:
         gaps: missing information, as lines of Markdown.
     """
-    named = [(name, ref) for name, given in inputs.items() for ref in refs_of(given)]
+    named = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
     if len(named) == 1 and not gaps:
         return None, (((), (_slot(named[0][1]),)),)
     parts: list[Part] = []
@@ -253,13 +253,13 @@ def _slot_parts(name: str, ref: InputRef, run: RoundsState) -> Sequence[Part]:
 
 def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Join neighbouring texts in the parts of a template, as the template parser does."""
-    found: list[Part] = []
+    joined: list[Part] = []
     for part in parts:
-        if isinstance(part, str) and found and isinstance(found[-1], str):
-            found[-1] += part
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
         else:
-            found.append(part)
-    return tuple(found)
+            joined.append(part)
+    return tuple(joined)
 
 
 def is_answered(state: RunState) -> bool:
@@ -270,8 +270,8 @@ def is_answered(state: RunState) -> bool:
 def output_without_answer(inputs: Mapping[str, Input]) -> Output:
     """Return the output of a run whose answer could not be written: the slots that the answer would have used."""
     parts: list[Part] = []
-    for given in inputs.values():
-        for ref in refs_of(given):
+    for value in inputs.values():
+        for ref in refs_of(value):
             parts += ["\n\n" if parts else "", _slot(ref)]
     return None, (((), tuple(parts)),)
 

@@ -174,15 +174,15 @@ class RoundsState:
         Raises:
             GoalUnreachable: the result of a call is not an answer of a planner.
         """
-        found: list[PlannerCall] = []
+        planner_calls: list[PlannerCall] = []
         number_of_round = 0
         for number, (node, record) in enumerate(self.state.shown()):
             if node.id.partition("#")[0] != PLAN or record.status is NodeStatus.SUPERSEDED:
                 continue
             number_of_round += not _is_repair(node)
             read = _found_in(node, record)
-            found.append(PlannerCall(number, node, record, number_of_round, read, _sub_goals_in(node, read)))
-        return found
+            planner_calls.append(PlannerCall(number, node, record, number_of_round, read, _sub_goals_in(node, read)))
+        return planner_calls
 
     @property
     def last(self) -> PlannerCall:
@@ -196,17 +196,17 @@ class RoundsState:
     @cached_property
     def sub_goals(self) -> Mapping[int, SubGoalProgress]:
         """Sub-goals that have a node, by id, in the order in which they were first requested."""
-        found: dict[int, SubGoalProgress] = {}
+        progress: dict[int, SubGoalProgress] = {}
         for call in self.calls:
             for sub_goal in call.sub_goals:
                 number = self.state.number_of(self.state.newest_id(sub_goal.node_id))
                 if number is None or number <= call.number:
                     continue
-                before = found.get(sub_goal.id)
+                before = progress.get(sub_goal.id)
                 tries = before.tries + 1 if before is not None and before.sub_goal == sub_goal else 1
                 node, record = self.state.plan.nodes[number], self.state.records[number]
-                found[sub_goal.id] = SubGoalProgress(sub_goal, number, node, record, call.round, tries)
-        return found
+                progress[sub_goal.id] = SubGoalProgress(sub_goal, number, node, record, call.round, tries)
+        return progress
 
     @cached_property
     def tries(self) -> Sequence[tuple[int, CompiledNode, Record]]:
@@ -276,7 +276,7 @@ class RoundsState:
     def gaps(self, inputs: Mapping[str, Input]) -> Sequence[SubGoalProgress]:
         """Return the gaps of an answer made of `inputs`: partial sources, and deliverables that failed or never ran."""
         used: dict[int, None] = {}
-        open_ids = [ref.from_sub_goal for given in inputs.values() for ref in refs_of(given)]
+        open_ids = [ref.from_sub_goal for value in inputs.values() for ref in refs_of(value)]
         while open_ids:
             source = open_ids.pop()
             if source not in used and source in self.sub_goals:

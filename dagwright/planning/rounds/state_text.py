@@ -62,12 +62,12 @@ def in_short(parts: Sequence[tuple[Any, Any]], *, most: int) -> Sequence[Any]:
     """
     sizes = [tuple(len(pydantic_core.to_json(value)) for value in pair) for pair in parts]
     total = sum(size for size, _ in sizes)
-    found: list[Any] = []
+    shortened: list[Any] = []
     for (whole, brief), (size, brief_size) in zip(parts, sizes, strict=True):
         is_brief = total > most and brief_size < size
         total -= size - brief_size if is_brief else 0
-        found.append(brief if is_brief else whole)
-    return found
+        shortened.append(brief if is_brief else whole)
+    return shortened
 
 
 def _reasons(run: RoundsState) -> Iterator[str]:

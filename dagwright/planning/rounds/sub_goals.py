@@ -34,9 +34,9 @@ Input = InputRef | tuple[InputRef, ...]
 """One slot, or several as a list."""
 
 
-def refs_of(given: Input) -> tuple[InputRef, ...]:
+def refs_of(value: Input) -> tuple[InputRef, ...]:
     """Return the references of an input."""
-    return (given,) if isinstance(given, InputRef) else given
+    return (value,) if isinstance(value, InputRef) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class PlannedSubGoal:
     @property
     def sources(self) -> tuple[int, ...]:
         """Ids of the sub-goals that provide its inputs, without duplicates."""
-        return tuple(dict.fromkeys(ref.from_sub_goal for given in self.inputs.values() for ref in refs_of(given)))
+        return tuple(dict.fromkeys(ref.from_sub_goal for value in self.inputs.values() for ref in refs_of(value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ async def resolve_host(host: str, port: int) -> list[str]:
         NotStarted: the name has no address now.
     """
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise NotStarted(f"The host {host!r} has no address: {error}") from None
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in addresses))
 
 
 class PinnedTransport(httpx.AsyncBaseTransport):

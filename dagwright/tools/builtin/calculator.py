@@ -75,8 +75,8 @@ def evaluate(text: str) -> Fraction:
         raise ValueError(str(error)) from None
 
 
-def _text_of(given: str | float | None) -> str:
-    return given if isinstance(given, str) else repr(given)
+def _text_of(value: str | float | None) -> str:
+    return value if isinstance(value, str) else repr(value)
 
 
 def _exact(text: str) -> Fraction:

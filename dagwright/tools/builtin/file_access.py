@@ -66,8 +66,8 @@ class OpenFolder:
 
     def entries(self) -> list[FolderEntry]:
         """Return the files and folders by name, without links, hidden and protected ones."""
-        with os.scandir(self.descriptor) as found:
-            names = sorted(entry.name for entry in found if not entry.name.startswith("."))
+        with os.scandir(self.descriptor) as scanned:
+            names = sorted(entry.name for entry in scanned if not entry.name.startswith("."))
         return [entry for entry in map(self._entry, names) if entry is not None]
 
     def _entry(self, name: str) -> FolderEntry | None:

@@ -55,21 +55,21 @@ def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         """
         if text is not None and not text.strip():
             raise ValueError("text is empty; leave it out to find files by name")
-        found = _search(access, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
+        matches = _search(access, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
         record_reads(path)
         if text is not None:
-            record_reads(*dict.fromkeys(match["path"] for match in found["matches"]))
-        return found
+            record_reads(*dict.fromkeys(match["path"] for match in matches["matches"]))
+        return matches
 
     return [list_directory, search_files]
 
 
 def _entries(access: FileAccess, path: str) -> list[dict[str, Any]]:
     with folder_errors(path), access.folder(path) as folder:
-        found = folder.entries()
-    if len(found) > LISTED_FILES_LIMIT:
-        raise GiveUp(f"{path!r} has {len(found):,} entries, over the limit of {LISTED_FILES_LIMIT:,}")
-    return [_entry_document(entry, folder) for entry in found]
+        entries = folder.entries()
+    if len(entries) > LISTED_FILES_LIMIT:
+        raise GiveUp(f"{path!r} has {len(entries):,} entries, over the limit of {LISTED_FILES_LIMIT:,}")
+    return [_entry_document(entry, folder) for entry in entries]
 
 
 def _entry_document(entry: FolderEntry, folder: OpenFolder) -> dict[str, Any]:
@@ -102,13 +102,13 @@ def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, li
 
 def _files_in(top: OpenFolder) -> Iterator[tuple[OpenFolder, FolderEntry]]:
     """Yield the files of a folder in order, then those of its folders; each with its open folder."""
-    seen = count()
+    counter = count()
 
     def walk(folder: OpenFolder, depth: int) -> Iterator[tuple[OpenFolder, FolderEntry]]:
         entries = folder.entries()
         for entry in entries:
             if not entry.is_folder:
-                if next(seen) >= SEARCHED_FILES_LIMIT:
+                if next(counter) >= SEARCHED_FILES_LIMIT:
                     raise GiveUp(f"There are over {SEARCHED_FILES_LIMIT:,} files; choose a subfolder")
                 yield folder, entry
         for entry in entries if depth < SEARCHED_DEPTH else ():

@@ -57,9 +57,9 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             folder: in the files folder
             pattern: only matching names, such as `*.csv`
         """
-        found = _list(access, folder, pattern=pattern)
+        files = _list(access, folder, pattern=pattern)
         record_reads(folder)
-        return {"files": found}
+        return {"files": files}
 
     return [read_file, write_file, list_files]
 

@@ -57,7 +57,7 @@ def parts_of(text: str, limit: int = PART_CHARACTERS) -> list[str]:
     while len(text) > limit:
         # Not in the first half: a part of a few words has no content.
         ends = (text.rfind(mark, limit // 2, limit) for mark in ("\n\n", "\n", ". ", " "))
-        end = next((place for place in ends if place > 0), limit - 1) + 1
+        end = next((position for position in ends if position > 0), limit - 1) + 1
         parts.append(text[:end].strip())
         text = text[end:]
     return [part for part in (*parts, text.strip()) if part]
@@ -81,21 +81,21 @@ async def _each(texts: list[str], task: str, *, done: _PartSummaries, level: int
     room = asyncio.Semaphore(AT_ONCE)
     count = len(texts)
 
-    async def one(place: int) -> str:
-        name = f"{level}.{place}"
+    async def one(index: int) -> str:
+        name = f"{level}.{index}"
         stored = done.get(name)
         if stored is not None:
             return stored
         async with room:
-            summary = await _summary(f"Part {place + 1} of {count} of a longer text:\n\n{texts[place]}", task)
+            summary = await _summary(f"Part {index + 1} of {count} of a longer text:\n\n{texts[index]}", task)
         # A model that writes too much must not make the text longer than before.
-        summary = summary[: max(len(texts[place]) // 2, 1)]
+        summary = summary[: max(len(texts[index]) // 2, 1)]
         done.put(name, summary)
         return summary
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(place)) for place in range(count)]
+            tasks = [group.create_task(one(index)) for index in range(count)]
     except BaseExceptionGroup as failed:
         # The first exception is the reason why the others were cancelled.
         raise failed.exceptions[0] from None

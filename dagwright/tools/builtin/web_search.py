@@ -66,10 +66,10 @@ async def _search(environment: ToolEnvironment, query: str, name: str, *, limit:
         )
         raise RetryLater(message.rstrip()) from None
     _check(response)
-    found = parse_results(response)
+    results = parse_results(response)
     # Each result is a source of the answer.
-    record_reads(*(entry["link"] for entry in found[:limit] if entry["link"]))
-    return found
+    record_reads(*(entry["link"] for entry in results[:limit] if entry["link"]))
+    return results
 
 
 def parse_results(response: httpx.Response) -> Results:
@@ -79,9 +79,9 @@ def parse_results(response: httpx.Response) -> Results:
         RetryLater: the response is not in Serper's format.
     """
     try:
-        found = response.json()
-        entries = [_entry(one, one.get("snippet")) for one in found.get("organic", [])]
-        answer = found.get("answerBox")
+        body = response.json()
+        entries = [_entry(one, one.get("snippet")) for one in body.get("organic", [])]
+        answer = body.get("answerBox")
         if answer:
             entries.insert(0, _entry(answer, answer.get("answer") or answer.get("snippet")))
     except (ValueError, AttributeError, TypeError) as error:
@@ -89,10 +89,10 @@ def parse_results(response: httpx.Response) -> Results:
     return entries
 
 
-def _entry(found: dict[str, Any], snippet: Any) -> dict[str, str]:
+def _entry(result: dict[str, Any], snippet: Any) -> dict[str, str]:
     return {
-        "title": str(found.get("title") or ""),
-        "link": str(found.get("link") or ""),
+        "title": str(result.get("title") or ""),
+        "link": str(result.get("link") or ""),
         "snippet": str(snippet or ""),
     }
 

@@ -126,12 +126,12 @@ def test_a_deep_model_is_refused_and_does_not_end_the_process() -> None:
     ],
 )
 def test_a_url_is_reported_without_its_secrets(place: str, shown: str) -> None:
-    assert Redaction().place(place) == shown
+    assert Redaction().location(place) == shown
 
 
 def test_a_secret_of_the_call_is_redacted_everywhere_in_a_url() -> None:
     place = "https://x.example/a%20b%2Fc/a%20b/c?q=a+b%2Fc&r=a+b/c&s=of+a%20b/c"
-    assert Redaction(["a b/c"]).place(place) == "https://x.example/***/***?q=***&r=***&s=of+***"
+    assert Redaction(["a b/c"]).location(place) == "https://x.example/***/***?q=***&r=***&s=of+***"
 
 
 def test_short_secrets_are_hidden_where_they_are_words_or_numbers() -> None:

@@ -36,10 +36,10 @@ def check_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Jso
     """
     if not check.clause(path, depth):
         return {}
-    found = check.one(value, path, what="the kind of a condition")
-    if found is None:
+    kind_and_body = check.one(value, path, what="the kind of a condition")
+    if kind_and_body is None:
         return {}
-    kind, inner = found
+    kind, inner = kind_and_body
     condition = _CONDITIONS.get(kind)
     if condition is None:
         check.refuse((*path, kind), f"unknown condition; allowed: {', '.join(_CONDITIONS)}")
@@ -47,13 +47,13 @@ def check_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Jso
     return {kind: condition(check, inner, (*path, kind), depth)}
 
 
-def date_parameters(check: Check, given: Mapping[str, Any], path: Path) -> Json:
+def date_parameters(check: Check, body: Mapping[str, Any], path: Path) -> Json:
     """Return the format and the time zone of dates."""
     checked: Json = {}
-    if "format" in given:
-        checked["format"] = check.text(given["format"], (*path, "format"), form=_FORMAT, what="a format of dates")
-    if "time_zone" in given:
-        checked["time_zone"] = check.text(given["time_zone"], (*path, "time_zone"), form=_ZONE, what="a time zone")
+    if "format" in body:
+        checked["format"] = check.text(body["format"], (*path, "format"), form=_FORMAT, what="a format of dates")
+    if "time_zone" in body:
+        checked["time_zone"] = check.text(body["time_zone"], (*path, "time_zone"), form=_ZONE, what="a time zone")
     return members(checked)
 
 
@@ -66,48 +66,48 @@ def _on_field(
     check: Check, value: Any, path: Path, *, main: str, others: Sequence[str] = ()
 ) -> tuple[str, Json, Path] | None:
     """Return a field and its parameters; a plain value is the value of `main`."""
-    found = check.one(value, path, what="a field")
-    if found is None:
+    field_and_body = check.one(value, path, what="a field")
+    if field_and_body is None:
         return None
-    name = check.field_name(found[0], (*path, found[0]))
+    name = check.field_name(field_and_body[0], (*path, field_and_body[0]))
     if name is None:
         return None
     here = (*path, name)
-    if isinstance(found[1], dict):
-        given = check.known(found[1], here, keys=(main, *others))
-        if main not in given:
+    if isinstance(field_and_body[1], dict):
+        body = check.known(field_and_body[1], here, keys=(main, *others))
+        if main not in body:
             check.refuse(here, f"{main!r} is missing")
             return None
-        return name, given, here
-    return name, {main: found[1]}, here
+        return name, body, here
+    return name, {main: field_and_body[1]}, here
 
 
 def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    found = _on_field(check, value, path, main="value", others=("case_insensitive",))
-    if found is None:
+    field_and_body = _on_field(check, value, path, main="value", others=("case_insensitive",))
+    if field_and_body is None:
         return {}
-    name, given, here = found
-    checked: Json = {"value": check.scalar(given["value"], here)}
-    if "case_insensitive" in given:
-        checked["case_insensitive"] = check.flag(given["case_insensitive"], (*here, "case_insensitive"))
+    name, body, here = field_and_body
+    checked: Json = {"value": check.scalar(body["value"], here)}
+    if "case_insensitive" in body:
+        checked["case_insensitive"] = check.flag(body["case_insensitive"], (*here, "case_insensitive"))
     return {name: members(checked)}
 
 
 def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    found = check.one(value, path, what="a field")
-    name = None if found is None else check.field_name(found[0], (*path, found[0]))
-    if found is None or name is None:
+    field_and_values = check.one(value, path, what="a field")
+    name = None if field_and_values is None else check.field_name(field_and_values[0], (*path, field_and_values[0]))
+    if field_and_values is None or name is None:
         return {}
     # An object here would be a terms lookup, which reads a document of any index.
-    return {name: check.scalars(found[1], (*path, name))}
+    return {name: check.scalars(field_and_values[1], (*path, name))}
 
 
 def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    found = _on_field(check, value, path, main="value", others=("case_insensitive",))
-    if found is None:
+    field_and_body = _on_field(check, value, path, main="value", others=("case_insensitive",))
+    if field_and_body is None:
         return {}
-    name, given, here = found
-    pattern = given["value"]
+    name, body, here = field_and_body
+    pattern = body["value"]
     if not isinstance(pattern, str) or not 0 < len(pattern) <= _PATTERN_CHARACTERS:
         check.refuse(here, f"expected a pattern of 1 to {_PATTERN_CHARACTERS} characters")
         return {}
@@ -116,42 +116,42 @@ def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa:
     if path[-1] == "wildcard" and len(_WILDCARDS.findall(pattern)) > _PATTERN_WILDCARDS:
         check.refuse(here, f"a pattern has at most {_PATTERN_WILDCARDS} wildcards")
     checked: Json = {"value": check.scalar(pattern, here)}
-    if "case_insensitive" in given:
-        checked["case_insensitive"] = check.flag(given["case_insensitive"], (*here, "case_insensitive"))
+    if "case_insensitive" in body:
+        checked["case_insensitive"] = check.flag(body["case_insensitive"], (*here, "case_insensitive"))
     return {name: members(checked)}
 
 
 def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    found = _on_field(check, value, path, main="query", others=("operator", "fuzziness", "minimum_should_match"))
-    if found is None:
+    checked = _on_field(check, value, path, main="query", others=("operator", "fuzziness", "minimum_should_match"))
+    if checked is None:
         return {}
-    name, given, here = found
-    return {name: _full_text(check, given, here)}
+    name, body, here = checked
+    return {name: _full_text(check, body, here)}
 
 
 def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    found = _on_field(check, value, path, main="query", others=("slop",))
-    if found is None:
+    field_and_body = _on_field(check, value, path, main="query", others=("slop",))
+    if field_and_body is None:
         return {}
-    name, given, here = found
-    checked: Json = {"query": check.scalar(given["query"], here)}
-    if "slop" in given:
-        checked["slop"] = check.count(given["slop"], (*here, "slop"), most=10)
+    name, body, here = field_and_body
+    checked: Json = {"query": check.scalar(body["query"], here)}
+    if "slop" in body:
+        checked["slop"] = check.count(body["slop"], (*here, "slop"), most=10)
     return {name: members(checked)}
 
 
 def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     keys = ("query", "fields", "type", "operator", "fuzziness", "minimum_should_match")
-    given = check.known(value, path, keys=keys)
-    checked = _full_text(check, given, path)
-    fields = given.get("fields")
+    body = check.known(value, path, keys=keys)
+    checked = _full_text(check, body, path)
+    fields = body.get("fields")
     if not isinstance(fields, list) or not 0 < len(fields) <= 20:
         check.refuse((*path, "fields"), "expected a list of 1 to 20 fields")
         return {}
     checked["fields"] = [_weighted(check, each, (*path, "fields", position)) for position, each in enumerate(fields)]
-    if "type" in given:
+    if "type" in body:
         kinds = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
-        checked["type"] = check.choice(given["type"], (*path, "type"), among=kinds)
+        checked["type"] = check.choice(body["type"], (*path, "type"), among=kinds)
     return members(checked)
 
 
@@ -161,66 +161,66 @@ def _weighted(check: Check, value: Any, path: Path) -> str | None:
     return None if name is None or parts is None else f"{name}{parts['weight'] or ''}"
 
 
-def _full_text(check: Check, given: Json, path: Path) -> Json:
-    checked: Json = {"query": check.scalar(given.get("query"), (*path, "query"))}
-    if "operator" in given:
-        checked["operator"] = check.choice(given["operator"], (*path, "operator"), among=("and", "or"))
-    if "fuzziness" in given:
-        fuzziness = given["fuzziness"]
+def _full_text(check: Check, body: Json, path: Path) -> Json:
+    checked: Json = {"query": check.scalar(body.get("query"), (*path, "query"))}
+    if "operator" in body:
+        checked["operator"] = check.choice(body["operator"], (*path, "operator"), among=("and", "or"))
+    if "fuzziness" in body:
+        fuzziness = body["fuzziness"]
         written = str(fuzziness) if type(fuzziness) is int else fuzziness
         checked["fuzziness"] = check.choice(written, (*path, "fuzziness"), among=_FUZZINESS)
-    checked |= _share(check, given, path)
+    checked |= _share(check, body, path)
     return members(checked)
 
 
-def _share(check: Check, given: Json, path: Path) -> Json:
+def _share(check: Check, body: Json, path: Path) -> Json:
     """Return `minimum_should_match`."""
-    if "minimum_should_match" not in given:
+    if "minimum_should_match" not in body:
         return {}
-    share = given["minimum_should_match"]
+    share = body["minimum_should_match"]
     written = str(share) if type(share) is int and abs(share) < 1000 else share
     here = (*path, "minimum_should_match")
     return {"minimum_should_match": check.text(written, here, form=_SHARE, what="a number or a percentage")}
 
 
 def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    found = check.one(value, path, what="a field")
-    name = None if found is None else check.field_name(found[0], (*path, found[0]))
-    if found is None or name is None:
+    field_and_bounds = check.one(value, path, what="a field")
+    name = None if field_and_bounds is None else check.field_name(field_and_bounds[0], (*path, field_and_bounds[0]))
+    if field_and_bounds is None or name is None:
         return {}
     here = (*path, name)
-    given = check.known(found[1], here, keys=(*_BOUNDS, "format", "time_zone"))
-    bounds = {bound: check.scalar(given[bound], (*here, bound)) for bound in _BOUNDS if bound in given}
+    body = check.known(field_and_bounds[1], here, keys=(*_BOUNDS, "format", "time_zone"))
+    bounds = {bound: check.scalar(body[bound], (*here, bound)) for bound in _BOUNDS if bound in body}
     if not bounds:
         check.refuse(here, f"a range needs one of {', '.join(_BOUNDS)}")
-    return {name: members({**bounds, **date_parameters(check, given, here)})}
+    return {name: members({**bounds, **date_parameters(check, body, here)})}
 
 
 def _exists(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    given = check.known(value, path, keys=("field",))
-    return members({"field": check.field_name(given.get("field"), (*path, "field"))})
+    body = check.known(value, path, keys=("field",))
+    return members({"field": check.field_name(body.get("field"), (*path, "field"))})
 
 
 def _bool(check: Check, value: Any, path: Path, depth: int) -> Json:
-    given = check.known(value, path, keys=(*_OCCURS, "minimum_should_match"))
+    body = check.known(value, path, keys=(*_OCCURS, "minimum_should_match"))
     checked: Json = {}
     for occurs in _OCCURS:
-        if occurs not in given:
+        if occurs not in body:
             continue
         here = (*path, occurs)
-        if isinstance(given[occurs], list):
+        if isinstance(body[occurs], list):
             checked[occurs] = [
                 check_condition(check, each, (*here, position), depth + 1)
-                for position, each in enumerate(given[occurs][: check.limits.clauses + 1])
+                for position, each in enumerate(body[occurs][: check.limits.clauses + 1])
             ]
         else:
-            checked[occurs] = [check_condition(check, given[occurs], here, depth + 1)]
-    return {**checked, **_share(check, given, path)}
+            checked[occurs] = [check_condition(check, body[occurs], here, depth + 1)]
+    return {**checked, **_share(check, body, path)}
 
 
 def _constant_score(check: Check, value: Any, path: Path, depth: int) -> Json:
-    given = check.known(value, path, keys=("filter",))
-    return {"filter": check_condition(check, given.get("filter"), (*path, "filter"), depth + 1)}
+    body = check.known(value, path, keys=("filter",))
+    return {"filter": check_condition(check, body.get("filter"), (*path, "filter"), depth + 1)}
 
 
 _CONDITIONS: Mapping[str, Condition] = {

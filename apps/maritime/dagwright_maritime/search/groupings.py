@@ -68,21 +68,21 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
         return {}
     kinds = {kind: inner for kind, inner in value.items() if kind not in ("aggs", "aggregations")}
     nested = [inner for kind, inner in value.items() if kind in ("aggs", "aggregations")]
-    found = check.one(kinds, path, what="the kind of an aggregation")
-    if found is None:
+    kind_and_body = check.one(kinds, path, what="the kind of an aggregation")
+    if kind_and_body is None:
         return {}
-    kind, given = found
+    kind, body = kind_and_body
     here = (*path, kind)
     if kind in _FIGURES:
         if nested:
             check.refuse(path, f"{kind} makes no groups, so it cannot have aggregations")
-        figure = _FIGURES[kind](check, given, here, multiplier)
+        figure = _FIGURES[kind](check, body, here, multiplier)
         check.figures += multiplier * (len(figure.get("percents", ())) or _NUMBERS.get(kind, 1))
         return {kind: figure}
     if kind not in _GROUPS:
         check.refuse(here, f"unknown aggregation; allowed: {', '.join([*_GROUPS, *_FIGURES])}")
         return {}
-    checked, groups = _GROUPS[kind](check, given, here)
+    checked, groups = _GROUPS[kind](check, body, here)
     check.buckets += multiplier * groups
     if not nested:
         return {kind: checked}
@@ -97,61 +97,61 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
 
 def _terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     keys = ("field", "size", "order", "min_doc_count", "missing", "include", "exclude")
-    given = check.known(value, path, keys=keys)
-    checked: Json = {"field": check.field_name(given.get("field"), (*path, "field")), "size": _DEFAULT_GROUPS}
-    if "size" in given:
-        checked["size"] = check.count(given["size"], (*path, "size"), least=1, most=check.limits.buckets)
-    if "missing" in given:
-        checked["missing"] = check.scalar(given["missing"], (*path, "missing"))
+    body = check.known(value, path, keys=keys)
+    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "size": _DEFAULT_GROUPS}
+    if "size" in body:
+        checked["size"] = check.count(body["size"], (*path, "size"), least=1, most=check.limits.buckets)
+    if "missing" in body:
+        checked["missing"] = check.scalar(body["missing"], (*path, "missing"))
     for name in ("include", "exclude"):
-        if name in given:
+        if name in body:
             # A text would be a pattern.
-            checked[name] = check.scalars(given[name], (*path, name))
-    checked |= _order(check, given, path) | _least_documents(check, given, path)
+            checked[name] = check.scalars(body[name], (*path, name))
+    checked |= _order(check, body, path) | _least_documents(check, body, path)
     return members(checked), checked["size"] or 1
 
 
 def _date_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     keys = ("field", "calendar_interval", "fixed_interval", "format", "time_zone", "order", "min_doc_count")
-    given = check.known(value, path, keys=keys)
-    checked: Json = {"field": check.field_name(given.get("field"), (*path, "field"))}
-    if ("calendar_interval" in given) == ("fixed_interval" in given):
+    body = check.known(value, path, keys=keys)
+    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
+    if ("calendar_interval" in body) == ("fixed_interval" in body):
         check.refuse(path, "expected either calendar_interval or fixed_interval")
-    elif "calendar_interval" in given:
+    elif "calendar_interval" in body:
         here = (*path, "calendar_interval")
         what = "day, week, month, quarter or year"
-        checked["calendar_interval"] = check.text(given["calendar_interval"], here, form=_CALENDAR, what=what)
+        checked["calendar_interval"] = check.text(body["calendar_interval"], here, form=_CALENDAR, what=what)
     else:
         here = (*path, "fixed_interval")
-        checked["fixed_interval"] = check.text(given["fixed_interval"], here, form=_DAYS, what="days, such as 7d")
-    checked |= date_parameters(check, given, path) | _order(check, given, path)
-    return members(checked | _filled(check, given, path)), _UNKNOWN_GROUPS
+        checked["fixed_interval"] = check.text(body["fixed_interval"], here, form=_DAYS, what="days, such as 7d")
+    checked |= date_parameters(check, body, path) | _order(check, body, path)
+    return members(checked | _filled(check, body, path)), _UNKNOWN_GROUPS
 
 
 def _histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
-    given = check.known(value, path, keys=("field", "interval", "order", "min_doc_count"))
-    checked: Json = {"field": check.field_name(given.get("field"), (*path, "field"))}
-    interval = check.scalar(given.get("interval"), (*path, "interval"))
+    body = check.known(value, path, keys=("field", "interval", "order", "min_doc_count"))
+    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
+    interval = check.scalar(body.get("interval"), (*path, "interval"))
     if isinstance(interval, bool | str) or (interval is not None and interval < 1):
         check.refuse((*path, "interval"), "expected a number from 1")
-    checked |= {"interval": interval, **_order(check, given, path)}
-    return members(checked | _filled(check, given, path)), _UNKNOWN_GROUPS
+    checked |= {"interval": interval, **_order(check, body, path)}
+    return members(checked | _filled(check, body, path)), _UNKNOWN_GROUPS
 
 
 def _range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
-    given = check.known(value, path, keys=("field", "ranges"))
-    return _ranges(check, given, path)
+    body = check.known(value, path, keys=("field", "ranges"))
+    return _ranges(check, body, path)
 
 
 def _date_range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
-    given = check.known(value, path, keys=("field", "ranges", "format", "time_zone"))
-    checked, count = _ranges(check, given, path)
-    return checked | date_parameters(check, given, path), count
+    body = check.known(value, path, keys=("field", "ranges", "format", "time_zone"))
+    checked, count = _ranges(check, body, path)
+    return checked | date_parameters(check, body, path), count
 
 
-def _ranges(check: Check, given: Json, path: Path) -> tuple[Json, int]:
-    checked: Json = {"field": check.field_name(given.get("field"), (*path, "field")), "ranges": []}
-    ranges, here = given.get("ranges"), (*path, "ranges")
+def _ranges(check: Check, body: Json, path: Path) -> tuple[Json, int]:
+    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "ranges": []}
+    ranges, here = body.get("ranges"), (*path, "ranges")
     if not isinstance(ranges, list) or not 0 < len(ranges) <= _RANGES:
         check.refuse(here, f"expected a list of 1 to {_RANGES} ranges")
         return members(checked), 1
@@ -166,8 +166,8 @@ def _filter(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 
 
 def _filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
-    given = check.known(value, path, keys=("filters", "other_bucket", "other_bucket_key"))
-    filters, here = given.get("filters"), (*path, "filters")
+    body = check.known(value, path, keys=("filters", "other_bucket", "other_bucket_key"))
+    filters, here = body.get("filters"), (*path, "filters")
     if not isinstance(filters, dict) or not 0 < len(filters) <= _RANGES:
         check.refuse(here, f"expected an object of 1 to {_RANGES} conditions by name")
         return {}, 1
@@ -175,10 +175,10 @@ def _filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     for name, each in filters.items():
         if check.scalar(name, here) is not None:
             checked["filters"][name] = check_condition(check, each, (*here, name))
-    if "other_bucket" in given:
-        checked["other_bucket"] = check.flag(given["other_bucket"], (*path, "other_bucket"))
-    if "other_bucket_key" in given:
-        checked["other_bucket_key"] = check.scalar(given["other_bucket_key"], (*path, "other_bucket_key"))
+    if "other_bucket" in body:
+        checked["other_bucket"] = check.flag(body["other_bucket"], (*path, "other_bucket"))
+    if "other_bucket_key" in body:
+        checked["other_bucket_key"] = check.scalar(body["other_bucket_key"], (*path, "other_bucket_key"))
     return members(checked), len(filters) + 1
 
 
@@ -186,39 +186,39 @@ def _missing(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     return _of_field(check, value, path, 1), 1
 
 
-def _order(check: Check, given: Json, path: Path) -> Json:
-    if "order" not in given:
+def _order(check: Check, body: Json, path: Path) -> Json:
+    if "order" not in body:
         return {}
-    orders, checked = given["order"], []
+    orders, checked = body["order"], []
     for each in (orders if isinstance(orders, list) else [orders])[:5]:
-        found = check.one(each, (*path, "order"), what="the sort key of the groups")
-        if found is None:
+        key_and_direction = check.one(each, (*path, "order"), what="the sort key of the groups")
+        if key_and_direction is None:
             return {}
         what = "_count, _key or the name of a figure"
-        name = check.text(found[0], (*path, "order"), form=_ORDER, what=what)
-        direction = check.choice(found[1], (*path, "order", str(name)), among=_DIRECTIONS)
+        name = check.text(key_and_direction[0], (*path, "order"), form=_ORDER, what=what)
+        direction = check.choice(key_and_direction[1], (*path, "order", str(name)), among=_DIRECTIONS)
         if name is not None and direction is not None:
             checked.append({name: direction})
     return {"order": checked} if checked else {}
 
 
-def _least_documents(check: Check, given: Json, path: Path) -> Json:
-    if "min_doc_count" not in given:
+def _least_documents(check: Check, body: Json, path: Path) -> Json:
+    if "min_doc_count" not in body:
         return {}
-    return {"min_doc_count": check.count(given["min_doc_count"], (*path, "min_doc_count"), least=1, most=2**31 - 1)}
+    return {"min_doc_count": check.count(body["min_doc_count"], (*path, "min_doc_count"), least=1, most=2**31 - 1)}
 
 
-def _filled(check: Check, given: Json, path: Path) -> Json:
+def _filled(check: Check, body: Json, path: Path) -> Json:
     """Return `min_doc_count` of a histogram, by default 1: the number of empty groups would be unlimited."""
-    return {"min_doc_count": 1} | _least_documents(check, given, path)
+    return {"min_doc_count": 1} | _least_documents(check, body, path)
 
 
 # Figures: each function returns the checked aggregation.
 
 
 def _of_field(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001 - as every figure
-    given = check.known(value, path, keys=("field",))
-    return members({"field": check.field_name(given.get("field"), (*path, "field"))})
+    body = check.known(value, path, keys=("field",))
+    return members({"field": check.field_name(body.get("field"), (*path, "field"))})
 
 
 def _sum(check: Check, value: Any, path: Path, multiplier: int) -> Json:
@@ -229,19 +229,19 @@ def _sum(check: Check, value: Any, path: Path, multiplier: int) -> Json:
 
 
 def _cardinality(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001
-    given = check.known(value, path, keys=("field", "precision_threshold"))
-    checked: Json = {"field": check.field_name(given.get("field"), (*path, "field"))}
-    if "precision_threshold" in given:
+    body = check.known(value, path, keys=("field", "precision_threshold"))
+    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
+    if "precision_threshold" in body:
         here = (*path, "precision_threshold")
-        checked["precision_threshold"] = check.count(given["precision_threshold"], here, most=40_000)
+        checked["precision_threshold"] = check.count(body["precision_threshold"], here, most=40_000)
     return members(checked)
 
 
 def _percentiles(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001
-    given = check.known(value, path, keys=("field", "percents"))
-    checked: Json = {"field": check.field_name(given.get("field"), (*path, "field"))}
-    if "percents" in given:
-        percents = check.scalars(given["percents"], (*path, "percents"))
+    body = check.known(value, path, keys=("field", "percents"))
+    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
+    if "percents" in body:
+        percents = check.scalars(body["percents"], (*path, "percents"))
         if not 0 < len(percents) <= 20 or not all(type(each) in (int, float) and 0 <= each <= 100 for each in percents):
             check.refuse((*path, "percents"), "expected a list of 1 to 20 numbers from 0 to 100")
         checked["percents"] = percents
@@ -249,14 +249,14 @@ def _percentiles(check: Check, value: Any, path: Path, multiplier: int) -> Json:
 
 
 def _top_hits(check: Check, value: Any, path: Path, multiplier: int) -> Json:
-    given = check.known(value, path, keys=("size", "sort", "_source"))
+    body = check.known(value, path, keys=("size", "sort", "_source"))
     checked: Json = {"size": 3}
-    if "size" in given:
-        checked["size"] = check.count(given["size"], (*path, "size"), least=1, most=_TOP_DOCUMENTS)
-    if "sort" in given:
-        checked["sort"] = check_sort(check, given["sort"], (*path, "sort"))
-    if "_source" in given:
-        checked["_source"] = check_source(check, given["_source"], (*path, "_source"))
+    if "size" in body:
+        checked["size"] = check.count(body["size"], (*path, "size"), least=1, most=_TOP_DOCUMENTS)
+    if "sort" in body:
+        checked["sort"] = check_sort(check, body["sort"], (*path, "sort"))
+    if "_source" in body:
+        checked["_source"] = check_source(check, body["_source"], (*path, "_source"))
     check.buckets += multiplier * (checked["size"] or 1)
     return members(checked)
 

@@ -176,9 +176,9 @@ class Check:
         return self.clauses <= self.limits.clauses
 
 
-def members(given: Mapping[str, Any]) -> Json:
+def members(mapping: Mapping[str, Any]) -> Json:
     """Return the members of an object that are not None."""
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in mapping.items() if value is not None}
 
 
 def _is_whole(text: str) -> bool:

@@ -74,10 +74,10 @@ async def get_program(cache_home: Path, *, sources: Path = SOURCES) -> SearchPro
 
 
 def _program(name: str, needed: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    program = shutil.which(name)
+    if program is None:
         raise ProgramMissing(name, f"{name} is not on the path: install {needed} to run a search server here, {_ELSE}")
-    return found
+    return program
 
 
 async def _make(target: Path, sources: Path) -> None:

@@ -43,8 +43,8 @@ class CheckedQuery:
     @property
     def groups(self) -> Json:
         """Its aggregations by name."""
-        found: Json = self.body.get("aggs", {})
-        return found
+        aggregations: Json = self.body.get("aggs", {})
+        return aggregations
 
 
 def parse_query(index: Any, body: Any, *, prefix: str, check: Check) -> CheckedQuery:
@@ -89,26 +89,26 @@ def _is_small(body: Any, check: Check) -> bool:
 
 
 def _body(check: Check, body: Json) -> Json:
-    given = check.known(body, (), keys=_KEYS)
-    if "aggs" in given and "aggregations" in given:
+    fields = check.known(body, (), keys=_KEYS)
+    if "aggs" in fields and "aggregations" in fields:
         check.refuse(("aggregations",), "aggs and aggregations are synonyms; use one of them")
-    groups = given.get("aggs", given.get("aggregations"))
-    checked: Json = {"query": check_condition(check, given.get("query", {"match_all": {}}), ("query",))}
+    groups = fields.get("aggs", fields.get("aggregations"))
+    checked: Json = {"query": check_condition(check, fields.get("query", {"match_all": {}}), ("query",))}
     if groups is not None:
         checked["aggs"] = check_groupings(check, groups, ("aggs",))
-    if "sort" in given:
-        checked["sort"] = check_sort(check, given["sort"], ("sort",))
-    if "_source" in given:
-        checked["_source"] = check_source(check, given["_source"], ("_source",))
-    if "track_total_hits" in given and given["track_total_hits"] is not True:
+    if "sort" in fields:
+        checked["sort"] = check_sort(check, fields["sort"], ("sort",))
+    if "_source" in fields:
+        checked["_source"] = check_source(check, fields["_source"], ("_source",))
+    if "track_total_hits" in fields and fields["track_total_hits"] is not True:
         check.refuse(("track_total_hits",), "all hits are always counted; remove it")
-    checked |= _window(check, given, default=DEFAULT_ROWS if groups is None else 0)
-    return members({**checked, "track_total_hits": True, "timeout": _time(check, given)})
+    checked |= _window(check, fields, default=DEFAULT_ROWS if groups is None else 0)
+    return members({**checked, "track_total_hits": True, "timeout": _time(check, fields)})
 
 
-def _window(check: Check, given: Json, *, default: int) -> Json:
-    size = check.count(given.get("size", min(default, check.limits.rows)), ("size",), most=check.limits.rows)
-    start = check.count(given.get("from", 0), ("from",), most=check.limits.window)
+def _window(check: Check, body: Json, *, default: int) -> Json:
+    size = check.count(body.get("size", min(default, check.limits.rows)), ("size",), most=check.limits.rows)
+    start = check.count(body.get("from", 0), ("from",), most=check.limits.window)
     if size is not None and start is not None and size + start > check.limits.window:
         check.refuse(
             ("from",), f"from and size together are limited to {check.limits.window:,} documents; use search_after"
@@ -116,9 +116,9 @@ def _window(check: Check, given: Json, *, default: int) -> Json:
     checked: Json = {"size": size}
     if start:
         checked["from"] = start
-    if "search_after" in given:
-        after = _place(check, given["search_after"])
-        sorts = given.get("sort", [])
+    if "search_after" in body:
+        after = _place(check, body["search_after"])
+        sorts = body.get("sort", [])
         if start or len(after) != (len(sorts) if isinstance(sorts, list) else 1):
             check.refuse(("search_after",), "expected one value for each sort field, and no from")
         checked["search_after"] = after
@@ -135,11 +135,11 @@ def _place(check: Check, value: Any) -> list[Any]:
     ]
 
 
-def _time(check: Check, given: Json) -> str:
+def _time(check: Check, body: Json) -> str:
     """Return the timeout of the search: the requested time, up to the limit."""
     seconds = check.limits.timeout_s
-    if "timeout" in given:
-        written = check.text(given["timeout"], ("timeout",), form=_TIMEOUT, what="a time such as 5s")
+    if "timeout" in body:
+        written = check.text(body["timeout"], ("timeout",), form=_TIMEOUT, what="a time such as 5s")
         if written is not None:
             number = written.rstrip("ms")
             seconds = min(seconds, max(int(number) * _UNITS[written.removeprefix(number)], 0.001))

@@ -148,10 +148,10 @@ def _params(limits: QueryLimits) -> dict[str, Any]:
     return {"request_timeout": limits.timeout_s + _GRACE_S}
 
 
-def _add_types(types: dict[str, str], mapping: Mapping[str, Any], above: str) -> None:
+def _add_types(types: dict[str, str], mapping: Mapping[str, Any], prefix: str) -> None:
     for word in ("properties", "fields"):
         for name, field in mapping.get(word, {}).items():
-            whole = f"{above}{name}"
+            whole = f"{prefix}{name}"
             if "type" in field:
                 types[whole] = str(field["type"])
             _add_types(types, field, f"{whole}.")
@@ -230,9 +230,9 @@ def _once(reason: str) -> str:
 
 
 def _causes(failure: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
+    causes: list[Mapping[str, Any]] = []
     for each in (*failure.get("root_cause", ()), *failure.get("failed_shards", ()), failure.get("caused_by")):
         inner = each.get("reason") if isinstance(each, Mapping) and isinstance(each.get("reason"), Mapping) else each
         if isinstance(inner, Mapping):
-            found += [inner, *_causes({"caused_by": inner.get("caused_by")})] if inner.get("caused_by") else [inner]
-    return found
+            causes += [inner, *_causes({"caused_by": inner.get("caused_by")})] if inner.get("caused_by") else [inner]
+    return causes

@@ -96,12 +96,12 @@ def parse_result(response: Mapping[str, Any], aggregations: Mapping[str, Any], l
             f"The groups and figures have {size:,} bytes, over the limit of {RESULT_LIMIT_BYTES:,}; request fewer "
             "groups, fewer figures in each, or fewer fields of their documents"
         )
-    found: list[Mapping[str, Any]] = response["hits"]["hits"]
-    limited = _within_limit(found)
+    hits: list[Mapping[str, Any]] = response["hits"]["hits"]
+    limited = _within_limit(hits)
     problems = [*_problems(response)]
-    if len(limited) < len(found):
+    if len(limited) < len(hits):
         problems.append(
-            f"The result has only the first {len(limited):,} of {len(found):,} documents: together they exceed "
+            f"The result has only the first {len(limited):,} of {len(hits):,} documents: together they exceed "
             f"{RESULT_LIMIT_BYTES:,} bytes; request fewer fields."
         )
     return SearchResult(
@@ -110,7 +110,7 @@ def parse_result(response: Mapping[str, Any], aggregations: Mapping[str, Any], l
         groups=groups,
         total=int(response["hits"]["total"]["value"]),
         took_ms=int(response.get("took", 0)),
-        omitted=len(found) - len(limited),
+        omitted=len(hits) - len(limited),
         gaps=[*_gaps(aggregations, [("", groups)], group="")],
         problems=problems,
     )
@@ -209,9 +209,9 @@ def _buckets(groups: Any) -> Iterator[None]:
             yield from _buckets(bucket)
 
 
-def _within_limit(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _within_limit(hits: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     limited, size = [], 0
-    for hit in found:
+    for hit in hits:
         size += _bytes_of(hit.get("_source", {}))
         if size > RESULT_LIMIT_BYTES:
             break
@@ -244,15 +244,15 @@ def _gaps(aggregations_of_query: Any, among: Sequence[tuple[str, Any]], *, group
     """
     for name, kinds in aggregations_of_query.items():
         kind = next(iter(kinds))
-        found = [(key, bucket.get(name, {})) for key, bucket in among]
+        gaps = [(key, bucket.get(name, {})) for key, bucket in among]
         if kind in _FIGURES:
-            without = [key for key, figure in found if is_empty_figure(figure)]
+            without = [key for key, figure in gaps if is_empty_figure(figure)]
             if without:
-                yield Gap(group, name, len(found), without)
+                yield Gap(group, name, len(gaps), without)
         elif "aggs" in kinds:
             inside = [
                 (" / ".join(part for part in (key, inner_key) if part), bucket)
-                for key, grouping in found
+                for key, grouping in gaps
                 for inner_key, bucket in bucket_list(grouping) or ()
             ]
             yield from _gaps(kinds["aggs"], inside, group=group if kind in _ONE_GROUP else name)

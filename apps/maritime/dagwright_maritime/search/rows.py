@@ -17,20 +17,20 @@ def check_sort(check: Check, value: Any, path: Path) -> list[Json]:
 
 
 def _sort(check: Check, value: Any, path: Path) -> Json:
-    found = (value, {}) if isinstance(value, str) else check.one(value, path, what="a field")
-    if found is None:
+    field_and_order = (value, {}) if isinstance(value, str) else check.one(value, path, what="a field")
+    if field_and_order is None:
         return {}
-    written, how = found
+    written, how = field_and_order
     name = "_score" if written == "_score" else check.field_name(written, path)
     if name is None:
         return {}
     here = (*path, name)
-    given = check.known({"order": how} if isinstance(how, str) else how, here, keys=("order", "missing"))
+    options = check.known({"order": how} if isinstance(how, str) else how, here, keys=("order", "missing"))
     checked: Json = {"order": "desc" if name == "_score" else "asc"}
-    if "order" in given:
-        checked["order"] = check.choice(given["order"], (*here, "order"), among=("asc", "desc"))
-    if "missing" in given:
-        checked["missing"] = check.choice(given["missing"], (*here, "missing"), among=("_last", "_first"))
+    if "order" in options:
+        checked["order"] = check.choice(options["order"], (*here, "order"), among=("asc", "desc"))
+    if "missing" in options:
+        checked["missing"] = check.choice(options["missing"], (*here, "missing"), among=("_last", "_first"))
     return {name: members(checked)}
 
 
@@ -39,8 +39,8 @@ def check_source(check: Check, value: Any, path: Path) -> Any:
     if isinstance(value, bool):
         return value
     if isinstance(value, dict):
-        given = check.known(value, path, keys=("includes", "excludes"))
-        return {name: _names(check, given[name], (*path, name)) for name in given}
+        source = check.known(value, path, keys=("includes", "excludes"))
+        return {name: _names(check, source[name], (*path, name)) for name in source}
     return _names(check, value, path)
 
 

@@ -93,13 +93,13 @@ def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
 def _tables(enclosing: Sequence[Keyed], names: tuple[str, ...]) -> Iterator[GroupTable]:
     """Yield a table for each grouping within some groups, then those nested in it."""
     for name in dict.fromkeys(name for _, group in enclosing for name in group):
-        found = [(keys, group[name]) for keys, group in enclosing if bucket_list(group.get(name)) is not None]
+        groups = [(keys, group[name]) for keys, group in enclosing if bucket_list(group.get(name)) is not None]
         inside: list[Keyed] = [
-            ((*keys, key), bucket) for keys, grouping in found for key, bucket in bucket_list(grouping) or ()
+            ((*keys, key), bucket) for keys, grouping in groups for key, bucket in bucket_list(grouping) or ()
         ]
-        if not found or _is_one_group(found[0][1]):
+        if not groups or _is_one_group(groups[0][1]):
             continue
-        others = sum(omitted_documents(grouping) for _, grouping in found)
+        others = sum(omitted_documents(grouping) for _, grouping in groups)
         yield GroupTable((*names, name), inside, others)
         yield from _tables(inside, (*names, name))
     ones = [((*keys, name), one) for keys, group in enclosing for name, one in group.items() if _is_one_group(one)]

@@ -84,13 +84,13 @@ def _template(**inputs: Any) -> Template:
 
 def test_single_input_is_the_message_itself() -> None:
     number, text = {"type": "integer"}, {"type": "string"}
-    assert plan_inputs(_template(number=number), "21", given=None) == {"number": 21}
-    assert plan_inputs(_template(some={"type": "array"}), "[1, 2]", given=None) == {"some": [1, 2]}
-    assert plan_inputs(_template(words=text), "21", given=None) == {"words": "21"}
-    assert plan_inputs(_template(number=number), '{"number": 21}', given=None) == {"number": 21}
+    assert plan_inputs(_template(number=number), "21", inputs=None) == {"number": 21}
+    assert plan_inputs(_template(some={"type": "array"}), "[1, 2]", inputs=None) == {"some": [1, 2]}
+    assert plan_inputs(_template(words=text), "21", inputs=None) == {"words": "21"}
+    assert plan_inputs(_template(number=number), '{"number": 21}', inputs=None) == {"number": 21}
     for template, words in ((_template(number=number), "many"), (_template(a=number, b=number), "21")):
         with pytest.raises(ApiError, match="as a JSON object in the message"):
-            plan_inputs(template, words, given=None)
+            plan_inputs(template, words, inputs=None)
 
 
 def test_request_of_a_session_has_the_inputs_of_the_plan(tmp_path: Path) -> None:
