@@ -32,7 +32,7 @@ _EXAMPLES: Mapping[str, Any] = {
     "CLARIFICATION": {"text": "…"},
     "INFORMATION": {"data": {}},
 }
-"""Type of a request -> example of an answer (docs/guides/people.md)."""
+"""Type of a request -> example of an answer (docs/guides/questions.md)."""
 _URGENT = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING, NodeStatus.READY)
 
 

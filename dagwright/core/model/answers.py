@@ -1,4 +1,4 @@
-"""The five kinds of answers: their fields, and the check against their request (docs/guides/people.md).
+"""The five kinds of answers: their fields, and the check against their request (docs/guides/questions.md).
 
 It must not import the scheduler. An answer with unknown content is refused, and the message names the expected form;
 the author of the answer sees the message, and the request stays open.

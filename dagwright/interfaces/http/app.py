@@ -36,7 +36,7 @@ from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 
 _ABOUT = (
     "OpenAI's API in front of durable runs. A model is a model of the service, or `plan/NAME`, `agent/NAME` or "
-    "`profile/NAME`. docs/guides/gateway.md describes the extensions to OpenAI's API."
+    "`profile/NAME`. docs/guides/openai-api.md describes the extensions to OpenAI's API."
 )
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 """Hosts that only this machine can reach: there Swagger UI and ReDoc are on. Their scripts come from another host."""

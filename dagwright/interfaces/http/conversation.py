@@ -102,7 +102,7 @@ def text_of(message: ChatMessage) -> str:
 def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
     """Return messages as turns; consecutive messages of one role are joined.
 
-    Long messages are cut to the size that a session stores (docs/guides/gateway.md).
+    Long messages are cut to the size that a session stores (docs/guides/openai-api.md).
     """
     pairs: list[tuple[list[str], list[str]]] = []
     for message in messages:

@@ -144,7 +144,7 @@ def requests() -> Iterator[Any]:
 
 
 def scope_of(method: str, path: str) -> Permission | None:
-    """Return the right that a request needs, according to docs/guides/gateway.md; `None` for read-only requests."""
+    """Return the right that a request needs, according to docs/guides/api-keys.md; `None` for read-only requests."""
     if method == "GET" or path == "/v1/plans/check":
         return None
     return (
