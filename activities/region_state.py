@@ -73,7 +73,7 @@ class OffloadedRegionState:
         result = {
             "batch": ref,
             "counts": {status.value: count for status, count in self.counts.items()},
-            "open": len(inside.places) - self.counts.total(),
+            "open": len(inside.member_numbers) - self.counts.total(),
             "ends": self.ends,
             "ended": [[inside.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in reported],
             "versions": region.versions(reported),
@@ -109,7 +109,10 @@ class RegionCache:
         self._remove(key)
         self._regions[key] = region
         self._ends[key] = asyncio.get_running_loop().call_later(CACHE_TIME_S, self._remove, key)
-        while len(self._regions) > 1 and sum(len(each.inside.places) for each in self._regions.values()) > MAX_NODES:
+        while (
+            len(self._regions) > 1
+            and sum(len(each.inside.member_numbers) for each in self._regions.values()) > MAX_NODES
+        ):
             self._remove(next(iter(self._regions)))
 
     def _remove(self, key: tuple[str, str]) -> OffloadedRegionState | None:

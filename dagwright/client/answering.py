@@ -11,7 +11,7 @@ from dagwright.client.feedback import (
     ItemNotNamed,
     NamespaceRequests,
     OpenRequest,
-    Place,
+    RequestRef,
     by_run,
     of_node,
 )
@@ -22,7 +22,7 @@ _AT_ONCE = 8
 """Runs that are answered concurrently."""
 _NAMES_LISTED = 20
 
-Extras = Callable[[Place], Awaitable[Mapping[str, Any]]]
+Extras = Callable[[RequestRef], Awaitable[Mapping[str, Any]]]
 """Callable that returns additional fields of the answer for the run with the request, such as nodes for its plan."""
 
 
@@ -62,13 +62,13 @@ class AnswerResult:
         is_accepted: whether the run accepted the answer.
         message: message of the run.
         is_ambiguous: the answer matches several requests and names none of them.
-        place: the request that received the answer; `None` if it is unknown.
+        request_ref: the request that received the answer; `None` if it is unknown.
     """
 
     is_accepted: bool
     message: str
     is_ambiguous: bool = False
-    place: Place | None = field(default=None, compare=False)
+    request_ref: RequestRef | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def find_target(run: str, open_requests: Sequence[OpenRequest], request: str | N
     return AnswerTarget.of(run, chosen) if chosen else AnswerTarget(run, str(request))
 
 
-async def no_extras(_: Place) -> Mapping[str, Any]:
+async def no_extras(_: RequestRef) -> Mapping[str, Any]:
     """Return no additional fields."""
     return {}
 
@@ -154,21 +154,21 @@ async def send_answer(
     """Send an answer to each run with a matching request; if none is open, send it to the request with that name."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def send(place: Place | None) -> AnswerResult:
+    async def send(request_ref: RequestRef | None) -> AnswerResult:
         async with turns:
-            there = place
+            ref = request_ref
             try:
-                there = there or await people.place_of(target.run, target.name)
-                full = replace(answer, content={**answer.content, **await extras(there)})
-                message = await people.answer(there, full)
-                return AnswerResult(True, _with_path(message, there, target.name), place=there)
+                ref = ref or await people.request_ref_of(target.run, target.name)
+                full = replace(answer, content={**answer.content, **await extras(ref)})
+                message = await people.answer(ref, full)
+                return AnswerResult(True, _with_path(message, ref, target.name), request_ref=ref)
             except ItemNotNamed as error:
                 return AnswerResult(False, str(error), is_ambiguous=True)
             except (FeedbackRejected, RunClosed) as error:
-                return AnswerResult(False, _with_path(str(error), there, target.name))
+                return AnswerResult(False, _with_path(str(error), ref, target.name))
 
-    places: Sequence[Place | None] = by_run(target.requests) or [None]
-    return AnswerOutcome(target, await asyncio.gather(*map(send, places)))
+    refs: Sequence[RequestRef | None] = by_run(target.requests) or [None]
+    return AnswerOutcome(target, await asyncio.gather(*map(send, refs)))
 
 
 async def answer_request(people: NamespaceRequests, run: str, request: str, answer: Answer) -> str:
@@ -177,7 +177,7 @@ async def answer_request(people: NamespaceRequests, run: str, request: str, answ
     Raises:
         FeedbackRejected, RunNotFound, RunClosed: as `NamespaceRequests.answer`.
     """
-    return await people.answer(await people.place_of(run, request), answer)
+    return await people.answer(await people.request_ref_of(run, request), answer)
 
 
 async def next_request(people: NamespaceRequests, outcome: AnswerOutcome) -> Mapping[str, Any] | None:
@@ -186,15 +186,15 @@ async def next_request(people: NamespaceRequests, outcome: AnswerOutcome) -> Map
     A lookup without a match opens another request. Without this function, the user would see only "is answered".
     """
     target, results = outcome.target, outcome.results
-    if len(results) != 1 or not results[0].is_accepted or results[0].place is None:
+    if len(results) != 1 or not results[0].is_accepted or results[0].request_ref is None:
         return None
-    again = await people.request_after(results[0].place)
+    again = await people.request_after(results[0].request_ref)
     if again is None:
         return None
     path = "".join(target.name.rpartition("/")[:2])
     return {**again, "request_id": f"{path}{again['request_id']}", "run_id": target.run}
 
 
-def _with_path(message: str, place: Place | None, name: str) -> str:
+def _with_path(message: str, request_ref: RequestRef | None, name: str) -> str:
     """Return the message with the full name of the request: the run knows only the last part of the path."""
-    return message if place is None else message.replace(repr(place.request), repr(name), 1)
+    return message if request_ref is None else message.replace(repr(request_ref.request), repr(name), 1)

@@ -28,7 +28,7 @@ from dagwright.client.plan_starts import (
 )
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run import Run
-from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary
+from dagwright.client.run_lists import RunCursor, RunFilter, RunSummary
 from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services, create_services
@@ -292,8 +292,8 @@ class Client:
             session=session,
             template=template,
         )
-        place = _place(after)
-        found, _ = await self._services.runs.page_of_runs(limit=limit, run_filter=run_filter, after=place)
+        cursor = _parse_cursor(after)
+        found, _ = await self._services.runs.page_of_runs(limit=limit, run_filter=run_filter, after=cursor)
         return found
 
     async def inbox(
@@ -326,7 +326,7 @@ class Client:
         until = None if older_than is None else time.time() - duration_s("older_than", older_than)
         inbox_filter = InboxFilter(assignee=assignee, type=type, opened_before=until)
         connection = self._services.connection
-        page = await read_requests(connection, limit=limit, inbox_filter=inbox_filter, after=_place(after))
+        page = await read_requests(connection, limit=limit, inbox_filter=inbox_filter, after=_parse_cursor(after))
         cursor = None if page.following is None else str(page.following)
         return [
             found_request(request, self.get_run(str(request.document["run_id"])), cursor=cursor)
@@ -387,10 +387,12 @@ class Client:
         """
         if limit < 1:
             raise OptionInvalid(f"limit must be at least 1, not {limit}")
-        found, place = await self._services.sessions.page_of_sessions(limit=limit, prefix=prefix, after=_place(after))
+        found, cursor = await self._services.sessions.page_of_sessions(
+            limit=limit, prefix=prefix, after=_parse_cursor(after)
+        )
         states = [state_of(view) for view in found]
-        if states and place is not None:
-            states[-1] = replace(states[-1], cursor=str(place))
+        if states and cursor is not None:
+            states[-1] = replace(states[-1], cursor=str(cursor))
         return states
 
     @contextmanager
@@ -483,9 +485,9 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _place(after: str | None) -> RunPlace | None:
+def _parse_cursor(after: str | None) -> RunCursor | None:
     try:
-        return None if after is None else RunPlace.parse(after)
+        return None if after is None else RunCursor.parse(after)
     except ValueError:
         raise CursorInvalid(f"after: {after!r:.80} is not the cursor of an entry in a list") from None
 

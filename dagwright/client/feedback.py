@@ -58,7 +58,7 @@ class ItemNotNamed(FeedbackRejected):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RequestRef:
     """Location of a request: the run with the request, which may be a sub-plan, and the request ID in that run."""
 
     workflow_id: str
@@ -71,14 +71,14 @@ class OpenRequest:
 
     Args:
         document: the request, with the run that the user knows and the path from that run.
-        place: destination of the answer.
-        node: the node with the request, in the run of `place`; its ID covers all its items.
+        request_ref: destination of the answer.
+        node: the node with the request, in the run of `request_ref`; its ID covers all its items.
         path: the nodes of the parent runs, such as `archive/`; empty for a top-level run.
         title: title of the plan or sub-plan with the request.
     """
 
     document: Mapping[str, Any]
-    place: Place
+    request_ref: RequestRef
     node: str
     path: str = ""
     title: str | None = None
@@ -177,11 +177,12 @@ class NamespaceRequests:
         runs = [run async for run in self._client.list_workflows(query)]
         return _by_age([request for found in await asyncio.gather(*map(asked_in, runs)) for request in found])
 
-    async def answer(self, place: Place, answer: Answer) -> str:
+    async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         """Send an answer to a run and return a sentence with the outcome.
 
         Args:
-            place: as `place_of` returns it. The ID of a node with `for_each` covers the requests of all its items.
+            request_ref: as `request_ref_of` returns it. The ID of a node with `for_each` covers all requests of its
+                items.
 
         Raises:
             FeedbackRejected: the run does not accept the answer.
@@ -191,9 +192,9 @@ class NamespaceRequests:
         if (problem := size_problem(answer.content)) is not None:
             # The server accepts 2 MiB, and the client library reports a larger message as a defect.
             raise FeedbackRejected(problem)
-        handle = self._client.get_workflow_handle(place.workflow_id)
+        handle = self._client.get_workflow_handle(request_ref.workflow_id)
         try:
-            message = answer.to_json(place.request)
+            message = answer.to_json(request_ref.request)
             reply = await execute_update_with_timeout(
                 handle,
                 wire.UPDATE_SUBMIT_FEEDBACK,
@@ -201,42 +202,42 @@ class NamespaceRequests:
                 timeout_s=self._timeout_s,
                 rejection=FeedbackRejected,
             )
-            return await self._signal(handle, place, answer) if reply is None else reply
+            return await self._signal(handle, request_ref, answer) if reply is None else reply
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise
             await _make_sure_of(handle)
             if error.status is RPCStatusCode.INVALID_ARGUMENT:
                 raise
-            raise RunClosed(f"the run {place.workflow_id!r} has ended") from None
+            raise RunClosed(f"the run {request_ref.workflow_id!r} has ended") from None
 
-    async def _signal(self, handle: WorkflowHandle[Any, Any], place: Place, answer: Answer) -> str:
+    async def _signal(self, handle: WorkflowHandle[Any, Any], request_ref: RequestRef, answer: Answer) -> str:
         """Add an answer to the history of a run as a signal, unless the history shows that it will be rejected."""
-        view = await RunReader(self._client, place.workflow_id).read()
+        view = await RunReader(self._client, request_ref.workflow_id).read()
         if view.is_closed:
-            raise RunClosed(f"the run {place.workflow_id!r} has ended")
-        message = answer.to_json(place.request)
+            raise RunClosed(f"the run {request_ref.workflow_id!r} has ended")
+        message = answer.to_json(request_ref.request)
         if (reason := refusal_in(view, wire.SIGNAL_FEEDBACK, message)) is not None:
             raise FeedbackRejected(reason)
         await handle.signal(wire.SIGNAL_FEEDBACK, message)
-        return left_by_signal("the answer", place.workflow_id, timeout_s=self._timeout_s)
+        return left_by_signal("the answer", request_ref.workflow_id, timeout_s=self._timeout_s)
 
-    async def request_after(self, place: Place) -> dict[str, Any] | None:
+    async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
         """Return the next request of a lookup that resumed with the answer to a request, if any.
 
         Return `None` also if the lookup does not progress within some seconds, or if the request does not belong to a
         lookup.
         """
-        feed = RunReader(self._client, place.workflow_id)
+        feed = RunReader(self._client, request_ref.workflow_id)
         # The answer counts already; it may end the run, and with the run its server.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
-                while (came := came_of(await feed.read(), place.request)) is None:
+                while (came := came_of(await feed.read(), request_ref.request)) is None:
                     await asyncio.sleep(_PAUSE_S)
-                return came.to_json(place.workflow_id) if isinstance(came, Request) else None
+                return came.to_json(request_ref.workflow_id) if isinstance(came, Request) else None
         return None
 
-    async def place_of(self, workflow_id: str, request: str) -> Place:
+    async def request_ref_of(self, workflow_id: str, request: str) -> RequestRef:
         """Return the location of a request, whether or not it is open: it may be closed, or be opened later.
 
         Args:
@@ -248,12 +249,12 @@ class NamespaceRequests:
             ItemNotNamed: the path leads through one of several sub-plans and does not select one.
         """
         if "/" not in request:
-            return Place(workflow_id, request)
+            return RequestRef(workflow_id, request)
         view = await RunReader(self._client, workflow_id).read()
         if view.scheduler is None:
-            return Place(workflow_id, request)
+            return RequestRef(workflow_id, request)
         if (found := sub_plan_of_path(view.scheduler, request)) is None:
-            return Place(workflow_id, request)
+            return RequestRef(workflow_id, request)
         task_id, rest = found
         child = self._client.get_workflow_handle(
             child_workflow_id(workflow_id, call_of_task(view.scheduler.state, task_id))
@@ -266,7 +267,7 @@ class NamespaceRequests:
             raise FeedbackRejected(
                 f"the sub-plan {task_id!r} of the run {workflow_id!r} has not started; try again when it has"
             ) from None
-        return await self.place_of(child.id, rest)
+        return await self.request_ref_of(child.id, rest)
 
     async def _item_not_named(self, workflow_id: str, node: str, rest: str) -> ItemNotNamed:
         """Return the error for a path through a node whose items each have a sub-plan."""
@@ -341,8 +342,8 @@ def _own_requests(view: RunView) -> list[OpenRequest]:
     for document in requests_in(view):
         # Requests for the inputs of the run belong to no node.
         node = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else document["request_id"]
-        place = Place(view.workflow_id, str(document["request_id"]))
-        found.append(OpenRequest(document, place, str(node), title=view.title))
+        request_ref = RequestRef(view.workflow_id, str(document["request_id"]))
+        found.append(OpenRequest(document, request_ref, str(node), title=view.title))
     return found
 
 
@@ -420,13 +421,13 @@ def of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenRequest]:
     return [request for request in requests if request.full_node == node]
 
 
-def by_run(requests: Sequence[OpenRequest]) -> list[Place]:
+def by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
     """Return where to answer all requests of one node: one message per run, for all its items."""
     runs: dict[str, list[OpenRequest]] = {}
     for request in requests:
-        runs.setdefault(request.place.workflow_id, []).append(request)
+        runs.setdefault(request.request_ref.workflow_id, []).append(request)
     return [
-        open_requests[0].place if len(open_requests) == 1 else Place(workflow_id, open_requests[0].node)
+        open_requests[0].request_ref if len(open_requests) == 1 else RequestRef(workflow_id, open_requests[0].node)
         for workflow_id, open_requests in runs.items()
     ]
 

@@ -11,7 +11,7 @@ from dagwright.client.answering import (
     find_target,
     send_answer,
 )
-from dagwright.client.feedback import Answer, FeedbackRejected, NamespaceRequests, OpenRequest, Place
+from dagwright.client.feedback import Answer, FeedbackRejected, NamespaceRequests, OpenRequest, RequestRef
 from dagwright.client.steering import Steering
 from dagwright.core.boundary.arguments import checks_arguments, json_argument
 from dagwright.core.errors import DagwrightError
@@ -196,8 +196,8 @@ class Feedback:
         if nodes and len(target.requests) > 1:
             raise FeedbackRejected("nodes can be added once only: answer a single request with `nodes`")
 
-        async def extras(place: Place) -> Mapping[str, Any]:
-            return await self.steering.nodes_of_answer(place, nodes, tools=self.tools) if nodes else {}
+        async def extras(request_ref: RequestRef) -> Mapping[str, Any]:
+            return await self.steering.nodes_of_answer(request_ref, nodes, tools=self.tools) if nodes else {}
 
         sent = Answer(content, answer.get("by"), answer.get("note"))
         outcome = await send_answer(self.people, target, sent, extras=extras)

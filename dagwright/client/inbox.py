@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from temporalio.client import WorkflowExecution
 
-from dagwright.client.feedback import OpenRequest, Place, with_path
-from dagwright.client.run_lists import MOST_AT_ONCE, RunPlace, executions_from, owner_in, quoted, readable_memo
+from dagwright.client.feedback import OpenRequest, RequestRef, with_path
+from dagwright.client.run_lists import MOST_AT_ONCE, RunCursor, executions_from, owner_in, quoted, readable_memo
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.model.times import format_time, seconds_of
@@ -81,12 +81,12 @@ class InboxPage:
     """
 
     requests: Sequence[OpenRequest]
-    following: RunPlace | None
+    following: RunCursor | None
     omitted: Mapping[str, int]
 
 
 async def read_inbox(
-    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
+    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunCursor | None = None
 ) -> InboxPage:
     """Return a page of the inbox; the runs that started last come first.
 
@@ -100,13 +100,13 @@ async def read_inbox(
     Complexity: three requests to the server; a page may have fewer requests, even none, and be followed by others.
     """
     connection.require_search_attributes()
-    place = after or RunPlace(page=min(limit, MOST_AT_ONCE))
+    cursor = after or RunCursor(page=min(limit, MOST_AT_ONCE))
     found: list[OpenRequest] = []
     omitted: dict[str, int] = {}
     number_of_runs = 0
-    following: RunPlace | None = None
-    async for next_place, run in executions_from(connection.client, inbox_filter.query(), place):
-        following = next_place
+    following: RunCursor | None = None
+    async for next_cursor, run in executions_from(connection.client, inbox_filter.query(), cursor):
+        following = next_cursor
         number_of_runs += 1
         memo = await readable_memo(run)
         root, owner = root_in(memo) or run.id, owner_in(memo)
@@ -120,14 +120,14 @@ async def read_inbox(
             missing = 1
         if missing > 0 and inbox_filter.owner in (None, owner):
             omitted[root] = omitted.get(root, 0) + missing
-        if len(found) >= limit or number_of_runs == _MOST_PAGES * place.page:
+        if len(found) >= limit or number_of_runs == _MOST_PAGES * cursor.page:
             break
     found.sort(key=lambda request: str(request.document["opened_at"]))
     return InboxPage(found, following, omitted)
 
 
 async def read_requests(
-    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
+    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunCursor | None = None
 ) -> InboxPage:
     """Return the next page of the inbox that has requests, or the last page; see `read_inbox`.
 
@@ -148,5 +148,5 @@ def _requests_of(
     run: WorkflowExecution, listed: ListedRequests, *, root: str, path: Sequence[str]
 ) -> Iterator[OpenRequest]:
     for node, document in listed.shown:
-        place = Place(run.id, str(document["request_id"]))
-        yield with_path(OpenRequest(document, place, node, title=listed.title), root, path)
+        request_ref = RequestRef(run.id, str(document["request_id"]))
+        yield with_path(OpenRequest(document, request_ref, node, title=listed.title), root, path)

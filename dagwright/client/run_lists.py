@@ -241,15 +241,15 @@ async def readable_memo(execution: WorkflowExecution) -> Mapping[str, Any]:
 
 
 async def executions_from(
-    client: Client, query: str, place: "RunPlace"
-) -> AsyncIterator[tuple["RunPlace | None", WorkflowExecution]]:
+    client: Client, query: str, cursor: "RunCursor"
+) -> AsyncIterator[tuple["RunCursor | None", WorkflowExecution]]:
     """Yield the listed executions from a cursor on, each with the cursor after it; `None` after the last one.
 
     Complexity: one request for each page.
     """
-    token, index = place.token, place.index
+    token, index = cursor.token, cursor.index
     while True:
-        listing = client.list_workflows(query, page_size=place.page, next_page_token=token)
+        listing = client.list_workflows(query, page_size=cursor.page, next_page_token=token)
         await listing.fetch_next_page()
         there, following = listing.current_page or (), listing.next_page_token
         for number, execution in enumerate(there[index:], index + 1):
@@ -257,14 +257,17 @@ async def executions_from(
             if is_last and not following:
                 yield None, execution
             else:
-                yield RunPlace(place.page, following, 0) if is_last else RunPlace(place.page, token, number), execution
+                yield (
+                    RunCursor(cursor.page, following, 0) if is_last else RunCursor(cursor.page, token, number),
+                    execution,
+                )
         if not following:
             return
         token, index = following, 0
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlace:
+class RunCursor:
     """A page cursor of the list of runs.
 
     Args:

@@ -21,8 +21,8 @@ from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_i
 from dagwright.client.run_lists import (
     IS_TOP_RUN,
     MOST_AT_ONCE,
+    RunCursor,
     RunFilter,
-    RunPlace,
     RunSummary,
     executions_from,
     owner_in,
@@ -185,8 +185,8 @@ class Runs:
         return found
 
     async def page_of_runs(
-        self, *, limit: int, run_filter: RunFilter | None = None, after: RunPlace | None = None
-    ) -> tuple[list[RunSummary], RunPlace | None]:
+        self, *, limit: int, run_filter: RunFilter | None = None, after: RunCursor | None = None
+    ) -> tuple[list[RunSummary], RunCursor | None]:
         """Return a page of runs as `list_runs`, and the cursor of the next page; `None` on the last page.
 
         Args:
@@ -194,7 +194,7 @@ class Runs:
         """
         self._connection.require_search_attributes()
         run_filter = run_filter or RunFilter()
-        place = after or RunPlace(page=min(limit, MOST_AT_ONCE))
+        place = after or RunCursor(page=min(limit, MOST_AT_ONCE))
         found: list[RunSummary] = []
         async for next_place, run in executions_from(self._client, run_filter.query(), place):
             memo = await readable_memo(run)
@@ -206,7 +206,7 @@ class Runs:
         return found, None
 
     async def inbox(
-        self, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunPlace | None = None
+        self, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunCursor | None = None
     ) -> InboxPage:
         """Return a page of the open requests of all runs; see `read_inbox`."""
         return await read_inbox(self._connection, limit=limit, inbox_filter=inbox_filter, after=after)

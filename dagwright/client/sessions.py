@@ -25,7 +25,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.run_lists import MOST_AT_ONCE, RunPlace, executions_from, quoted, readable_memo
+from dagwright.client.run_lists import MOST_AT_ONCE, RunCursor, executions_from, quoted, readable_memo
 from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.starts import EncodedStart, checked_id, made_id
 from dagwright.core.boundary import wire
@@ -201,13 +201,13 @@ class Sessions:
         If an answer cannot be read any more, it remains truncated.
         """
         stored = [(turn.run, turn.response_at) for turn in session.turns if turn.response_at is not None]
-        found = await asyncio.gather(*(self._runs.stored_text(place) for _, place in stored))
+        found = await asyncio.gather(*(self._runs.stored_text(ref) for _, ref in stored))
         texts = {run: text.strip() for (run, _), text in zip(stored, found, strict=True) if text is not None}
         return session.with_answers(texts)
 
     async def page_of_sessions(
-        self, *, limit: int = 100, prefix: str = "", after: RunPlace | None = None
-    ) -> tuple[Sequence[SessionView], RunPlace | None]:
+        self, *, limit: int = 100, prefix: str = "", after: RunCursor | None = None
+    ) -> tuple[Sequence[SessionView], RunCursor | None]:
         """Return the newest sessions, and the cursor of the next page; `None` on the last page.
 
         Unreadable sessions are omitted.
@@ -219,15 +219,15 @@ class Sessions:
         query = f"WorkflowType = '{wire.WORKFLOW_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
         if prefix:
             query += f" AND WorkflowId STARTS_WITH {quoted(keyword(session_id(prefix)))}"
-        place = after or RunPlace(page=min(limit, MOST_AT_ONCE))
+        cursor = after or RunCursor(page=min(limit, MOST_AT_ONCE))
         found: list[SessionView] = []
-        async for next_place, execution in executions_from(self._client, query, place):
+        async for next_cursor, execution in executions_from(self._client, query, cursor):
             # A database may ignore the case, and owners are distinguished by the prefix.
             if name_of_session(execution.id).startswith(prefix):
                 with suppress(ValueError):
                     found.append(await _view_of(execution))
             if len(found) == limit:
-                return found, next_place
+                return found, next_cursor
         return found, None
 
     async def take_turn(

@@ -17,7 +17,7 @@ from dagwright.client.feedback import (
     UPDATE_TIMEOUT_S,
     FeedbackRejected,
     NamespaceRequests,
-    Place,
+    RequestRef,
     execute_update_with_timeout,
     left_by_signal,
     refusal_in,
@@ -160,14 +160,14 @@ class Steering:
 
     async def _send(self, workflow_id: str, name: str, message: Mapping[str, Any]) -> str:
         _refuse_invalid(message)
-        place = Place(workflow_id, "")
+        request_ref = RequestRef(workflow_id, "")
         if "node_id" in message:
             try:
-                place = await self._people.place_of(workflow_id, str(message["node_id"]))
+                request_ref = await self._people.request_ref_of(workflow_id, str(message["node_id"]))
             except FeedbackRejected as error:
                 raise CommandRejected(str(error)) from None
-            message = {**message, "node_id": place.request}
-        handle = self._client.get_workflow_handle(place.workflow_id)
+            message = {**message, "node_id": request_ref.request}
+        handle = self._client.get_workflow_handle(request_ref.workflow_id)
         try:
             reply = await execute_update_with_timeout(
                 handle, name, message, timeout_s=self._timeout_s, rejection=CommandRejected
@@ -176,7 +176,7 @@ class Steering:
         except RPCError as error:
             if error.status not in _NO_RUN:
                 raise
-            raise await self._why_not(place.workflow_id, root=workflow_id, error=error) from None
+            raise await self._why_not(request_ref.workflow_id, root=workflow_id, error=error) from None
 
     async def add_nodes(
         self, workflow_id: str, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration], by: str | None
@@ -197,7 +197,7 @@ class Steering:
         return await self._send(workflow_id, wire.ADD_NODES, {**checked, "by": by})
 
     async def nodes_of_answer(
-        self, place: Place, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]
+        self, request_ref: RequestRef, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]
     ) -> dict[str, Any]:
         """Return nodes as a part of the answer to a request, with the declarations of their tools.
 
@@ -210,12 +210,12 @@ class Steering:
             FeedbackRejected: the request has been answered.
             RunNotFound, RunClosed: as `send`.
         """
-        view = await self._open_view(place.workflow_id)
+        view = await self._open_view(request_ref.workflow_id)
         if (
             view.scheduler is not None
-            and (closing := view.scheduler.features.feedback.requests.closed.get(place.request)) is not None
+            and (closing := view.scheduler.features.feedback.requests.closed.get(request_ref.request)) is not None
         ):
-            raise FeedbackRejected(closing.reason(place.request))
+            raise FeedbackRejected(closing.reason(request_ref.request))
         return await asyncio.to_thread(_checked, view, nodes, tools=tools)
 
     async def _open_view(self, workflow_id: str) -> RunView:

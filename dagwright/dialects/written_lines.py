@@ -82,7 +82,7 @@ class _Walk:
             container.key, container.line = getattr(event, "value", ""), line
             if isinstance(event, _OPENS):
                 # A key that is not a string: no plan has such a key.
-                self._frames.append(_Frame(event, f"{container.place}/"))
+                self._frames.append(_Frame(event, f"{container.prefix}/"))
             return None
         placed = ("", line) if container is None else container.next(line)
         if isinstance(event, _OPENS):
@@ -93,10 +93,10 @@ class _Walk:
 class _Frame:
     """A list or an object that is not closed yet."""
 
-    __slots__ = ("count", "is_object", "key", "line", "place")
+    __slots__ = ("count", "is_object", "key", "line", "prefix")
 
-    def __init__(self, event: Any, place: str) -> None:
-        self.place = place
+    def __init__(self, event: Any, prefix: str) -> None:
+        self.prefix = prefix
         self.is_object = isinstance(event, yaml.MappingStartEvent)
         self.count = 0
         self.key: str | None = None
@@ -111,6 +111,6 @@ class _Frame:
         if self.is_object:
             assert self.key is not None
             key, self.key = self.key, None
-            return self.place + pointer(key), self.line
+            return self.prefix + pointer(key), self.line
         self.count += 1
-        return self.place + pointer(self.count - 1), line
+        return self.prefix + pointer(self.count - 1), line

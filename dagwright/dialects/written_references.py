@@ -107,7 +107,7 @@ class _Repairer:
     document: Document
     nodes: Sequence[Any]
     ids: dict[str, int] = field(default_factory=dict)
-    found: list[_Number] = field(default_factory=list)
+    numbers: list[_Number] = field(default_factory=list)
     repairs: list[Repair] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     reading: Mapping[int, int] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class _Repairer:
             self.document.plan.get("output")
         )
         self._collect()
-        if self.found and not self._choose():
+        if self.numbers and not self._choose():
             return replace(self.document, problems=[*self.document.problems, *self.problems]), []
         plan = {**self.document.plan, "nodes": [self._repaired_node(index) for index in range(len(self.nodes))]}
         if "output" in plan:
@@ -142,7 +142,7 @@ class _Repairer:
             for index, item in enumerate(needs if isinstance(needs, list) else ()):
                 number = item if _is_number(item) else self._number_of_text(item)
                 if number is not None:
-                    self.found.append(_Number(number, str(item), owner, ("nodes", owner, "depends_on", index)))
+                    self.numbers.append(_Number(number, str(item), owner, ("nodes", owner, "depends_on", index)))
         self._collect_in(self.document.plan.get("output"), node=None, at=("output",))
 
     def _collect_in(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> None:
@@ -150,7 +150,7 @@ class _Repairer:
             for match in _FORMS.finditer(text):
                 number = self._number_in(match, text)
                 if number is not None and not _is_escaped(match, text):
-                    self.found.append(_Number(number, match[0], node, path))
+                    self.numbers.append(_Number(number, match[0], node, path))
             return text
 
         with_texts(value, look, at=at)
@@ -189,7 +189,7 @@ class _Repairer:
         if len(possible) == 1:
             self.reading = possible[0]
             return True
-        first = self.found[0]
+        first = self.numbers[0]
         if possible:
             one, zero = (self._name(reading[first.number]) for reading in possible)
             message = f"is ambiguous: counted from 1 it is node {one!r}, counted from 0 it is node {zero!r}"
@@ -199,7 +199,7 @@ class _Repairer:
         return False
 
     def _report_impossible(self, reading: Mapping[int, int]) -> None:
-        lost = [number for number in self.found if number.number not in reading] or self.found[:1]
+        lost = [number for number in self.numbers if number.number not in reading] or self.numbers[:1]
         for number in lost[:20]:
             message = f"Invalid reference: {number.written!r} matches none of the {len(self.nodes)} nodes"
             self._report("invalid_reference", f"{message}, or makes them need each other", number)
@@ -226,10 +226,10 @@ class _Repairer:
         return numbers if len(in_ids) == 1 else None
 
     def _is_possible(self, reading: Mapping[int, int]) -> bool:
-        if any(number.number not in reading for number in self.found):
+        if any(number.number not in reading for number in self.numbers):
             return False
         needs: list[dict[int, None]] = [{} for _ in self.nodes]
-        for number in self.found:
+        for number in self.numbers:
             if number.node is not None:
                 needs[number.node][reading[number.number]] = None
         for index, node in enumerate(self.nodes):

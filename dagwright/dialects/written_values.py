@@ -45,7 +45,7 @@ class Repair:
         offset: of its first character, if it has a position in the text.
         pointer: RFC 6901 pointer of the affected value in the parsed document.
         node: ID of the affected node, if it is known.
-        places: number of occurrences that the repair represents.
+        count: number of occurrences that the repair represents.
     """
 
     code: str
@@ -53,7 +53,7 @@ class Repair:
     offset: int | None = None
     pointer: str = ""
     node: str | None = None
-    places: int = 1
+    count: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Return the repair as `{code, pointer, offset, message}`."""
@@ -425,7 +425,7 @@ def bounded(repairs: Iterable[Repair]) -> Sequence[Repair]:
         if counts[repair.code] <= MAX_REPAIRS_PER_CODE:
             remaining.append(repair)
     more = [
-        Repair(code, f"and in {count - MAX_REPAIRS_PER_CODE:,} more places", places=count - MAX_REPAIRS_PER_CODE)
+        Repair(code, f"and in {count - MAX_REPAIRS_PER_CODE:,} more places", count=count - MAX_REPAIRS_PER_CODE)
         for code, count in counts.items()
         if count > MAX_REPAIRS_PER_CODE
     ]
@@ -440,16 +440,14 @@ def folded(repairs: Sequence[Repair]) -> Sequence[Repair]:
         if repair.code not in _SPELLING:
             remaining.append(repair)
         elif repair.code in first:
-            first[repair.code] = replace(first[repair.code], places=first[repair.code].places + repair.places)
+            first[repair.code] = replace(first[repair.code], count=first[repair.code].count + repair.count)
         else:
             first[repair.code] = repair
             remaining.append(repair)
-    return [_with_places(first[repair.code]) if repair.code in first else repair for repair in remaining]
+    return [_with_count(first[repair.code]) if repair.code in first else repair for repair in remaining]
 
 
-def _with_places(repair: Repair) -> Repair:
+def _with_count(repair: Repair) -> Repair:
     return (
-        repair
-        if repair.places == 1
-        else replace(repair, message=f"{repair.message}; {repair.places - 1:,} more like it")
+        repair if repair.count == 1 else replace(repair, message=f"{repair.message}; {repair.count - 1:,} more like it")
     )

@@ -60,7 +60,9 @@ def read_yaml(text: str, *, name: str) -> JsonValue:
 def _syntax_problem(error: yaml.YAMLError, *, text: str, name: str) -> Problem:
     what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
     mark = getattr(error, "problem_mark", None)
-    line, column = (mark.line, mark.column) if mark is not None else _place(text, getattr(error, "position", None))
+    line, column = (
+        (mark.line, mark.column) if mark is not None else _line_and_column(text, getattr(error, "position", None))
+    )
     where = f" at line {line + 1}, column {column + 1}"
     meaning = _meaning_here(text, line, column, what) or _MEANINGS.get(what, what)
     return Problem("invalid_syntax", printable(f"{name} is no valid YAML: {meaning}{where}"))
@@ -81,7 +83,7 @@ def _meaning_here(text: str, line: int, column: int, what: str) -> str | None:
     return None
 
 
-def _place(text: str, position: int | None) -> tuple[int, int]:
+def _line_and_column(text: str, position: int | None) -> tuple[int, int]:
     """Return line and column of a character that YAML does not allow; the library reports its position in bytes."""
     before = text.encode(errors="replace")[: position or 0].decode(errors="ignore")
     return before.count("\n"), len(before) - before.rfind("\n") - 1

@@ -303,7 +303,9 @@ class ExecutionStart:
     def _handle_items(self, loaded: Mapping[str, Any]) -> None:
         """Handle the items of a map batch that were too large for its input."""
         if self.map_batch is not None:
-            self.map_batch = MapBatchInput(self.map_batch.given, value_from_json(loaded["value"], loaded.get("stored")))
+            self.map_batch = MapBatchInput(
+                self.map_batch.node_ends, value_from_json(loaded["value"], loaded.get("stored"))
+            )
 
     def _handle_piece(self, name: str, piece: str) -> None:
         """Handle a piece of the state that was too large for the input.

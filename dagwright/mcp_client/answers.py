@@ -18,7 +18,7 @@ _SESSION_IS_GONE = "Session terminated"
 """Message of the SDK for status 404 of a session that the server no longer knows; the server has not run the call."""
 _REFUSED = frozenset({400, 401, 403, 404, 405, 407, 410})
 _TOO_MANY = 429
-_PLACES = frozenset(
+_LOCATION_ARGUMENTS = frozenset(
     {"url", "urls", "uri", "uris", "path", "paths", "file", "files", "file_path", "filepath", "filename", "directory"}
 )
 """Names of arguments that contain the files or addresses that a tool accesses."""
@@ -43,7 +43,7 @@ def result_of(answer: Mapping[str, Any], *, reads_json: bool) -> Any:
     return _read(text) if reads_json else text
 
 
-def places_of(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
+def locations_of(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
     """Return the files and addresses that a call accessed, according to common argument names.
 
     Args:
@@ -51,7 +51,7 @@ def places_of(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> list[s
     """
     locations: list[str] = []
     for name, value in arguments.items():
-        if name.lower() in _PLACES:
+        if name.lower() in _LOCATION_ARGUMENTS:
             locations += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
     for part in answer.get("content") or ():
         resource = part.get("resource") if part.get("type") == "resource" else part

@@ -11,7 +11,7 @@ import structlog
 
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.extras import require_extra
-from dagwright.mcp_client.answers import failure_text, places_of, result_of
+from dagwright.mcp_client.answers import failure_text, locations_of, result_of
 from dagwright.mcp_client.config import ServerConfig
 from dagwright.mcp_client.listing import versions_of
 from dagwright.tools.context import ToolContext
@@ -96,7 +96,7 @@ class McpConnection:
         except ToolError as error:
             error.args = (self._error_text(error),)
             raise
-        for location in places_of(remote_call.arguments, answer):
+        for location in locations_of(remote_call.arguments, answer):
             context.read(location)
         failure = failure_text(answer)
         if failure is not None:

@@ -19,7 +19,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.map_batches import counts_of_items, is_batched, listed_items
 from dagwright.core.scheduler.run_end import counts_of, omitted_sinks
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
-from dagwright.features.lookups.places import lookup_errors
+from dagwright.features.lookups.positions import lookup_errors
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import names_set
 from dagwright.planning.rounds.documents import groups_of, rounds_document, rounds_in_short

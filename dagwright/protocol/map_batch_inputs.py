@@ -15,19 +15,19 @@ class MapBatchInput:
     """Input of the run of a map batch, in addition to its plan.
 
     Args:
-        given: (node id, its end) of the nodes that the map node reads.
+        node_ends: (node id, its end) of the nodes that the map node reads.
         items: the items, if the parent run has them; or
         source: their reference in the payload store.
     """
 
-    given: Sequence[tuple[str, Record]]
+    node_ends: Sequence[tuple[str, Record]]
     items: Sequence[Any] = ()
     source: StoredList | None = None
 
 
 def map_batch_input_to_json(batch: MapBatchInput) -> dict[str, Any]:
     """Encode the input of a map batch."""
-    encoded: dict[str, Any] = {"given": [[node_id, *end_to_json(record)] for node_id, record in batch.given]}
+    encoded: dict[str, Any] = {"given": [[node_id, *end_to_json(record)] for node_id, record in batch.node_ends]}
     if batch.source is not None:
         return {**encoded, "source": stored_list_to_json(batch.source)}
     return {**encoded, "items": value_to_json([*batch.items])}
@@ -55,4 +55,4 @@ def map_batch_input_from_json(encoded: Any) -> MapBatchInput:
 
 def next_map_batch_input(batch: MapBatchInput) -> MapBatchInput:
     """Return the input for the next execution of the run of a map batch; the snapshot contains the rest."""
-    return MapBatchInput([(node_id, Record(NodeStatus.COMPLETED)) for node_id, _ in batch.given])
+    return MapBatchInput([(node_id, Record(NodeStatus.COMPLETED)) for node_id, _ in batch.node_ends])

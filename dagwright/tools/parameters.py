@@ -308,12 +308,12 @@ def _validated(adapter: TypeAdapter[Any], value: Mapping[str, Any], *, problems:
         return adapter.validate_python(dict(value))
     except ValidationError as error:
         for one in error.errors(include_url=False, include_input=False, include_context=False):
-            path = _place(one["loc"], value, is_missing=one["type"] == "missing")
+            path = _path_of(one["loc"], value, is_missing=one["type"] == "missing")
             problems.append(f"{pointer_of(path) or '/'}: {one['msg']}")
         return {}
 
 
-def _place(location: tuple[str | int, ...], value: Any, *, is_missing: bool) -> tuple[str | int, ...]:
+def _path_of(location: tuple[str | int, ...], value: Any, *, is_missing: bool) -> tuple[str | int, ...]:
     """Return the part of pydantic's location that exists in the value; the location also contains union members."""
     path: list[str | int] = []
     for index, piece in enumerate(location):

@@ -22,23 +22,23 @@ class ProtectedPaths:
     """Files and folders that no file tool opens, lists or writes.
 
     Args:
-        places: files and folders, absolute; a folder is protected with everything in it.
+        paths: files and folders, absolute; a folder is protected with everything in it.
         modules: names of modules with tools; their files are protected as soon as they are imported.
         code_folders: folders in which, at any depth, no importable file may be written; in addition to `sys.path`.
         record: JSON list of additional paths, maintained by other processes of the state folder; may be `None`.
     """
 
-    places: tuple[Path, ...] = ()
+    paths: tuple[Path, ...] = ()
     modules: tuple[str, ...] = ()
     code_folders: tuple[Path, ...] = ()
     record: Path | None = None
 
     def guard(self) -> "PathGuard":
         """Return the rules as the file system is now."""
-        files = [*self.module_files(), *recorded_places(self.record)]
+        files = [*self.module_files(), *recorded_paths(self.record)]
         beside = [file.parent for file in files if file.suffix == ".py"]
         return PathGuard(
-            [*self.places, *files], [*self.code_folders, *beside, *(Path(entry or ".") for entry in sys.path)]
+            [*self.paths, *files], [*self.code_folders, *beside, *(Path(entry or ".") for entry in sys.path)]
         )
 
     def module_files(self) -> list[Path]:
@@ -54,7 +54,7 @@ class PathGuard:
     """Path checks during one call."""
 
     def __init__(self, paths: Iterable[Path], code_folders: Iterable[Path]) -> None:
-        self._places = _Marks(paths)
+        self._paths = _Marks(paths)
         self._code_folders = list(code_folders)
 
     def protects(self, path: Path, status: os.stat_result | None = None) -> bool:
@@ -64,7 +64,7 @@ class PathGuard:
             path: absolute, without links.
             status: of the open file or folder; `None` if it does not exist.
         """
-        return self._places.have(path, status)
+        return self._paths.have(path, status)
 
     def protects_root(self, root: Path) -> bool:
         """Return whether a folder is protected or inside a protected folder."""
@@ -115,8 +115,8 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def recorded_places(record: Path | None) -> list[Path]:
-    """Return the places that processes have recorded; none if the file is missing or invalid."""
+def recorded_paths(record: Path | None) -> list[Path]:
+    """Return the paths that processes have recorded; none if the file is missing or invalid."""
     if record is None:
         return []
     try:

@@ -18,7 +18,7 @@ from dagwright.mcp_client.config import Program, Variables, read_servers
 from dagwright.settings import Settings
 from dagwright.store.private_files import make_private_folder
 from dagwright.tools.errors import ToolLoadError
-from dagwright.tools.protected_paths import ProtectedPaths, recorded_places
+from dagwright.tools.protected_paths import ProtectedPaths, recorded_paths
 from dagwright.tools.references import SERVERS_SUFFIX, absolute_path, file_of_reference, is_path, queue_of_reference
 
 RECORD = "protected-paths.json"
@@ -37,7 +37,7 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
     files = [file for file in map(_file_in, references) if file is not None]
     programs = [program for file in files if file.suffix == SERVERS_SUFFIX for program in _programs_in(file, settings)]
     return ProtectedPaths(
-        places=(*_places_of(settings), *files, *programs),
+        paths=(*_paths_of(settings), *files, *programs),
         modules=tuple(each for each in references if _file_in(each) is None and queue_of_reference(each) is None),
         code_folders=tuple(
             dict.fromkeys([Path.cwd(), *(each.parent for file in files for each in (file, file.resolve()))])
@@ -53,9 +53,9 @@ def record_protected(settings: Settings, protected: ProtectedPaths) -> None:
     name.
     """
     record = settings.state_dir / RECORD
-    paths = [*protected.places, *protected.module_files()]
+    paths = [*protected.paths, *protected.module_files()]
     own = [str(path) for path in paths if not path.is_relative_to(settings.state_dir)]
-    if set(own) <= {str(path) for path in recorded_places(record)}:
+    if set(own) <= {str(path) for path in recorded_paths(record)}:
         return
     try:
         make_private_folder(settings.state_dir)
@@ -65,7 +65,7 @@ def record_protected(settings: Settings, protected: ProtectedPaths) -> None:
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = [str(path) for path in recorded_places(record)]
+        known = [str(path) for path in recorded_paths(record)]
         number, name = tempfile.mkstemp(dir=record.parent, prefix=f".{RECORD}-")
         with os.fdopen(number, "w", encoding="utf-8") as file:
             json.dump(list(dict.fromkeys([*known, *own]))[-MAX_RECORDED:], file)
@@ -74,7 +74,7 @@ def record_protected(settings: Settings, protected: ProtectedPaths) -> None:
         os.close(lock)
 
 
-def _places_of(settings: Settings) -> Iterator[Path]:
+def _paths_of(settings: Settings) -> Iterator[Path]:
     yield settings.state_dir
     yield settings.api_keys
     yield settings.cache_home / "dagwright"

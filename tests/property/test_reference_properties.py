@@ -111,11 +111,11 @@ def test_fast_path_of_the_parser_equals_the_slow_path(tokens: list[str], extra: 
     try:
         expected: Any = _parse_any(text, ids)
     except BadReferences as error:
-        expected = error.found, error.parts
+        expected = error.invalid, error.parts
     try:
         got: Any = parse_template(text, ids)
     except BadReferences as error:
-        got = error.found, error.parts
+        got = error.invalid, error.parts
     assert got == expected
 
 

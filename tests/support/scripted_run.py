@@ -116,7 +116,7 @@ class ScriptedRun:
         return [*self._step_at(view.cursor).requests]
 
     async def _requests_of(self, run: str) -> list[Any]:
-        return [SimpleNamespace(document=each, place=None) for each in self.steps[-1].requests]
+        return [SimpleNamespace(document=each, request_ref=None) for each in self.steps[-1].requests]
 
     def _view(self, number: int) -> RunView:
         step, newest = self.steps[number], self.steps[min(number + 1, len(self.steps) - 1)]

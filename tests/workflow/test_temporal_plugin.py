@@ -128,7 +128,7 @@ async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: Live
 
         async def is_in_the_inbox() -> bool:
             page = await runs.inbox(limit=1_000)
-            return [each.id for each in page.requests if each.place.workflow_id == run_id] == ["approve"]
+            return [each.id for each in page.requests if each.request_ref.workflow_id == run_id] == ["approve"]
 
         await eventually(is_in_the_inbox)
         view = await runs.feed(run_id).read()

@@ -26,13 +26,13 @@ class OffloadedRegion:
 
     Args:
         plan: nodes of the kind `reported` for dependencies outside the region, then the members in topological order.
-        places: number of each member in the original plan.
+        member_numbers: number of each member in the original plan.
         exports: numbers in `plan` of the members on which nodes outside the region depend.
         ends: numbers in `plan` of the members on which no node depends.
     """
 
     plan: CompiledPlan
-    places: Sequence[int]
+    member_numbers: Sequence[int]
     exports: frozenset[int]
     ends: frozenset[int]
 

@@ -51,7 +51,7 @@ def syntax_error(text: str, error: Exception) -> BadCondition:
             "the condition is empty", hint="write a comparison such as a.result > 1, or leave 'when' out"
         )
     if "{{" in text:
-        where = _place(text, text.index("{{"))
+        where = _position_text(text, text.index("{{"))
         return BadCondition(
             f"{where}: a condition has no {{{{ }}}}", hint="write the reference without braces, such as a.result > 1"
         )
@@ -59,7 +59,7 @@ def syntax_error(text: str, error: Exception) -> BadCondition:
         return BadCondition("the condition is nested too deep", hint="split it over several nodes")
     errors = sorted(_errors(text, error))
     if any(_AT_QUOTE.match(message) for _, message in errors) and (start := _open_text(text)) is not None:
-        return BadCondition(f"{_place(text, start)}: the text after {text[start]} has no closing {text[start]}")
+        return BadCondition(f"{_position_text(text, start)}: the text after {text[start]} has no closing {text[start]}")
     if not errors:
         return BadCondition("not a CEL expression")
     position, message = errors[0]
@@ -68,16 +68,16 @@ def syntax_error(text: str, error: Exception) -> BadCondition:
 
 def _at(text: str, position: int, message: str) -> BadCondition:
     if (missing := _MISSING.search(message)) is not None:
-        return BadCondition(f"{_place(text, position)}: {missing[1]!r} is missing")
+        return BadCondition(f"{_position_text(text, position)}: {missing[1]!r} is missing")
     if position >= len(text.rstrip()):
         shown = text.strip()[-_SHOWN:]
-        return BadCondition(f"{_place(text, position)}: the condition ends too early, after {shown!r}")
+        return BadCondition(f"{_position_text(text, position)}: the condition ends too early, after {shown!r}")
     if not message.startswith(("mismatched", "extraneous", "token recognition", "no viable")):
-        return BadCondition(f"{_place(text, position)}: {message}")
+        return BadCondition(f"{_position_text(text, position)}: {message}")
     word = _WORD.match(text, position)
     shown = word[0][:_SHOWN] if word is not None else text[position : position + _SHOWN]
     hint = _hint(text, position, shown)
-    return BadCondition(f"{_place(text, position)}: {shown!r} is not expected here", hint=hint)
+    return BadCondition(f"{_position_text(text, position)}: {shown!r} is not expected here", hint=hint)
 
 
 def _hint(text: str, position: int, shown: str) -> str | None:
@@ -116,7 +116,7 @@ def _open_text(text: str) -> int | None:
     return start
 
 
-def _place(text: str, position: int) -> str:
+def _position_text(text: str, position: int) -> str:
     line = text.count("\n", 0, position) + 1
     column = position - text.rfind("\n", 0, position)
     return f"line {line}, column {column}" if "\n" in text.strip() else f"column {column}"

@@ -125,14 +125,14 @@ class BadReferences(Exception):
     """A text contains invalid references.
 
     Args:
-        found: the invalid references, in the order of the text.
+        invalid: the invalid references, in the order of the text.
         parts: the other parts of the text.
     """
 
-    def __init__(self, found: Iterable[BadReference], parts: Template) -> None:
-        self.found = tuple(dict.fromkeys(found))
+    def __init__(self, invalid: Iterable[BadReference], parts: Template) -> None:
+        self.invalid = tuple(dict.fromkeys(invalid))
         self.parts = parts
-        super().__init__("; ".join(f"{bad.text}: {bad.message}" for bad in self.found[:5]))
+        super().__init__("; ".join(f"{bad.text}: {bad.message}" for bad in self.invalid[:5]))
 
 
 NODE_VALUE_FIELDS: tuple[Field, ...] = ("result", "status", "error")

@@ -113,7 +113,7 @@ def _short_heartbeats(checked: Checked) -> Iterator[Problem]:
         if node.heartbeat is not None and node.heartbeat < LEAST_HEARTBEAT:
             message = "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
             hint = "leave it out: the default depends on the effects of the tool"
-            yield Problem("invalid_field", message, _place(checked, index, "heartbeat"), node.id, hint)
+            yield Problem("invalid_field", message, _written_pointer(checked, index, "heartbeat"), node.id, hint)
 
 
 # Inputs of conditions.
@@ -139,7 +139,7 @@ def _unknown_inputs(checked: Checked, hints: NameHints) -> Iterator[Problem]:
                 message = (
                     f"when: there is no input {name!r}; the plan declares {listed(declared, near=name, hints=hints)}"
                 )
-                yield Problem("invalid_field", message, _place(checked, index, "when"), node.id, hint)
+                yield Problem("invalid_field", message, _written_pointer(checked, index, "when"), node.id, hint)
 
 
 def _declared(checked: Checked) -> Collection[str]:
@@ -194,11 +194,11 @@ def _first_use(checked: Checked, name: str) -> tuple[str | None, str]:
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         if name in references.placeholders:
             at = next((path for path, template in references.argument_bindings if Placeholder(name) in template), None)
-            return node.id, _place(checked, index, *(("arguments", *at) if at is not None else ()))
+            return node.id, _written_pointer(checked, index, *(("arguments", *at) if at is not None else ()))
     return None, ""
 
 
-def _place(checked: Checked, index: int, *path: str | int) -> str:
+def _written_pointer(checked: Checked, index: int, *path: str | int) -> str:
     return checked.document.written_pointer(pointer(*checked.base, "nodes", index, *path))
 
 
@@ -216,11 +216,11 @@ def _mismatches(checked: Checked) -> Iterator[Problem]:
             accepted = accepted_types(tool, path) if tool is not None and made.is_known(template) else None
             if accepted is not None and (misfit := made.misfit(template, accepted)) is not None:
                 message = f"{misfit.message}, and {path[0]!r} of {node.tool!r} takes {_listed(accepted)}"
-                at = _place(checked, index, "arguments", *path)
+                at = _written_pointer(checked, index, "arguments", *path)
                 yield Problem("invalid_arguments", message, at, node.id, misfit.hint)
         if references.for_each is not None and (misfit := made.misfit(references.for_each, _OF_FOR_EACH)) is not None:
             message = f"{misfit.message}, and for_each takes a list"
-            yield Problem("invalid_field", message, _place(checked, index, "for_each"), node.id, misfit.hint)
+            yield Problem("invalid_field", message, _written_pointer(checked, index, "for_each"), node.id, misfit.hint)
 
 
 class _Misfit(NamedTuple):

@@ -108,15 +108,15 @@ class _Reader:
     def __init__(self, node: Node, ids: Collection[str], references: NodeReferences) -> None:
         self.node = node
         self.ids = ids
-        self.found = references
+        self.references = references
 
     def report(self, code: str, message: str, *, at: tuple[str | int, ...]) -> None:
-        self.found.problems.append(ReferenceProblem(code, message, at))
+        self.references.problems.append(ReferenceProblem(code, message, at))
 
     def keys(self, value: Any, *, at: tuple[str | int, ...]) -> None:
         """Report references in the keys of objects, which are not allowed."""
         for path, message in reference_keys(value, self.ids):
-            self.found.problems.append(ReferenceProblem("invalid_reference", message, (*at, *path), KEY_HINT))
+            self.references.problems.append(ReferenceProblem("invalid_reference", message, (*at, *path), KEY_HINT))
 
     def arguments(self, arguments: Mapping[str, Any]) -> None:
         self.keys(arguments, at=("arguments",))
@@ -131,11 +131,11 @@ class _Reader:
     def argument(self, path: BindingPath, text: str) -> None:
         template = self.text(text, at=("arguments", *path), secrets_allowed=self.node.plan is None)
         if template is not None:
-            self.found.argument_bindings.append((path, template))
+            self.references.argument_bindings.append((path, template))
 
     def items(self, for_each: str | list[Any]) -> None:
         if isinstance(for_each, str):
-            template = self.found.for_each = self.text(for_each, at=("for_each",), in_item=False)
+            template = self.references.for_each = self.text(for_each, at=("for_each",), in_item=False)
             if template is not None and (len(template) != 1 or isinstance(template[0], str)):
                 self.report("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
             return
@@ -143,7 +143,7 @@ class _Reader:
         for path, text in walk_texts(for_each):
             template = self.text(text, at=("for_each", *path), in_item=False)
             if template is not None:
-                self.found.item_bindings.append((path, template))
+                self.references.item_bindings.append((path, template))
 
     def question(self, human: Human, name: str) -> list[Binding]:
         """Return the bindings of a human request, with paths in its compiled form."""
@@ -166,10 +166,10 @@ class _Reader:
         try:
             template = parse_template(text, self.ids)
         except BadReferences as error:
-            for bad in error.found:
+            for bad in error.invalid:
                 message = f"Invalid reference: {bad.text}: {bad.message}"
                 hint = item_hint(bad) if in_item and self.node.for_each is not None else bad.hint
-                self.found.problems.append(
+                self.references.problems.append(
                     ReferenceProblem("invalid_reference", message, at, hint, unknown=bad.unknown)
                 )
             self.note(error.parts, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
@@ -182,13 +182,13 @@ class _Reader:
     ) -> None:
         for part in template:
             if isinstance(part, ResultOf):
-                self.found.nodes[part.node] = None
+                self.references.nodes[part.node] = None
                 continue
             match part:
                 case Placeholder(name):
-                    self.found.placeholders[name] = None
+                    self.references.placeholders[name] = None
                 case Secret() if secrets_allowed:
-                    self.found.has_secrets = True
+                    self.references.has_secrets = True
                 case Secret():
                     self.refuse(part, "secrets are only allowed in the arguments of a tool", at=at)
                 case Item() | Index() if self.node.for_each is None or not in_item:
@@ -202,10 +202,10 @@ class _Reader:
             condition = parse_condition(text, self.ids.__contains__)
         except ValueError as error:
             hint, unknown = (error.hint, error.unknown) if isinstance(error, BadCondition) else (None, None)
-            self.found.problems.append(
+            self.references.problems.append(
                 ReferenceProblem("invalid_field", f"when: {error}", ("when",), hint, unknown=unknown)
             )
             return
         if condition.uses_item and self.node.for_each is None:
             self.report("invalid_field", "when: item is only allowed in a node with for_each", at=("when",))
-        self.found.nodes.update(dict.fromkeys(condition.nodes))
+        self.references.nodes.update(dict.fromkeys(condition.nodes))

@@ -281,7 +281,7 @@ class _Checker:
             try:
                 template = parse_template(text, numbers)
             except BadReferences as error:
-                for bad in error.found:
+                for bad in error.invalid:
                     hint = bad.hint or self.hints.near(bad.unknown, numbers)
                     message = f"Invalid reference: {bad.text}: {bad.message}"
                     self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=hint)

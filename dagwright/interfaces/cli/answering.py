@@ -13,7 +13,7 @@ from dagwright.client.answering import (
     next_request,
     send_answer,
 )
-from dagwright.client.feedback import Answer, NamespaceRequests, OpenRequest, Place
+from dagwright.client.feedback import Answer, NamespaceRequests, OpenRequest, RequestRef
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import Steering
 from dagwright.core.model.errors import PlanInvalid
@@ -153,7 +153,9 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
     return run_async(send, output)
 
 
-async def _nodes_for(connection: Connection, workflow_id: str, nodes: Sequence[Any], place: Place) -> Mapping[str, Any]:
+async def _nodes_for(
+    connection: Connection, workflow_id: str, nodes: Sequence[Any], request_ref: RequestRef
+) -> Mapping[str, Any]:
     if not nodes:
         return {}
     settings = command_settings()
@@ -161,7 +163,7 @@ async def _nodes_for(connection: Connection, workflow_id: str, nodes: Sequence[A
     toolset = load_toolset(settings, references)
     await publish_cards(toolset.store, toolset.agents)
     tools = toolset.declarations()
-    return await Steering(connection).nodes_of_answer(place, nodes, tools=tools)
+    return await Steering(connection).nodes_of_answer(request_ref, nodes, tools=tools)
 
 
 def _print_outcome(

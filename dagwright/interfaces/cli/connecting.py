@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from dagwright.client.run_lists import RunPlace
+from dagwright.client.run_lists import RunCursor
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.output import Output
 from dagwright.logging import configure_logging
@@ -47,13 +47,13 @@ async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator
             yield connection
 
 
-def read_place(after: str | None) -> RunPlace | None:
+def parse_cursor(after: str | None) -> RunCursor | None:
     """Parse `--after`.
 
     Raises:
         CommandRefused: it is not a cursor.
     """
     try:
-        return None if after is None else RunPlace.parse(after)
+        return None if after is None else RunCursor.parse(after)
     except ValueError:
         raise CommandRefused(f"--after: {after!r:.80} is not the cursor that a list has returned") from None

@@ -8,7 +8,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.times import parse_duration
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
-from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, read_place
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, parse_cursor
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.request_text import (
@@ -36,7 +36,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
     inbox_filter = InboxFilter(
         assignee=request.assignee, type=request.type, opened_before=_opened_before(request.older_than)
     )
-    after = read_place(request.after)
+    after = parse_cursor(request.after)
 
     async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:

@@ -20,7 +20,7 @@ from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
-from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, read_place
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, parse_cursor
 from dagwright.interfaces.cli.drawing import mermaid, svg
 from dagwright.interfaces.cli.endings import bound_lines, print_result, print_run_error, summary_line
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
@@ -69,7 +69,7 @@ def list_runs(request: ListRequest, output: Output) -> int:
     """
     tags, since = read_tags(request.tags), _since(request.since)
     run_filter = RunFilter(status=request.state, title=request.title, since=since, tags=tags, template=request.template)
-    after = read_place(request.after)
+    after = parse_cursor(request.after)
 
     async def look(runs: Runs, server: Server) -> int:
         summaries, following = await runs.page_of_runs(limit=request.limit, run_filter=run_filter, after=after)

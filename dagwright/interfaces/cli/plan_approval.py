@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dagwright.client.feedback import Answer, FeedbackRejected, Place, requests_in
+from dagwright.client.feedback import Answer, FeedbackRejected, RequestRef, requests_in
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.account import account_name
@@ -29,8 +29,8 @@ async def approve_on_terminal(runs: Runs, workflow_id: str, output: Output) -> N
                 output.print(request["prompt"])
                 content = await _answer(_arguments(view, request["node_id"]), output)
                 try:
-                    place = Place(workflow_id, request["request_id"])
-                    output.print(await runs.people.answer(place, Answer(content, account_name())))
+                    request_ref = RequestRef(workflow_id, request["request_id"])
+                    output.print(await runs.people.answer(request_ref, Answer(content, account_name())))
                 except FeedbackRejected as refused:
                     output.log(one_line(str(refused)))
         if view.is_closed or _has_started(view):

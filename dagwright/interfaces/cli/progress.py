@@ -77,14 +77,14 @@ class RunRows:
 
 
 @dataclass(frozen=True, slots=True)
-class TreePlace:
+class TreeNode:
     """Position of a node in the tree."""
 
     number: int
     indent: int
 
 
-def tree_of(plan: CompiledPlan) -> list[TreePlace]:
+def tree_of(plan: CompiledPlan) -> list[TreeNode]:
     """Return all nodes as a tree: each node below its dependency with the highest level, roots in plan order."""
     count = plan.written_count
     dependencies = [[number for number in node.dependencies if number < count] for node in plan.nodes[:count]]
@@ -93,16 +93,16 @@ def tree_of(plan: CompiledPlan) -> list[TreePlace]:
     for number, needed in enumerate(dependencies):
         parent = max(needed, key=lambda other: (levels[other], -other), default=-1)
         children.setdefault(parent, []).append(number)
-    places = []
+    tree_nodes = []
     stack = [(number, 0) for number in reversed(children.get(-1, []))]
     while stack:
         number, depth = stack.pop()
-        places.append(TreePlace(number, min(depth, MAX_INDENT)))
+        tree_nodes.append(TreeNode(number, min(depth, MAX_INDENT)))
         stack += [(child, depth + 1) for child in reversed(children.get(number, []))]
-    return places
+    return tree_nodes
 
 
-def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: int) -> RunRows:
+def progress_of(view: RunView, tree: Sequence[TreeNode], *, now: float, room: int) -> RunRows:
     """Return the progress of a run.
 
     Args:
@@ -115,7 +115,7 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
     assert scheduler is not None
     counts = displayed_counts(scheduler)
     rows = _chosen_nodes(scheduler, tree, room=max(room, 4))
-    shown = [_node_row(view, place, order=order, now=now) for order, place in rows]
+    shown = [_node_row(view, tree_node, order=order, now=now) for order, tree_node in rows]
     left = counts - Counter(row.status for row in shown)
     groups = [Row(status, 0, f"{left[status]:,} more", detail=status.value) for status in _IMPORTANCE if left[status]]
     items = _item_rows(view, rows, now=now, room=room - len(shown) - len(groups))
@@ -130,29 +130,29 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
     )
 
 
-def _chosen_nodes(scheduler: RunScheduler, tree: Sequence[TreePlace], *, room: int) -> list[tuple[int, TreePlace]]:
+def _chosen_nodes(scheduler: RunScheduler, tree: Sequence[TreeNode], *, room: int) -> list[tuple[int, TreeNode]]:
     """Return the nodes to show, with their order: all if they fit, else by priority with room for groups."""
-    places = list(enumerate(tree))
-    if len(places) <= room:
-        return places
+    tree_nodes = list(enumerate(tree))
+    if len(tree_nodes) <= room:
+        return tree_nodes
     rank = {status: number for number, status in enumerate(_IMPORTANCE)}
     limit = max(1, room - len(_IMPORTANCE) // 2)
 
-    def priority(entry: tuple[int, TreePlace]) -> tuple[int, float, int]:
+    def priority(entry: tuple[int, TreeNode]) -> tuple[int, float, int]:
         record = scheduler.records[entry[1].number]
         # Within a state: the newest finished nodes, the next pending ones.
         return rank[displayed_status(record)], -(record.ended_at or 0.0), entry[0]
 
-    return sorted(sorted(places, key=priority)[:limit])
+    return sorted(sorted(tree_nodes, key=priority)[:limit])
 
 
-def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row:
+def _node_row(view: RunView, tree_node: TreeNode, *, order: int, now: float) -> Row:
     scheduler = view.scheduler
     assert scheduler is not None
-    node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
+    node, record = scheduler.plan.nodes[tree_node.number], scheduler.records[tree_node.number]
     row = Row(
         status=displayed_status(record),
-        indent=place.indent,
+        indent=tree_node.indent,
         name=node.id,
         what=work_text(node.tool, node.title, kind=node.kind),
         attempts=record.attempts,
@@ -168,13 +168,13 @@ def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row
     return replace(row, done=done, total=total, eta_s=eta)
 
 
-def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: float, room: int) -> list[Row]:
+def _item_rows(view: RunView, rows: Sequence[tuple[int, TreeNode]], *, now: float, room: int) -> list[Row]:
     """Return rows of failed and open items, as far as there is room."""
     scheduler = view.scheduler
     assert scheduler is not None
     item_rows: list[Row] = []
-    for order, place in rows:
-        node, record = scheduler.plan.nodes[place.number], scheduler.records[place.number]
+    for order, tree_node in rows:
+        node, record = scheduler.plan.nodes[tree_node.number], scheduler.records[tree_node.number]
         for index, item in enumerate(listed_items(record)):
             if item.record.status not in (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING):
                 continue
@@ -183,7 +183,7 @@ def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: flo
             item_rows.append(
                 Row(
                     status=item.record.status,
-                    indent=min(place.indent + 1, MAX_INDENT),
+                    indent=min(tree_node.indent + 1, MAX_INDENT),
                     name=task_id,
                     attempts=max(item.record.attempts, pending.attempt if pending else 0),
                     elapsed_s=_elapsed_s(item.record, now),

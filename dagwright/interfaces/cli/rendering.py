@@ -14,7 +14,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line, terminal_text
-from dagwright.interfaces.cli.progress import Row, RunRows, TreePlace, progress_of, tree_of
+from dagwright.interfaces.cli.progress import Row, RunRows, TreeNode, progress_of, tree_of
 from dagwright.interfaces.cli.request_text import Request, answer_command, deadline_text, option_lines, request_line
 from dagwright.interfaces.cli.round_picture import rounds_table
 from dagwright.interfaces.cli.round_text import calls_of, rounds_of
@@ -44,7 +44,7 @@ class Picture:
     """Draws a run repeatedly; the tree is computed once per plan."""
 
     def __init__(self) -> None:
-        self._tree: tuple[CompiledPlan, Sequence[TreePlace]] | None = None
+        self._tree: tuple[CompiledPlan, Sequence[TreeNode]] | None = None
 
     def draw(
         self,

@@ -15,7 +15,7 @@ from dagwright.client.answering import (
     next_request,
     send_answer,
 )
-from dagwright.client.feedback import Answer, OpenRequest, Place
+from dagwright.client.feedback import Answer, OpenRequest, RequestRef
 from dagwright.client.inbox import InboxFilter
 from dagwright.client.starts import checked_id
 from dagwright.core.model.requests import MayAnswer
@@ -110,8 +110,8 @@ async def answer_run_request(context: GatewayContext, run: str, body: AnswerBody
     if content.get("nodes") and len(chosen) > 1:
         raise _refusal("nodes are added once: name one request, and omit `all`", param="request_id")
 
-    async def extras(place: Place) -> Mapping[str, Any]:
-        return await nodes_with_tools(context, place, content)
+    async def extras(request_ref: RequestRef) -> Mapping[str, Any]:
+        return await nodes_with_tools(context, request_ref, content)
 
     by = context.caller.actor_name or body.by
     answer = Answer(content, by, body.note, may_answer=may_answer)
@@ -150,14 +150,16 @@ def refuse_nodes(context: GatewayContext, content: Mapping[str, Any], may_answer
     raise ApiError(403, message, param="answer", code="insufficient_scope")
 
 
-async def nodes_with_tools(context: GatewayContext, place: Place, content: Mapping[str, Any]) -> dict[str, Any]:
+async def nodes_with_tools(
+    context: GatewayContext, request_ref: RequestRef, content: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the nodes of an answer with the declarations of their tools."""
     nodes = content.get("nodes")
     if not isinstance(nodes, list) or not nodes:
         return {}
     completed = with_sub_plans(context, nodes)
     async with context.plan_checks.turn(context.caller.key):
-        return await context.steering.nodes_of_answer(place, completed, tools=context.toolset.declarations())
+        return await context.steering.nodes_of_answer(request_ref, completed, tools=context.toolset.declarations())
 
 
 def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str, Any]:

@@ -243,9 +243,9 @@ async def deliver_answers(
         content = parse_answer(request.document, answer.text)
         refuse_nodes(context, content, context.caller.may_answer)
         try:
-            content |= await nodes_with_tools(context, request.place, content)
+            content |= await nodes_with_tools(context, request.request_ref, content)
             given_answer = Answer(content, by, through="tool_result", may_answer=context.caller.may_answer)
-            await context.runs.people.answer(request.place, given_answer)
+            await context.runs.people.answer(request.request_ref, given_answer)
         except (FeedbackRejected, RunClosed):
             # Another client may have answered it in the meantime.
             if await _open_request(context, answer) is not None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import Response, StreamingResponse
 
 from dagwright.client.node_view import look_at_node
-from dagwright.client.run_lists import MOST_AT_ONCE, RunFilter, RunPlace, RunSummary
+from dagwright.client.run_lists import MOST_AT_ONCE, RunCursor, RunFilter, RunSummary
 from dagwright.core.model.states import RunStatus
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import public_session_id, stored_session_name
@@ -61,14 +61,14 @@ class Page:
     """
 
     limit: int
-    after: RunPlace | None
+    after: RunCursor | None
 
 
 def _page(
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the previous page.")] = None,
 ) -> Page:
-    return Page(limit, _place(cursor))
+    return Page(limit, _parse_cursor(cursor))
 
 
 PageDep = Annotated[Page, Depends(_page)]
@@ -102,7 +102,7 @@ async def list_runs(
     )
 
 
-def next_page(following: RunPlace | None) -> dict[str, Any]:
+def next_page(following: RunCursor | None) -> dict[str, Any]:
     """Return the fields of a list that lead to its next page."""
     return {"has_more": following is not None, "next": None if following is None else str(following)}
 
@@ -199,9 +199,9 @@ async def why(
     return json_response(explanation.to_json())
 
 
-def _place(cursor: str | None) -> RunPlace | None:
+def _parse_cursor(cursor: str | None) -> RunCursor | None:
     try:
-        return RunPlace.parse(cursor) if cursor else None
+        return RunCursor.parse(cursor) if cursor else None
     except ValueError:
         message = "`cursor` must be a value of `next`; omit it for the first page"
         raise ApiError(400, message, param="cursor", code="invalid_value") from None

@@ -30,7 +30,7 @@ def describe(problems: Sequence[Problem], body: Any, known: Collection[str]) -> 
     """
     first = problems[0]
     same = [each for each in problems if each["loc"][:2] == first["loc"][:2]]
-    paths = [_place(each, body) for each in same]
+    paths = [_path_of(each, body) for each in same]
     # Report the most specific error: the others are about types that were not meant.
     longest = max(paths, key=len)
     deepest = [each for each, at in zip(same, paths, strict=True) if at == longest]
@@ -50,7 +50,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
     return f"unknown field {name!r}" + (f"; allowed are {listed(known, most=20)}" if known else "")
 
 
-def _place(problem: Problem, body: Any) -> tuple[str | int, ...]:
+def _path_of(problem: Problem, body: Any) -> tuple[str | int, ...]:
     """Return the location of an error without the type names that pydantic adds to it."""
     start, *parts = problem["loc"]
     if start != "body" or problem["type"] in ("missing", "extra_forbidden"):

@@ -83,12 +83,12 @@ class _Room:
     """Size limits in bytes for the parts of a sub-goal.
 
     Args:
-        given: JSON of its params, and JSON of its inputs.
+        inputs: JSON of its params, and JSON of its inputs.
         result: JSON of its outputs.
     """
 
     description: int
-    given: int
+    inputs: int
     result: int
     error: int
 
@@ -183,8 +183,8 @@ def _sub_goal(each: SubGoalProgress, compact: Compact, room: _Room) -> dict[str,
     return {
         **SUB_GOALS.encode(each.sub_goal),
         "description": cut_bytes(each.sub_goal.description, max_bytes=room.description),
-        "params": _within(dict(each.sub_goal.params), node, compact, most=room.given),
-        "inputs": _within(INPUTS.encode(each.sub_goal.inputs), node, compact, most=room.given),
+        "params": _within(dict(each.sub_goal.params), node, compact, most=room.inputs),
+        "inputs": _within(INPUTS.encode(each.sub_goal.inputs), node, compact, most=room.inputs),
         "status": each.status,
         "result": _within(each.record.result if each.is_done else None, node, compact, most=room.result),
         "error": each.error and cut_bytes(each.error, max_bytes=room.error),
@@ -252,7 +252,7 @@ def _round(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
     calls = run.calls_of(number)[::-1]
     # Show the problems of the last answer until a later answer is accepted, also while the planner writes it.
     taken = next((call for call in calls if call.action is not None), None)
-    taken = taken or next((call for call in calls if call.found is not None), calls[0])
+    taken = taken or next((call for call in calls if call.parsed is not None), calls[0])
     refused = {"refused": cut_bytes(taken.refused, max_bytes=_WORDS_BYTES)} if taken.refused else {}
     return {
         "round": number,

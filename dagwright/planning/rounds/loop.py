@@ -178,7 +178,7 @@ class Rounds:
             self.rounds,
             self._free(run, PLAN),
             last,
-            text=str((last.found or {}).get("repair", "")),
+            text=str((last.parsed or {}).get("repair", "")),
             known=self._known(run),
         )
         return self._extension(run, node)
@@ -296,10 +296,10 @@ def why_stopped(run: RoundsState) -> NodeError | None:
 
 def _why_unreadable(run: RoundsState, last: PlannerCall) -> NodeError | None:
     """Return why the planner gets no other chance to repair an invalid answer; `None` if it does."""
-    found = last.found or {}
-    text = str(found.get("message", ""))
-    repeated = [call for call in run.calls_of(last.round) if (call.found or {}).get("repeats") is True]
-    if found.get("repeats") is True and len(repeated) > 1:
+    parsed = last.parsed or {}
+    text = str(parsed.get("message", ""))
+    repeated = [call for call in run.calls_of(last.round) if (call.parsed or {}).get("repeats") is True]
+    if parsed.get("repeats") is True and len(repeated) > 1:
         message = f"the planner repeats finished sub-goals after a correction: {text}"
         return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))
     if sum(call.is_repair for call in run.calls_of(last.round)) < MAX_REPAIRS:

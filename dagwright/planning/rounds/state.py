@@ -48,7 +48,7 @@ class PlannerCall:
     Args:
         number: number of its node.
         round: number of its round, from 1.
-        found: the parsed answer; `None` while the call runs, or if it has no answer.
+        parsed: the parsed answer; `None` while the call runs, or if it has no answer.
         sub_goals: sub-goals that the answer starts.
     """
 
@@ -56,7 +56,7 @@ class PlannerCall:
     node: CompiledNode
     record: Record
     round: int
-    found: Mapping[str, Any] | None
+    parsed: Mapping[str, Any] | None
     sub_goals: Sequence[PlannedSubGoal] = ()
 
     @property
@@ -67,23 +67,23 @@ class PlannerCall:
     @property
     def action(self) -> Action | None:
         """Action that the planner chose; `None` if the answer is invalid."""
-        return _action_of(self.found)
+        return _action_of(self.parsed)
 
     @property
     def reasoning(self) -> str:
         """The planner's reasons for the action."""
-        return str(self.found.get("reasoning", "")) if self.found is not None else ""
+        return str(self.parsed.get("reasoning", "")) if self.parsed is not None else ""
 
     @property
     def refused(self) -> str:
         """Problems of an invalid answer; empty for a valid answer."""
-        return str(self.found.get("message", "")) if self.found is not None and self.action is None else ""
+        return str(self.parsed.get("message", "")) if self.parsed is not None and self.action is None else ""
 
     @property
     def synthesis_inputs(self) -> Mapping[str, Any]:
         """Slots that the answer is made of, as the planner wrote them."""
-        found = self.found.get("synthesis_inputs") if self.found is not None else None
-        return found if isinstance(found, Mapping) else {}
+        parsed = self.parsed.get("synthesis_inputs") if self.parsed is not None else None
+        return parsed if isinstance(parsed, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class RoundsState:
             if node.id.partition("#")[0] != PLAN or record.status is NodeStatus.SUPERSEDED:
                 continue
             number_of_round += not _is_repair(node)
-            read = _found_in(node, record)
+            read = _parsed_answer_in(node, record)
             planner_calls.append(PlannerCall(number, node, record, number_of_round, read, _sub_goals_in(node, read)))
         return planner_calls
 
@@ -297,24 +297,24 @@ class RoundsState:
                 yield each.node.id
 
 
-def _action_of(found: Mapping[str, Any] | None) -> Action | None:
-    action = found["action"] if found is not None and found["valid"] else None
+def _action_of(parsed: Mapping[str, Any] | None) -> Action | None:
+    action = parsed["action"] if parsed is not None and parsed["valid"] else None
     return action if action in ("continue", "done", "failed") else None
 
 
-def _sub_goals_in(node: CompiledNode, found: Mapping[str, Any] | None) -> Sequence[PlannedSubGoal]:
-    if found is None or _action_of(found) != "continue":
+def _sub_goals_in(node: CompiledNode, parsed: Mapping[str, Any] | None) -> Sequence[PlannedSubGoal]:
+    if parsed is None or _action_of(parsed) != "continue":
         return ()
     try:
-        return tuple(SUB_GOALS.decode(each) for each in found["sub_goals"])
+        return tuple(SUB_GOALS.decode(each) for each in parsed["sub_goals"])
     except (ValueError, KeyError, TypeError) as error:
         raise GoalUnreachable(NodeError("invalid_result", f"{node.id!r}: {error}")) from None
 
 
-def _found_in(node: CompiledNode, record: Record) -> Mapping[str, Any] | None:
+def _parsed_answer_in(node: CompiledNode, record: Record) -> Mapping[str, Any] | None:
     if record.status is not NodeStatus.COMPLETED:
         return None
-    found = read_round_of(record.result)
-    if not isinstance(found, Mapping) or not isinstance(found.get("valid"), bool):
+    parsed = read_round_of(record.result)
+    if not isinstance(parsed, Mapping) or not isinstance(parsed.get("valid"), bool):
         raise GoalUnreachable(NodeError("invalid_result", f"the result of {node.id!r} is no answer of a planner"))
-    return found
+    return parsed

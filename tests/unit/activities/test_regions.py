@@ -181,7 +181,7 @@ async def test_thread_of_a_region_leaves_the_loop_its_turn_soon() -> None:
 
 def region_of(count: int) -> OffloadedRegionState:
     scheduler = SimpleNamespace(is_finished=False, state=SimpleNamespace(ended=[]))
-    region = SimpleNamespace(inside=SimpleNamespace(places=range(count)), scheduler=scheduler, last=None)
+    region = SimpleNamespace(inside=SimpleNamespace(member_numbers=range(count)), scheduler=scheduler, last=None)
     return cast(OffloadedRegionState, region)
 
 

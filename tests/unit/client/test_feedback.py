@@ -27,7 +27,7 @@ from dagwright.client.feedback import (
     ItemNotNamed,
     NamespaceRequests,
     OpenRequest,
-    Place,
+    RequestRef,
     by_run,
     of_node,
 )
@@ -157,7 +157,7 @@ TOO_MANY = RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
 async def test_answer_is_sent_by_update(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = _Namespace({"run": ["check"]}, update={"ok": True, "message": "approved"})
-    assert await _requests_of(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER) == "approved"
+    assert await _requests_of(namespace, monkeypatch).answer(RequestRef("run", "check"), _ANSWER) == "approved"
     assert namespace.sent == [UPDATE]
 
 
@@ -166,14 +166,14 @@ async def test_refused_answer_is_not_sent_by_signal(monkeypatch: pytest.MonkeyPa
     namespace = _Namespace({"run": ["check"]}, update=update)
     namespace.refusal = "'x' is not offered"
     with pytest.raises(FeedbackRejected, match=r"^'x' is not offered$"):
-        await _requests_of(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+        await _requests_of(namespace, monkeypatch).answer(RequestRef("run", "check"), _ANSWER)
     assert namespace.sent == [UPDATE]
 
 
 @pytest.mark.parametrize("update", [None, TOO_MANY])
 async def test_answer_is_sent_by_signal_if_no_worker_answers(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
-    result = await _requests_of(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+    result = await _requests_of(namespace, monkeypatch).answer(RequestRef("run", "check"), _ANSWER)
     assert result == (
         "no worker answered within 0.05 s, so the answer was sent as a signal; "
         "it is applied as soon as a worker serves the run, as `dagwright watch run` does"
@@ -184,19 +184,19 @@ async def test_answer_is_sent_by_signal_if_no_worker_answers(monkeypatch: pytest
 async def test_ended_run_differs_from_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
     people = _requests_of(_Namespace({"run": []}, update=_GONE), monkeypatch)
     with pytest.raises(RunClosed, match=r"^the run 'run' has ended$"):
-        await people.answer(Place("run", "check"), _ANSWER)
+        await people.answer(RequestRef("run", "check"), _ANSWER)
     with pytest.raises(RunNotFound, match=r"^there is no run 'nowhere'$"):
-        await people.answer(Place("nowhere", "check"), _ANSWER)
+        await people.answer(RequestRef("nowhere", "check"), _ANSWER)
 
 
 async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = _Namespace({"run": ["check"], "run/a%2Fb": ["ask"], "run/a%2Fb/in%25": ["deep[1]"], "run/c": []})
     people = _requests_of(namespace, monkeypatch)
     whole, part = await people.requests_of("run"), await people.requests_of("run/a%2Fb")
-    assert [(one.id, one.document["run_id"], one.place) for one in whole] == [
-        ("check", "run", Place("run", "check")),
-        ("a/b/ask", "run", Place("run/a%2Fb", "ask")),
-        ("a/b/in%/deep[1]", "run", Place("run/a%2Fb/in%25", "deep[1]")),
+    assert [(one.id, one.document["run_id"], one.request_ref) for one in whole] == [
+        ("check", "run", RequestRef("run", "check")),
+        ("a/b/ask", "run", RequestRef("run/a%2Fb", "ask")),
+        ("a/b/in%/deep[1]", "run", RequestRef("run/a%2Fb/in%25", "deep[1]")),
     ]
     nested = [(one.id, one.document["run_id"]) for one in part]
     assert nested == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
@@ -209,31 +209,31 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("request_id", "place"),
+    ("request_id", "request_ref"),
     [
-        ("later", Place("run", "later")),
-        ("own/slash", Place("run", "own/slash")),
-        ("own/slash#2", Place("run", "own/slash#2")),
-        ("a/b/ask", Place("run/a%2Fb", "ask")),
-        ("a/b/in/deep[x/y]", Place("run/a%2Fb/in", "deep[x/y]")),
-        ("unknown/ask", Place("run", "unknown/ask")),
+        ("later", RequestRef("run", "later")),
+        ("own/slash", RequestRef("run", "own/slash")),
+        ("own/slash#2", RequestRef("run", "own/slash#2")),
+        ("a/b/ask", RequestRef("run/a%2Fb", "ask")),
+        ("a/b/in/deep[x/y]", RequestRef("run/a%2Fb/in", "deep[x/y]")),
+        ("unknown/ask", RequestRef("run", "unknown/ask")),
     ],
 )
 async def test_path_finds_the_run_of_the_sub_plan(
-    monkeypatch: pytest.MonkeyPatch, request_id: str, place: Place
+    monkeypatch: pytest.MonkeyPatch, request_id: str, request_ref: RequestRef
 ) -> None:
     namespace = _Namespace({"run": ["own/slash"], "run/a%2Fb": ["ask"], "run/a%2Fb/in": []})
-    assert await _requests_of(namespace, monkeypatch).place_of("run", request_id) == place
+    assert await _requests_of(namespace, monkeypatch).request_ref_of("run", request_id) == request_ref
 
 
 async def test_path_through_a_sub_plan_that_has_not_started_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     people = _requests_of(_Namespace({"run": []}), monkeypatch)
     with pytest.raises(FeedbackRejected, match="'later' of the run 'run' has not started; try again"):
-        await people.place_of("run", "later/ask")
+        await people.request_ref_of("run", "later/ask")
 
 
 def open_request(id: str, *, run: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
-    return OpenRequest({"request_id": f"{path}{id}"}, Place(run, id), node or id, path)
+    return OpenRequest({"request_id": f"{path}{id}"}, RequestRef(run, id), node or id, path)
 
 
 def test_node_name_selects_the_requests_of_its_items_in_all_its_runs() -> None:
@@ -245,8 +245,8 @@ def test_node_name_selects_the_requests_of_its_items_in_all_its_runs() -> None:
         *(open_request("sum[a]", **first), open_request("sum[a]", **second), open_request("sum[b]", **second)),
     ]
     assert [one.id for one in of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
-    assert by_run(of_node(requests, "sum")) == [Place("run", "sum")]
-    nested = [Place("run/archive[1]", "sum[a]"), Place("run/archive[2]", "sum")]
+    assert by_run(of_node(requests, "sum")) == [RequestRef("run", "sum")]
+    nested = [RequestRef("run/archive[1]", "sum[a]"), RequestRef("run/archive[2]", "sum")]
     assert (by_run(of_node(requests, "archive/sum")), of_node(requests, "archive")) == (nested, [])
 
 
@@ -284,7 +284,7 @@ async def test_next_request_of_a_lookup_is_awaited_for_some_time(
     monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
     monkeypatch.setattr("dagwright.client.feedback.came_of", came_of)
     monkeypatch.setattr("dagwright.client.feedback._PAUSE_S", 0.0)
-    found = await people.request_after(Place("run-1", "lookup:a"))
+    found = await people.request_after(RequestRef("run-1", "lookup:a"))
     assert (found and found["request_id"]) == ("lookup:a#2" if following == "again" else None)
     assert (len(looks) == 2) == (following is not None)
 
@@ -293,7 +293,7 @@ async def test_large_answer_is_not_sent() -> None:
     namespace = _Namespace({"run": ["check"]}, update={"message": "taken"})
     people = NamespaceRequests(Connection(cast(Client, namespace), Server("here", "default"), frozenset()))
     with pytest.raises(FeedbackRejected, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
-        await people.answer(Place("run", "check"), Answer({"text": "x" * 3_000_000}))
+        await people.answer(RequestRef("run", "check"), Answer({"text": "x" * 3_000_000}))
     assert namespace.sent == []
 
 
@@ -304,24 +304,28 @@ class FakeRequests:
         self._refusals = refusals
         self.taken: list[tuple[str, str, Any]] = []
 
-    async def place_of(self, workflow_id: str, request: str) -> Place:
+    async def request_ref_of(self, workflow_id: str, request: str) -> RequestRef:
         if (wrong := self._refusals.get("place")) is not None:
             raise wrong
-        return Place(workflow_id, request.rpartition("/")[2])
+        return RequestRef(workflow_id, request.rpartition("/")[2])
 
-    async def answer(self, place: Place, answer: Answer) -> str:
+    async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         await asyncio.sleep(0)
-        if (wrong := self._refusals.get(place.workflow_id.replace("-", "_"))) is not None:
+        if (wrong := self._refusals.get(request_ref.workflow_id.replace("-", "_"))) is not None:
             raise wrong
-        self.taken.append((place.workflow_id, place.request, answer.content))
-        return f"{place.request!r} is answered"
+        self.taken.append((request_ref.workflow_id, request_ref.request, answer.content))
+        return f"{request_ref.request!r} is answered"
 
-    async def request_after(self, place: Place) -> dict[str, Any] | None:
-        return {"request_id": f"{place.request}#2", "run_id": place.workflow_id} if "lookup" in place.request else None
+    async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
+        return (
+            {"request_id": f"{request_ref.request}#2", "run_id": request_ref.workflow_id}
+            if "lookup" in request_ref.request
+            else None
+        )
 
 
 async def sent_answer(people: FakeRequests, target: AnswerTarget, **more: Any) -> AnswerOutcome:
-    async def added(_: Place) -> Mapping[str, Any]:
+    async def added(_: RequestRef) -> Mapping[str, Any]:
         return more
 
     return await send_answer(cast(NamespaceRequests, people), target, Answer({"approved": True}), extras=added)
@@ -336,7 +340,10 @@ def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
     # Items of one run are answered in one message.
     assert AnswerTarget.of("run-1", items) == AnswerTarget("run-1", "check", items)
     assert AnswerTarget.of("run-1", items[:1]) == AnswerTarget("run-1", "check[a]", items[:1])
-    assert [by_run(each) for each in (items, items[:1])] == [[Place("run-1", "check")], [Place("run-1", "check[a]")]]
+    assert [by_run(each) for each in (items, items[:1])] == [
+        [RequestRef("run-1", "check")],
+        [RequestRef("run-1", "check[a]")],
+    ]
 
 
 async def test_answer_goes_to_each_run_and_may_be_refused_in_some() -> None:

@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from dagwright.client.inbox import EVERY_REQUEST, InboxFilter
-from dagwright.client.run_lists import RunFilter, RunPlace, owner_in, run_summary
+from dagwright.client.run_lists import RunCursor, RunFilter, owner_in, run_summary
 from dagwright.client.runs import Runs
 from dagwright.core.boundary import wire
 from dagwright.core.model.errors import Problem
@@ -90,14 +90,14 @@ def execution(
 async def test_pages_list_each_run_once(limit: int) -> None:
     namespace = Namespace([execution(number) for number in range(21)])
     found: list[str] = []
-    place: RunPlace | None = None
+    cursor: RunCursor | None = None
     while True:
-        page, place = await runs_of(namespace).page_of_runs(limit=limit, after=place)
+        page, cursor = await runs_of(namespace).page_of_runs(limit=limit, after=cursor)
         found += [run.run_id for run in page]
         assert len(page) <= limit
-        if place is None:
+        if cursor is None:
             break
-        place = RunPlace.parse(str(place))
+        cursor = RunCursor.parse(str(cursor))
     assert found == [f"run-{number}" for number in range(21)]
     assert len(namespace.queries) == -(-21 // limit)
 
@@ -106,7 +106,7 @@ async def test_cursor_of_each_run_continues_after_it() -> None:
     namespace = Namespace([execution(number) for number in range(5)])
     page, _ = await runs_of(namespace).page_of_runs(limit=4)
     for number, run in enumerate(page, 1):
-        rest, _ = await runs_of(namespace).page_of_runs(limit=9, after=RunPlace.parse(str(run.cursor)))
+        rest, _ = await runs_of(namespace).page_of_runs(limit=9, after=RunCursor.parse(str(run.cursor)))
         assert [each.run_id for each in rest] == [f"run-{later}" for later in range(number, 5)]
     assert [run.cursor for run in rest] == [None]
 
@@ -115,7 +115,7 @@ async def test_cursor_of_each_run_continues_after_it() -> None:
 def test_text_that_is_no_place_is_refused(text: str) -> None:
     for each in (text, f"{text}.{sha256(text.encode()).hexdigest()[:12]}"):
         with pytest.raises(ValueError, match=r".*"):
-            RunPlace.parse(each)
+            RunCursor.parse(each)
 
 
 async def test_run_whose_memo_cannot_be_read_does_not_fail_the_list() -> None:
@@ -298,7 +298,9 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
     below = {wire.MEMO_ROOT: "run-9", wire.MEMO_PATH: ["archive[north]", "in"]}
     there = [_asking(1, _request()), _asking(2, _request("ask[7]", day=1), memo=below)]
     page = await runs_of(Namespace(there)).inbox(limit=10)
-    assert [(each.id, each.document["run_id"], each.place.workflow_id, each.full_node) for each in page.requests] == [
+    assert [
+        (each.id, each.document["run_id"], each.request_ref.workflow_id, each.full_node) for each in page.requests
+    ] == [
         ("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask"),
         ("check", "run-1", "run-1", "check"),
     ]
@@ -352,7 +354,7 @@ async def test_page_of_the_inbox_ends_after_three_pages_of_the_server() -> None:
     found: list[str] = []
     page = await runs_of(namespace).inbox(limit=2, after=first.following)
     while True:
-        found += [each.place.workflow_id for each in page.requests]
+        found += [each.request_ref.workflow_id for each in page.requests]
         if page.following is None:
             break
         page = await runs_of(namespace).inbox(limit=2, after=page.following)

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client import fork_runs, forks, steering
-from dagwright.client.feedback import Place
+from dagwright.client.feedback import RequestRef
 from dagwright.client.fork_runs import ForkChanges, draft_of
 from dagwright.client.forks import Forks
 from dagwright.client.steering import PAUSE, Actor, Command, CommandRejected, Steering
@@ -130,7 +130,7 @@ async def test_nodes_are_checked_outside_of_the_event_loop(apart: Watch, monkeyp
     assert await people.add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"
     assert found == {"_checked": True}
     found.clear()
-    await people.nodes_of_answer(Place("run-1", "check"), PLAN["nodes"], tools={})
+    await people.nodes_of_answer(RequestRef("run-1", "check"), PLAN["nodes"], tools={})
     assert found == {"_checked": True}
 
 

@@ -101,14 +101,14 @@ def test_braces_around_something_else_are_no_reference(
 ) -> None:
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
-    assert [(bad.message, bad.hint, bad.unknown) for bad in caught.value.found] == [(message, hint, unknown)]
+    assert [(bad.message, bad.hint, bad.unknown) for bad in caught.value.invalid] == [(message, hint, unknown)]
 
 
 def test_every_bad_reference_and_every_text_with_braces_is_found() -> None:
     text = "{{b.result}} {{a.result[?]}} {{a.result}} {{c.status}} {{b.result}} \\{{d.result}} {{a.result.x"
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
-    bad = [each.text for each in caught.value.found]
+    bad = [each.text for each in caught.value.invalid]
     assert bad == ["{{b.result}}", "{{a.result[?]}}", "{{c.status}}", "{{a.result.x"]
     assert [part for part in caught.value.parts if not isinstance(part, str)] == [ResultOf("a", "result")]
     value = {"b": ["x", "{{1}}", {"c": "{{2}}"}], "a": "{{3}}", "n": 5, "m": None}

@@ -37,7 +37,7 @@ from dagwright.features.explain.why import blocking_chain
 from dagwright.features.feedback.plan_text import plan_summary
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.lookups.entity_resolver import EntityResolver
-from dagwright.features.lookups.places import lookup_errors
+from dagwright.features.lookups.positions import lookup_errors
 from dagwright.features.plan_edits.node_additions import add_nodes
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_reader import RunView

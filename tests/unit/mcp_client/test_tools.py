@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.mcp_client.answers import failure_text, places_of, result_of, tool_error_of
+from dagwright.mcp_client.answers import failure_text, locations_of, result_of, tool_error_of
 from dagwright.mcp_client.config import Program, ServerConfig, ServerRules, ToolRules
 from dagwright.mcp_client.listing import listed_tools, versions_of
 from dagwright.tools.errors import (
@@ -101,7 +101,7 @@ def test_places_are_in_the_arguments_and_in_the_resources_of_the_answer() -> Non
         {"type": "resource"},
     ]
     places = ["a.txt", "b.txt", "https://x.example", "file:///e.txt", "https://x.example/f"]
-    assert (places_of(arguments, {"content": content}), places_of({}, {})) == (places, [])
+    assert (locations_of(arguments, {"content": content}), locations_of({}, {})) == (places, [])
 
 
 _SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

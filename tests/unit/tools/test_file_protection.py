@@ -199,7 +199,7 @@ def test_a_wrong_configuration_of_temporal_is_protected_itself(
 
 def test_queues_are_not_files(settings: Settings) -> None:
     plain, queued = (environment_of(settings, each).protected for each in ((), (queue_reference("a/b.py"),)))
-    assert (queued.places, queued.modules) == (plain.places, ())
+    assert (queued.paths, queued.modules) == (plain.paths, ())
 
 
 def test_a_pipe_is_not_a_file(tools: Tools, project: Path) -> None:

@@ -117,7 +117,7 @@ def _window(check: Check, body: Json, *, default: int) -> Json:
     if start:
         checked["from"] = start
     if "search_after" in body:
-        after = _place(check, body["search_after"])
+        after = _search_after(check, body["search_after"])
         sorts = body.get("sort", [])
         if start or len(after) != (len(sorts) if isinstance(sorts, list) else 1):
             check.refuse(("search_after",), "expected one value for each sort field, and no from")
@@ -125,7 +125,7 @@ def _window(check: Check, body: Json, *, default: int) -> Json:
     return checked
 
 
-def _place(check: Check, value: Any) -> list[Any]:
+def _search_after(check: Check, value: Any) -> list[Any]:
     """Return the sort values of the last document; null for a missing value."""
     if not isinstance(value, list):
         check.refuse(("search_after",), "expected a list")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dagwright.client.feedback import Answer, FeedbackRejected, Place
+from dagwright.client.feedback import Answer, FeedbackRejected, RequestRef
 from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.sessions import TurnNotTaken
 from dagwright.history.run_reader import RunNotFound
@@ -93,13 +93,13 @@ class _Server:
         return 0
 
     async def _requests_of(self, run: str) -> list[Any]:
-        place = Place(run, "check")
-        return [SimpleNamespace(id="check", document=QUESTION, place=place)] if run == "run-asking" else []
+        request_ref = RequestRef(run, "check")
+        return [SimpleNamespace(id="check", document=QUESTION, request_ref=request_ref)] if run == "run-asking" else []
 
-    async def _answer(self, place: Place, answer: Answer) -> None:
+    async def _answer(self, request_ref: RequestRef, answer: Answer) -> None:
         self.looks += 1
         await self._confirmed()
-        self.answers.append((place.workflow_id, answer.content))
+        self.answers.append((request_ref.workflow_id, answer.content))
 
     async def _was_given_up(self, run: str, mark: Any) -> bool:
         return False

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, Place
+from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, RequestRef
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import GatewayContext
 from dagwright.interfaces.http.callers import Caller, Permission
@@ -35,18 +35,20 @@ class People:
         self.answers: list[Answer] = []
 
     async def requests_of(self, run: str) -> list[OpenRequest]:
-        return [OpenRequest(self._request, Place(run, self._request["request_id"]), self._request["request_id"], "")]
+        return [
+            OpenRequest(self._request, RequestRef(run, self._request["request_id"]), self._request["request_id"], "")
+        ]
 
-    async def place_of(self, run: str, request: str) -> Place:
-        return Place(run, request)
+    async def request_ref_of(self, run: str, request: str) -> RequestRef:
+        return RequestRef(run, request)
 
-    async def answer(self, place: Place, answer: Answer) -> str:
+    async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         if self._error is not None:
             raise self._error
         self.answers.append(answer)
-        return f"{place.request!r} is answered"
+        return f"{request_ref.request!r} is answered"
 
-    async def request_after(self, place: Place) -> dict[str, Any] | None:
+    async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
         return cast("dict[str, Any] | None", self._again)
 
 

@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, Place
+from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, RequestRef
 from dagwright.client.following import RunMoment
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import PartialText
@@ -97,13 +97,13 @@ class Asking:
 
     def __init__(self, refusal: Exception, *, is_taken: bool) -> None:
         document = {"request_id": "check", "type": "APPROVAL", "opened_at": "2026-01-01T00:00:00Z"}
-        self.asked = [OpenRequest(document, Place("run-1", "check"), "check")]
+        self.asked = [OpenRequest(document, RequestRef("run-1", "check"), "check")]
         self._refusal, self._is_taken = refusal, is_taken
 
     async def requests_of(self, _: str) -> list[OpenRequest]:
         return [*self.asked]
 
-    async def answer(self, _: Place, __: Answer) -> str:
+    async def answer(self, _: RequestRef, __: Answer) -> str:
         if self._is_taken:
             self.asked.clear()
         raise self._refusal

@@ -12,7 +12,7 @@ from dagwright.core.model.states import Record
 
 
 @dataclass(frozen=True, slots=True)
-class LookupPlace:
+class LookupPosition:
     """Position of an argument that is looked up.
 
     Args:
@@ -34,19 +34,19 @@ def lookup_errors(plan: CompiledPlan, records: Sequence[Record]) -> list[dict[st
     errors = list(problems(plan, records))
     if not errors:
         return []
-    places: dict[str, LookupPlace] = {}
-    for find_id, place in _places(plan):
-        places.setdefault(find_id, place)
-    return [_placed(problem, places.get(find_id)) for find_id, problem in errors]
+    positions: dict[str, LookupPosition] = {}
+    for find_id, position in _positions(plan):
+        positions.setdefault(find_id, position)
+    return [_with_position(problem, positions.get(find_id)) for find_id, problem in errors]
 
 
-def _placed(problem: dict[str, Any], place: LookupPlace | None) -> dict[str, Any]:
-    if place is None:
+def _with_position(problem: dict[str, Any], position: LookupPosition | None) -> dict[str, Any]:
+    if position is None:
         return {**problem, "pointer": None, "node_id": None}
-    return {**problem, "pointer": place.pointer, "node_id": place.node, "argument": place.argument}
+    return {**problem, "pointer": position.pointer, "node_id": position.node, "argument": position.argument}
 
 
-def _places(plan: CompiledPlan) -> Iterator[tuple[str, LookupPlace]]:
+def _positions(plan: CompiledPlan) -> Iterator[tuple[str, LookupPosition]]:
     """Yield the id of each lookup's find node with a position that uses its result."""
     nodes = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
     for number, node in enumerate(plan.nodes[: plan.written_count]):
@@ -56,15 +56,15 @@ def _places(plan: CompiledPlan) -> Iterator[tuple[str, LookupPlace]]:
                 continue
             argument = str(path[0])
             if node.sub_plan is not None and argument.startswith(LOOKUP_INPUT):
-                place = _place_in_sub_plan(node.sub_plan, argument, prefix=f"{node.id}/")
+                position = _position_in_sub_plan(node.sub_plan, argument, prefix=f"{node.id}/")
             else:
                 # Only one dialect has lookups, and the document of a sub-plan is not available here.
                 is_known = plan.dialect == "intents"
                 group = _group_of(nodes[find_id].arguments.get(KNOWN_AS))
                 at = pointer("intents", number, group, argument) if is_known else None
-                place = LookupPlace(node.id, argument, at)
-            if place is not None:
-                yield find_id, place
+                position = LookupPosition(node.id, argument, at)
+            if position is not None:
+                yield find_id, position
 
 
 def _group_of(known_as: str | None) -> str:
@@ -73,7 +73,7 @@ def _group_of(known_as: str | None) -> str:
     return "params" if known_as == BY_ID else "refs"
 
 
-def _place_in_sub_plan(plan: CompiledPlan, name: str, *, prefix: str) -> LookupPlace | None:
+def _position_in_sub_plan(plan: CompiledPlan, name: str, *, prefix: str) -> LookupPosition | None:
     """Return the position at which a sub-plan reads an input that was passed to it."""
     placeholder: Reference = Placeholder(name)
     for node in plan.nodes[: plan.written_count]:
@@ -81,7 +81,7 @@ def _place_in_sub_plan(plan: CompiledPlan, name: str, *, prefix: str) -> LookupP
             if template[0] != placeholder:
                 continue
             if node.sub_plan is None or path[0] != name:
-                return LookupPlace(f"{prefix}{node.id}", str(path[0]), None)
-            if (place := _place_in_sub_plan(node.sub_plan, name, prefix=f"{prefix}{node.id}/")) is not None:
-                return place
+                return LookupPosition(f"{prefix}{node.id}", str(path[0]), None)
+            if (position := _position_in_sub_plan(node.sub_plan, name, prefix=f"{prefix}{node.id}/")) is not None:
+                return position
     return None
