@@ -7,7 +7,7 @@ from typing import Any
 
 from dagwright.core.boundary.text import cut_bytes, cut_for_model, cut_middle_for_model, one_line
 from dagwright.core.compiler.projections import IDENTIFYING
-from dagwright.core.expressions.stored_values import Part, StoredValue
+from dagwright.core.expressions.stored_values import ProjectedPart, StoredValue
 from dagwright.core.model.states import NodeStatus
 from dagwright.features.run_scheduler import RunScheduler
 
@@ -92,7 +92,7 @@ def identified(result: Any) -> dict[str, Any] | None:
 def _identity_of_stored(result: StoredValue) -> dict[str, Any]:
     """Return the identifying fields of a stored result, as far as they are known without loading it."""
     parts = {key: result.at((key,)) for key in IDENTIFYING}
-    return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, Part) and not rest}
+    return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, ProjectedPart) and not rest}
 
 
 def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:

@@ -47,8 +47,8 @@ def compile_planned(checked: Checked) -> CompiledPlan:
     Raises:
         PlanInvalid: as `compile_plan`; sub-plans run in child runs, which have no planner.
     """
-    in_sub_plans = [problem for sub_plan in checked.sub_plans.values() for problem in _planless(sub_plan)]
-    return _compiled(checked, [*_missing(checked), *in_sub_plans])
+    in_sub_plans = [problem for sub_plan in checked.sub_plans.values() for problem in _planner_problems(sub_plan)]
+    return _compiled(checked, [*_unsupported_features(checked), *in_sub_plans])
 
 
 def _compiled(checked: Checked, problems: Sequence[Problem]) -> CompiledPlan:
@@ -64,21 +64,21 @@ def compiled_form(checked: Checked) -> CompiledPlan:
 
 def unavailable(checked: Checked) -> Iterator[Problem]:
     """Yield a problem for each unavailable feature that a valid plan uses, for a run without a planner."""
-    yield from _missing(checked)
-    yield from _planless(checked)
+    yield from _unsupported_features(checked)
+    yield from _planner_problems(checked)
 
 
-def _missing(checked: Checked) -> Iterator[Problem]:
+def _unsupported_features(checked: Checked) -> Iterator[Problem]:
     """Yield a problem for each feature that no run supports yet."""
     for index, node in enumerate(checked.nodes):
         for name, feature in _unavailable_parts(node, checked.tools):
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, name))
             yield Problem("not_available", f"{feature}: not available yet", at, node.id)
         if index in checked.sub_plans:
-            yield from _missing(checked.sub_plans[index])
+            yield from _unsupported_features(checked.sub_plans[index])
 
 
-def _planless(checked: Checked) -> Iterator[Problem]:
+def _planner_problems(checked: Checked) -> Iterator[Problem]:
     """Yield a problem for each node that requires a planner (`on_error: replan`) in a run without one."""
     for index, node in enumerate(checked.nodes):
         if node.on_error == "replan":
@@ -92,7 +92,7 @@ def _planless(checked: Checked) -> Iterator[Problem]:
                 "write block, skip, ask or a value, or use `dagwright ask`",
             )
         if index in checked.sub_plans:
-            yield from _planless(checked.sub_plans[index])
+            yield from _planner_problems(checked.sub_plans[index])
 
 
 def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iterator[tuple[str, str]]:

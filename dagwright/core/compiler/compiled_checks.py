@@ -31,7 +31,7 @@ _TYPES: Mapping[str, Any] = {
 }
 _CHECKED = attrgetter(*_TYPES)
 _JOINS = get_args(get_args(Join)[0])
-_USUAL_JOIN = CompiledNode("").join
+_DEFAULT_JOIN = CompiledNode("").join
 """The object that all nodes with the default join share."""
 _FIELDS = get_args(Field)
 _STEPS = frozenset({str, int})
@@ -58,7 +58,7 @@ def compiled_plan_problem(plan: CompiledPlan) -> str | None:
     for name, tool in plan.tools.items():
         if tool.effects_by is not None and (problem := problem_of_rule(tool.effects_by)) is not None:
             return f"the tool {name!r}: effects_by: {problem}"
-    if not _lead_into(plan.output, plan.output_bindings):
+    if not _paths_exist(plan.output, plan.output_bindings):
         return "the path of a reference in its output does not exist"
     if (problem := _template_problem((template for _, template in plan.output_bindings), ids)) is not None:
         return f"its output: {problem}"
@@ -73,17 +73,17 @@ def _wrong_type(node: CompiledNode) -> str | None:
 
 
 def _problem_of(node: CompiledNode, ids: Collection[str]) -> str | None:
-    if node.join is not _USUAL_JOIN:
+    if node.join is not _DEFAULT_JOIN:
         kind, *counts = node.join
         if kind not in _JOINS or [type(each) for each in counts] != [int]:
             return "its 'join' is invalid"
     if node.effects is not None and node.effects not in [*Effects]:
         return "its 'effects' must be pure, read, idempotent or write"
-    if not _lead_into(node.arguments, node.bindings):
+    if not _paths_exist(node.arguments, node.bindings):
         return "the path of a reference in its arguments does not exist"
-    if node.approval_bindings and not _lead_into(node.approval, node.approval_bindings):
+    if node.approval_bindings and not _paths_exist(node.approval, node.approval_bindings):
         return "the path of a reference in its approval does not exist"
-    if node.item_bindings and not _lead_into(node.for_each, node.item_bindings):
+    if node.item_bindings and not _paths_exist(node.for_each, node.item_bindings):
         return "the path of a reference in its items does not exist"
     templates = [template for _, template in (*node.bindings, *node.item_bindings, *node.approval_bindings)]
     templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
@@ -95,13 +95,13 @@ def _lookup_problem(node: CompiledNode, plan: CompiledPlan) -> str | None:
     if node.kind != "lookup":
         return None
     declared = plan.tools.get(node.tool)
-    needed = Effects.READ if is_find(node) else Effects.IDEMPOTENT
-    if declared is None or declared.effects is not needed or node.for_each is not None:
+    required_effects = Effects.READ if is_find(node) else Effects.IDEMPOTENT
+    if declared is None or declared.effects is not required_effects or node.for_each is not None:
         return "it has the kind 'lookup' but is not a lookup"
     return None
 
 
-def _lead_into(value: Any, bindings: Iterable[Binding]) -> bool:
+def _paths_exist(value: Any, bindings: Iterable[Binding]) -> bool:
     """Return whether the path of each binding exists in a value."""
     for path, _ in bindings:
         current = value

@@ -86,8 +86,10 @@ def offload_regions(plan: CompiledPlan) -> OffloadedPlan:
 
     Complexity: O(V + E).
     """
-    cut = _cut(plan)
-    return OffloadedPlan(cut.held(plan), {cut.at[number]: cut.inside(plan, number) for number in cut.regions})
+    division = _divide(plan)
+    return OffloadedPlan(
+        division.held(plan), {division.at[number]: division.inside(plan, number) for number in division.regions}
+    )
 
 
 def held_by_run(plan: CompiledPlan) -> CompiledPlan:
@@ -95,7 +97,7 @@ def held_by_run(plan: CompiledPlan) -> CompiledPlan:
 
     Complexity: O(V + E).
     """
-    held = _cut(plan).held(plan)
+    held = _divide(plan).held(plan)
     if all(node.sub_plan is None for node in held.nodes):
         return held
     return replace(
@@ -108,7 +110,7 @@ def held_by_run(plan: CompiledPlan) -> CompiledPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _Division:
     """Division of a plan into the part that the run holds and its offloaded regions.
 
     Args:
@@ -139,19 +141,19 @@ class _Cut:
         return _inside_of(plan, plan.nodes[region], exports=self.exports, ends=self.ends)
 
 
-def _cut(plan: CompiledPlan) -> _Cut:
+def _divide(plan: CompiledPlan) -> _Division:
     count = plan.written_count
     regions = [
         number for number in range(count, len(plan.nodes)) if len(plan.nodes[number].members) >= OFFLOADED_MEMBERS
     ]
     if not regions:
-        return _Cut((), (), set(), set(), {})
+        return _Division((), (), set(), set(), {})
     region_of = {member: number for number in regions for member in plan.nodes[number].members}
     nodes = plan.nodes[:count]
     ends = set(range(count)).difference(*(node.dependencies for node in nodes))
     exports = _exports_of(plan, region_of, ends=ends)
     held = (number for number in range(len(plan.nodes)) if number not in region_of or number in exports)
-    return _Cut(regions, region_of.keys(), exports, ends, {old: new for new, old in enumerate(held)})
+    return _Division(regions, region_of.keys(), exports, ends, {old: new for new, old in enumerate(held)})
 
 
 def _exports_of(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[int]) -> set[int]:
@@ -166,19 +168,19 @@ def _exports_of(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[i
     return exports | {member for member in region_of if plan.nodes[member].id in named}
 
 
-def _held_node(node: CompiledNode, is_inside: bool, at: Mapping[int, int]) -> CompiledNode:
+def _held_node(node: CompiledNode, is_inside: bool, new_numbers: Mapping[int, int]) -> CompiledNode:
     if is_inside:
         return CompiledNode(id=node.id, kind="reported", title=node.title, tool=node.tool, on_error=node.on_error)
-    members = tuple(at[member] for member in node.members if member in at)
-    return replace(node, dependencies=tuple(at[needed] for needed in node.dependencies), members=members)
+    members = tuple(new_numbers[member] for member in node.members if member in new_numbers)
+    return replace(node, dependencies=tuple(new_numbers[needed] for needed in node.dependencies), members=members)
 
 
 def _inside_of(plan: CompiledPlan, region: CompiledNode, *, exports: set[int], ends: set[int]) -> RegionDocument:
-    at = {old: new for new, old in enumerate((*region.dependencies, *region.members))}
+    new_numbers = {old: new for new, old in enumerate((*region.dependencies, *region.members))}
     outside = [plan.nodes[old] for old in region.dependencies]
     nodes = [CompiledNode(id=node.id, kind="reported", on_error=node.on_error) for node in outside]
     nodes += map(plan.nodes.__getitem__, region.members)
-    numbers = at.__getitem__
+    numbers = new_numbers.__getitem__
     replaced: dict[str, Sequence[Any]] = {
         "kind": ["reported"] * len(outside) + ["tool"] * len(region.members),
         "dependencies": [tuple(map(numbers, node.dependencies)) for node in nodes],
@@ -187,8 +189,8 @@ def _inside_of(plan: CompiledPlan, region: CompiledNode, *, exports: set[int], e
         "format": 1,
         "on_failure": plan.on_failure,
         "members": list(region.members),
-        "exports": [at[old] for old in region.members if old in exports],
-        "ends": [at[old] for old in region.members if old in ends],
+        "exports": [new_numbers[old] for old in region.members if old in exports],
+        "ends": [new_numbers[old] for old in region.members if old in ends],
     }
     return RegionDocument(nodes, replaced, head)
 

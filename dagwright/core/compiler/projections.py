@@ -52,26 +52,26 @@ def _analyse(
     Args:
         of_output: reads of the plan's output by the parent plan.
     """
-    wants = _Wants(plan)
+    plan_reads = _PlanReads(plan)
     for read in [
         *_reads_of_bindings(plan.output_bindings),
         *_reads_of_output(plan, of_output),
         *_reads_of_session(plan),
     ]:
-        wants.add(read)
+        plan_reads.add(read)
     analysed: dict[int, CompiledNode] = {}
     for number in _last_first(plan):
         node = plan.nodes[number]
-        for read in _reads_of(node, wants.ids):
-            wants.add(read)
+        for read in _reads_of(node, plan_reads.ids):
+            plan_reads.add(read)
         if node.sub_plan is not None:
             # All readers of its result come later in the plan and have been visited, so all reads are known.
-            sub_plan, of_inputs = _analyse(node.sub_plan, tuple(wants.of_node.get(node.id, ())))
+            sub_plan, of_inputs = _analyse(node.sub_plan, tuple(plan_reads.of_node.get(node.id, ())))
             analysed[number] = replace(node, sub_plan=sub_plan)
             for read in _reads_of_inputs(node, of_inputs):
-                wants.add(read)
+                plan_reads.add(read)
     nodes = [analysed.get(number, node) for number, node in enumerate(plan.nodes)]
-    return replace(plan, nodes=tuple(wants.with_projections(node) for node in nodes)), wants.of_input
+    return replace(plan, nodes=tuple(plan_reads.with_projections(node) for node in nodes)), plan_reads.of_input
 
 
 def _last_first(plan: CompiledPlan) -> Sequence[int]:
@@ -81,7 +81,7 @@ def _last_first(plan: CompiledPlan) -> Sequence[int]:
     return sorted(range(len(plan.nodes)), key=lambda number: -levels[number])
 
 
-class _Wants:
+class _PlanReads:
     """The reads found so far in one plan, by node and by input."""
 
     def __init__(self, plan: CompiledPlan) -> None:
@@ -219,10 +219,10 @@ def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
 
 def _reads_of_inputs(node: CompiledNode, of_inputs: Mapping[str, dict[Projection, None]]) -> Iterator[_Read]:
     """Yield the reads of the arguments of a sub-plan's node that follow from reads of the sub-plan's inputs."""
-    for name, wants in of_inputs.items():
-        for path, how in wants:
+    for name, projections in of_inputs.items():
+        for path, how in projections:
             if not isinstance(path, str):
-                yield from _through_references(node.bindings, (name, *path), how)
+                yield from _reads_through_references(node.bindings, (name, *path), how)
 
 
 def _reads_of_output(plan: CompiledPlan, of_output: Sequence[Projection]) -> Iterator[_Read]:
@@ -232,12 +232,12 @@ def _reads_of_output(plan: CompiledPlan, of_output: Sequence[Projection]) -> Ite
         if isinstance(path, str):
             continue
         if has_template:
-            yield from _through_references(plan.output_bindings, path, how)
+            yield from _reads_through_references(plan.output_bindings, path, how)
         elif path:
             yield _Read("node", str(path[0]), path[1:], how)
 
 
-def _through_references(bindings: Sequence[Binding], path: tuple[str | int, ...], how: How) -> Iterator[_Read]:
+def _reads_through_references(bindings: Sequence[Binding], path: tuple[str | int, ...], how: How) -> Iterator[_Read]:
     """Yield the reads of the references in a value that follow from a read of a path of the resolved value."""
     for binding_path, template in bindings:
         if len(template) != 1 or isinstance(template[0], str):

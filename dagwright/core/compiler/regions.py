@@ -24,7 +24,7 @@ REGION_PREFIX = "region:"
 _LARGEST_WAIT_SET = 256
 """Most nodes in a wait set; a larger one starts a new region, because unbounded sets would cost O(V x E)."""
 
-_USUAL_DELAYS = (RetryRule().first_delay_s, RetryRule().factor, RetryRule().max_delay_s)
+_DEFAULT_DELAYS = (RetryRule().first_delay_s, RetryRule().factor, RetryRule().max_delay_s)
 
 _Key = tuple[str, int, int]
 """Key of a region: task queue, number of times that a wait set before it exceeded the limit, number of its wait set."""
@@ -60,7 +60,7 @@ def can_be_in_region(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
         and node.heartbeat_s is None
         and node.approval in ("policy", "never")
         and node.on_error != "ask"
-        and (node.retry.first_delay_s, node.retry.factor, node.retry.max_delay_s) == _USUAL_DELAYS
+        and (node.retry.first_delay_s, node.retry.factor, node.retry.max_delay_s) == _DEFAULT_DELAYS
     )
 
 
@@ -89,14 +89,14 @@ class _WaitSets:
 
 def _groups(nodes: Sequence[CompiledNode], tools: Mapping[str, ToolDeclaration]) -> list[list[int]]:
     """Return the regions, ordered by their smallest node number, each with its nodes in topological order."""
-    able = {number for number, node in enumerate(nodes) if can_be_in_region(node, tools.get(node.tool))}
-    if len(able) < 2:
+    eligible = {number for number, node in enumerate(nodes) if can_be_in_region(node, tools.get(node.tool))}
+    if len(eligible) < 2:
         return []
     keys: dict[int, _Key] = {}
     sets = _WaitSets()
     groups: dict[_Key, list[int]] = {}
-    for number in _in_order([node.dependencies for node in nodes]):
-        if number not in able:
+    for number in _topological_order([node.dependencies for node in nodes]):
+        if number not in eligible:
             continue
         key = _key_of(number, nodes, keys, sets=sets, queue=tools[nodes[number].tool].task_queue or "")
         keys[number] = key
@@ -109,10 +109,10 @@ def _key_of(
 ) -> _Key:
     """Return the region of a pure node; the keys of its dependencies are already known."""
     needed = nodes[number].dependencies
-    keys_of_needed = set(map(keys.get, needed))
-    if len(keys_of_needed) == 1 and (only := keys_of_needed.pop()) is not None and only[0] == queue:
+    dependency_keys = set(map(keys.get, needed))
+    if len(dependency_keys) == 1 and (single_key := dependency_keys.pop()) is not None and single_key[0] == queue:
         # Fast path for most nodes, because a node may have thousands of edges.
-        return only
+        return single_key
     growth = max((keys[each][1] for each in needed if each in keys and keys[each][0] == queue), default=0)
     inside = {each for each in needed if each in keys and keys[each][:2] == (queue, growth)}
     waits = sets.joined({keys[each][2] for each in inside}, {each for each in needed if each not in inside})
@@ -121,7 +121,7 @@ def _key_of(
     return queue, growth, waits
 
 
-def _in_order(dependencies: Sequence[Sequence[int]]) -> list[int]:
+def _topological_order(dependencies: Sequence[Sequence[int]]) -> list[int]:
     """Return the nodes in topological order, ties in plan order (Kahn 1962)."""
     dependents = dependents_of(dependencies)
     remaining = [len(needed) for needed in dependencies]

@@ -13,7 +13,7 @@ from dagwright.core.expressions.projection import worker_budget
 from dagwright.core.expressions.resolution import UnresolvedReference, as_text
 from dagwright.core.expressions.stored_values import Path, paths_from_json
 
-Part = Mapping[str, Any]
+BindingPart = Mapping[str, Any]
 LoadPart = Callable[[str, Sequence[Path], str], Any]
 """(reference, paths, name of the value) -> the value at the paths in a stored value; the caller may cache it."""
 
@@ -32,7 +32,7 @@ def stored_refs(bindings: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys(part["stored"] for part in _parts(bindings) if "stored" in part))
 
 
-def _parts(bindings: Sequence[Any]) -> Iterator[Part]:
+def _parts(bindings: Sequence[Any]) -> Iterator[BindingPart]:
     for _, parts in bindings:
         for part in parts:
             yield part
@@ -52,7 +52,7 @@ def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, st
         _set_at(arguments, path, values[0] if is_one_value else "".join(map(as_text, values)))
 
 
-def _value_of(part: Part, *, secrets: Mapping[str, str], take: LoadPart) -> Any:
+def _value_of(part: BindingPart, *, secrets: Mapping[str, str], take: LoadPart) -> Any:
     if "text" in part:
         return part["text"]
     if "secret" in part:

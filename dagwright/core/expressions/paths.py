@@ -11,7 +11,14 @@ from typing import Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.queries import QueryFailed, answer_query, parse_query, steps_for_each
-from dagwright.core.expressions.stored_values import Part, Path, StoredValue, TooLargeHere, WorkerText, is_whole
+from dagwright.core.expressions.stored_values import (
+    Path,
+    ProjectedPart,
+    StoredValue,
+    TooLargeHere,
+    WorkerText,
+    is_whole,
+)
 
 _NAME = re.compile(r"""\.([^\s.\[\]{}"'*?$@()]+)""")
 _INDEX = re.compile(r"\[\s*(-?[0-9]{1,9})\s*\]")
@@ -98,7 +105,7 @@ def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | Non
 
 def _get_stored(value: StoredValue, path: Path, *, start: str) -> Any:
     part, rest = value.at(path)
-    if not isinstance(part, Part):
+    if not isinstance(part, ProjectedPart):
         return part
     if part.state == "missing":
         raise MissingValue(part.reason)

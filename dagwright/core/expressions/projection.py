@@ -11,7 +11,7 @@ import pydantic_core
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value
-from dagwright.core.expressions.stored_values import Part, Path, Projection, Shape, StoredValue
+from dagwright.core.expressions.stored_values import Path, ProjectedPart, Projection, Shape, StoredValue
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import ToolDeclaration
 
@@ -57,7 +57,7 @@ def describe(value: Any, ref: str, *, size_bytes: int, projections: Sequence[Pro
     """
     budget = worker_budget()
     left = {"value": PARTS_BYTES, "whole": WHOLE_BYTES}
-    parts: dict[Path, Part] = {}
+    parts: dict[Path, ProjectedPart] = {}
     # Parts for decisions of the run come first; a part may be wanted for both uses.
     for path, how in sorted(projections, key=lambda want: want[1] == "value"):
         if path in parts:
@@ -69,19 +69,25 @@ def describe(value: Any, ref: str, *, size_bytes: int, projections: Sequence[Pro
     return StoredValue(ref, name=name, shape=shape_of(value, size_bytes=size_bytes), parts=parts)
 
 
-def _part_of(value: Any, path: Path, *, most: int, name: str, budget: ComputeBudget) -> tuple[Part | None, int]:
+def _part_of(
+    value: Any, path: Path, *, most: int, name: str, budget: ComputeBudget
+) -> tuple[ProjectedPart | None, int]:
     """Return a projected part and its approximate size in bytes; no part if finding it takes too long."""
     try:
         part_value = get_value(value, path, start=name, budget=budget)
     except MissingValue as missing:
-        return Part("missing", reason=str(missing)), len(str(missing))
+        return ProjectedPart("missing", reason=str(missing)), len(str(missing))
     except ComputeBudgetExceeded:
         return None, 0
     size = len(pydantic_core.to_json(part_value))
     if size <= VALUE_BYTES:
-        return Part("small", part_value), size
+        return ProjectedPart("small", part_value), size
     shape = shape_of(part_value, size_bytes=size)
-    return (Part("whole", part_value, shape), size) if size <= most else (Part("large", shape=shape), 300)
+    return (
+        (ProjectedPart("whole", part_value, shape), size)
+        if size <= most
+        else (ProjectedPart("large", shape=shape), 300)
+    )
 
 
 def shape_of(value: Any, *, size_bytes: int) -> Shape | None:

@@ -106,8 +106,8 @@ BY_ID = "id"
 LOOKUP_INPUT = "~lookup:"
 """Prefix of the names of such inputs."""
 Reference = ResultOf | Placeholder | Item | Index | Secret
-Part = str | Reference
-Template = tuple[Part, ...]
+TemplatePart = str | Reference
+Template = tuple[TemplatePart, ...]
 """A text in parts. A single part that is a reference keeps the type of its value; otherwise the parts are joined."""
 
 
@@ -144,7 +144,7 @@ _SHORTEST_PREFIX = 3
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
 _NOT_BEFORE = ("\\", "{")
 """With one of these before it, a simple reference may be plain text, or its id may start earlier."""
-_USUAL = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
+_SIMPLE = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
 _ID_WINDOW = MAX_ID_BYTES + 16
 """Most characters after `{{` for an id, spaces around it, and its field."""
 _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
@@ -170,12 +170,12 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
     Raises:
         BadReferences: the text contains invalid references; the exception lists all of them.
     """
-    return _parse_usual(text, ids) or _parse_any(text, ids)
+    return _parse_simple(text, ids) or _parse_any(text, ids)
 
 
-def _parse_usual(text: str, ids: Collection[str]) -> Template | None:
+def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
     """Parse a text with one or two simple references, as nearly all are, at a third of the cost; else return `None`."""
-    pieces = _USUAL.split(text)
+    pieces = _SIMPLE.split(text)
     if len(pieces) == 4:
         before, first, field, rest = pieces
         if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith(_NOT_BEFORE):
@@ -199,7 +199,7 @@ def _parse_usual(text: str, ids: Collection[str]) -> Template | None:
 
 
 def _parse_any(text: str, ids: Collection[str]) -> Template:
-    parts: list[Part] = []
+    parts: list[TemplatePart] = []
     bad: list[BadReference] = []
     literal: list[str] = []
     position = 0

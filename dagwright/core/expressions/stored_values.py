@@ -57,7 +57,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProjectedPart:
     """A projected part of a stored value.
 
     Args:
@@ -100,7 +100,7 @@ class StoredValue:
         name: str = "",
         paths: Sequence[Path] = (),
         shape: Shape | None = None,
-        parts: Mapping[Path, Part] | None = None,
+        parts: Mapping[Path, ProjectedPart] | None = None,
     ) -> None:
         self.ref = ref
         self.name = name
@@ -120,12 +120,12 @@ class StoredValue:
         return f"StoredValue({stored_to_json(self)!r})"
 
     @property
-    def own_part(self) -> Part | None:
+    def own_part(self) -> ProjectedPart | None:
         """The projected part for the value itself."""
         own = self.parts.get(())
-        return Part("large", shape=self.shape) if own is None and self.shape is not None else own
+        return ProjectedPart("large", shape=self.shape) if own is None and self.shape is not None else own
 
-    def at(self, path: Path) -> "tuple[Part | StoredValue, Path]":
+    def at(self, path: Path) -> "tuple[ProjectedPart | StoredValue, Path]":
         """Return the part at a path, and the rest of the path, which the caller applies to the value of the part.
 
         If the part is not here, or is too large to pass on, the result is a stored value and no rest.
@@ -143,7 +143,7 @@ class StoredValue:
         if path == ():
             return self
         own = self.parts.get(path)
-        inside: dict[Path, Part] = {}
+        inside: dict[Path, ProjectedPart] = {}
         if not isinstance(path, str):
             size = len(path)
             inside = {
@@ -254,13 +254,13 @@ def stored_from_json(encoded: Any, *, name: str | None = None) -> StoredValue:
         raise ValueError(f"not a stored value: {error!r}") from None
 
 
-def _part_from_json(encoded: Mapping[str, Any]) -> Part:
+def _part_from_json(encoded: Mapping[str, Any]) -> ProjectedPart:
     if "missing" in encoded:
-        return Part("missing", reason=_text(encoded["missing"]))
+        return ProjectedPart("missing", reason=_text(encoded["missing"]))
     shape = _shape_from_json(encoded)
     if "value" not in encoded:
-        return Part("large", shape=shape)
-    return Part("small" if shape is None else "whole", encoded["value"], shape)
+        return ProjectedPart("large", shape=shape)
+    return ProjectedPart("small" if shape is None else "whole", encoded["value"], shape)
 
 
 def _shape_from_json(encoded: Mapping[str, Any]) -> Shape | None:

@@ -33,7 +33,7 @@ class BadAnswer(Exception):
     """An answer does not fit its request; the message names the expected form."""
 
 
-def size_problem(value: Any, most: int = ANSWER_BYTES, *, what: str = "the answer") -> str | None:
+def size_problem(value: Any, limit_bytes: int = ANSWER_BYTES, *, what: str = "the answer") -> str | None:
     """Return why an answer, or another value, cannot be stored; `None` if it can.
 
     Args:
@@ -43,8 +43,8 @@ def size_problem(value: Any, most: int = ANSWER_BYTES, *, what: str = "the answe
         size = len(pydantic_core.to_json(value))
     except ValueError:
         return f"{what} is not JSON that can be stored: it holds a lone surrogate, or is nested too deep"
-    if size > most:
-        return f"{what} has {size:,} bytes as JSON; at most {most:,} are allowed"
+    if size > limit_bytes:
+        return f"{what} has {size:,} bytes as JSON; at most {limit_bytes:,} are allowed"
     return None
 
 
@@ -221,12 +221,12 @@ def default_answer(request: Request) -> Any:
     """
     assert isinstance(request.on_timeout, Mapping)
     answer = normal_answer(request, request.on_timeout["default"])
-    if grows(request, answer):
+    if adds_nodes(request, answer):
         raise BadAnswer("only a person adds nodes to a plan that runs; write them into the plan itself")
     return answer
 
 
-def grows(request: Request, answer: Any) -> bool:
+def adds_nodes(request: Request, answer: Any) -> bool:
     """Return whether an answer in its normal form adds nodes to the plan."""
     if request.purpose == "error":
         return "arguments" in answer

@@ -8,8 +8,8 @@ from dagwright.core.expressions.queries import steps_for_each
 from dagwright.core.expressions.references import Item, Template
 from dagwright.core.expressions.resolution import Scope, as_text, resolve_bindings, resolve_template, scope_of_item
 from dagwright.core.expressions.stored_values import (
-    Part,
     Path,
+    ProjectedPart,
     Projection,
     StoredValue,
     TooLargeHere,
@@ -74,7 +74,7 @@ class StoredList(Sequence[Any]):
         item = get_value(self.value, (index,), start=self.value.name)
         if not self._projected or not isinstance(item, StoredValue):
             return item
-        parts = {path: Part("small", values[index]) for path, values in self._projected.items()}
+        parts = {path: ProjectedPart("small", values[index]) for path, values in self._projected.items()}
         return StoredValue(item.ref, name=item.name, paths=item.paths, shape=item.shape, parts={**parts, **item.parts})
 
     def __eq__(self, other: object) -> bool:

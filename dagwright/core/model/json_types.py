@@ -16,7 +16,7 @@ _CONVERTED: Mapping[str, JsonTypes] = {"boolean": _SCALARS, "integer": _SCALARS,
 """Type of a parameter -> what pydantic's lax mode may convert to it."""
 
 
-class _Part:
+class _SubSchema:
     """A part of a schema, with the whole schema, in which its references are resolved."""
 
     def __init__(self, schema: Any, root: Mapping[str, Any]) -> None:
@@ -29,7 +29,7 @@ def schema_at(schema: Any, root: Mapping[str, Any], path: Sequence[str | int]) -
     Args:
         root: the schema in which references are resolved.
     """
-    part = _Part(schema, root)
+    part = _SubSchema(schema, root)
     for step in path:
         child: Any = True
         if isinstance(part.schema, Mapping) and part.schema.keys().isdisjoint(_COMBINED):
@@ -38,7 +38,7 @@ def schema_at(schema: Any, root: Mapping[str, Any], path: Sequence[str | int]) -
                 child = properties.get(step, True)
             elif isinstance(step, int) and isinstance(items, Mapping) and "prefixItems" not in part.schema:
                 child = items
-        part = _Part(child, root)
+        part = _SubSchema(child, root)
     return part
 
 
@@ -57,21 +57,21 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
 
 def types_made(schema: Any) -> JsonTypes:
     """Return the types that a value of a schema may have."""
-    return _types(schema if isinstance(schema, _Part) else _Part(schema, schema), accepts=False)
+    return _types(schema if isinstance(schema, _SubSchema) else _SubSchema(schema, schema), accepts=False)
 
 
 def types_accepted(schema: Any) -> JsonTypes:
     """Return the types that a parameter of a schema accepts, including types that are converted."""
-    return _types(schema if isinstance(schema, _Part) else _Part(schema, schema), accepts=True)
+    return _types(schema if isinstance(schema, _SubSchema) else _SubSchema(schema, schema), accepts=True)
 
 
-def _types(part: _Part, *, accepts: bool, depth: int = 0) -> JsonTypes:
+def _types(part: _SubSchema, *, accepts: bool, depth: int = 0) -> JsonTypes:
     schema = part.schema
     if not isinstance(schema, Mapping) or depth > _MOST_STEPS:
         return ALL
     choices = schema.get("anyOf", schema.get("oneOf"))
     if isinstance(choices, list):
-        each = [_types(_Part(choice, part.root), accepts=accepts, depth=depth + 1) for choice in choices]
+        each = [_types(_SubSchema(choice, part.root), accepts=accepts, depth=depth + 1) for choice in choices]
         return frozenset().union(*each) or ALL
     written = schema.get("type")
     names = [written] if isinstance(written, str) else written

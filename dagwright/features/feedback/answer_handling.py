@@ -9,7 +9,7 @@ from typing import Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.resolution import UnresolvedReference
-from dagwright.core.model.answers import BadAnswer, default_answer, grows, normal_answer, shortened_arguments
+from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestBook, Through
 from dagwright.core.model.states import NodeStatus
@@ -91,7 +91,7 @@ class AnswerHandler:
             by = feedback.by or "somebody"
             self._requests.refusals.append(f"the early answer of {by} to {request.id!r} does not fit: {error}")
             return
-        if grows(request, answer):
+        if adds_nodes(request, answer):
             # Nodes are being updated now, so the plan must not change; the answer is applied afterwards.
             self._requests.due.append(replace(feedback, request=request.id))
         else:

@@ -12,7 +12,7 @@ from typing import Any
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.questions import BadQuestion, request_of
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.answers import BadAnswer, grows, normal_form, question_key, size_of, size_problem
+from dagwright.core.model.answers import BadAnswer, adds_nodes, normal_form, question_key, size_of, size_problem
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, RequestBook
@@ -143,7 +143,7 @@ class AnswerReader:
                 if key not in answers:
                     answers[key] = normal_form(request, feedback.answer)
                     self.check_arguments(request, answers[key])
-                if grows(request, answers[key]):
+                if adds_nodes(request, answers[key]):
                     too_much = self._problem_of_sum(feedback, 1)
                     return too_much or self._read_growth(request, answers[key], among=len(requests), judging=judging)
             except BadAnswer as error:

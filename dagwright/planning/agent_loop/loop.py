@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.expressions.references import Part, ResultOf
+from dagwright.core.expressions.references import ResultOf, TemplatePart
 from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
@@ -227,7 +227,7 @@ class _Turn:
                 refused[node_id] = str(error)
         return made, refused
 
-    def _reply(self, node_id: str) -> tuple[Part, ...]:
+    def _reply(self, node_id: str) -> tuple[TemplatePart, ...]:
         """Return the tool message for a call, as a template."""
         record = self._record(node_id)
         match record.status:
@@ -278,7 +278,7 @@ class _Turn:
         if not self._record(node_id).status.is_final:
             return None
         prompt = str(question["prompt"])
-        parts: tuple[Part, ...] = (f"A person was asked: {prompt}\nThe answer: ", *self._reply(node_id))
+        parts: tuple[TemplatePart, ...] = (f"A person was asked: {prompt}\nThe answer: ", *self._reply(node_id))
         return self._next([(user(""), parts)], [self._number_of(node_id)])
 
     def _after_check(self) -> Extension | None:
@@ -314,7 +314,7 @@ class _Turn:
     # The next turn.
 
     def _next(
-        self, messages_with_templates: Sequence[tuple[Message, tuple[Part, ...] | None]], needs: Sequence[int]
+        self, messages_with_templates: Sequence[tuple[Message, tuple[TemplatePart, ...] | None]], needs: Sequence[int]
     ) -> Extension:
         """Return the next turn.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pydantic_core
 
 from dagwright.core.boundary.text import cut_with_count
-from dagwright.core.expressions.references import Part, ResultOf
+from dagwright.core.expressions.references import ResultOf, TemplatePart
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.states import Record
@@ -68,7 +68,7 @@ def characters_of_each(steps: Sequence[Step]) -> int:
     return min(RESULT_CHARACTERS, max(MIN_CHARACTERS, RESULTS_CHARACTERS // max(1, len(steps))))
 
 
-def _step_parts(node: CompiledNode) -> tuple[Part, ...]:
+def _step_parts(node: CompiledNode) -> tuple[TemplatePart, ...]:
     """Return the template for a step: its title, state, error and result."""
     state, error, result = (ResultOf(node.id, part) for part in ("status", "error", "result"))
     return f"{_head(node)}: ", state, "\nError: ", error, "\nResult: ", result

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.expressions.references import Part, Placeholder, ResultOf
+from dagwright.core.expressions.references import Placeholder, ResultOf, TemplatePart
 from dagwright.core.expressions.stored_values import Projection, StoredValue
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, Join, default_retry
 from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, ToolDeclaration
@@ -128,7 +128,7 @@ def _planner_call(
     return replace(node, projections=(*node.projections, READ_PROJECTION), join=join)
 
 
-def _intention_parts() -> tuple[Part, ...]:
+def _intention_parts() -> tuple[TemplatePart, ...]:
     return "Meaning:\n", ResultOf(INTENTION, "result", ("message", "content"))
 
 
@@ -230,7 +230,7 @@ def assembled_output(inputs: Mapping[str, Input], run: RoundsState, gaps: Sequen
     named = [(name, ref) for name, value in inputs.items() for ref in refs_of(value)]
     if len(named) == 1 and not gaps:
         return None, (((), (_slot(named[0][1]),)),)
-    parts: list[Part] = []
+    parts: list[TemplatePart] = []
     for name, ref in named:
         if parts:
             parts.append("\n\n")
@@ -240,7 +240,7 @@ def assembled_output(inputs: Mapping[str, Input], run: RoundsState, gaps: Sequen
     return None, (((), _joined(parts)),)
 
 
-def _slot_parts(name: str, ref: InputRef, run: RoundsState) -> Sequence[Part]:
+def _slot_parts(name: str, ref: InputRef, run: RoundsState) -> Sequence[TemplatePart]:
     source = run.sub_goals.get(ref.from_sub_goal)
     value = source.value_of(ref.slot) if source is not None else None
     shape = value.shape.type if isinstance(value, StoredValue) and value.shape is not None else None
@@ -251,9 +251,9 @@ def _slot_parts(name: str, ref: InputRef, run: RoundsState) -> Sequence[Part]:
     return f"{name}:\n\n```json\n", _slot(ref), "\n```"
 
 
-def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+def _joined(parts: Sequence[TemplatePart]) -> tuple[TemplatePart, ...]:
     """Join neighbouring texts in the parts of a template, as the template parser does."""
-    joined: list[Part] = []
+    joined: list[TemplatePart] = []
     for part in parts:
         if isinstance(part, str) and joined and isinstance(joined[-1], str):
             joined[-1] += part
@@ -269,7 +269,7 @@ def is_answered(state: RunState) -> bool:
 
 def output_without_answer(inputs: Mapping[str, Input]) -> Output:
     """Return the output of a run whose answer could not be written: the slots that the answer would have used."""
-    parts: list[Part] = []
+    parts: list[TemplatePart] = []
     for value in inputs.values():
         for ref in refs_of(value):
             parts += ["\n\n" if parts else "", _slot(ref)]

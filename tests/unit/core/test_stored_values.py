@@ -23,8 +23,8 @@ from dagwright.core.expressions.projection import (
 from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
-    Part,
     Path,
+    ProjectedPart,
     Projection,
     Shape,
     StoredValue,
@@ -63,10 +63,10 @@ def test_large_value_reports_its_shape_and_its_projections() -> None:
     large = Shape("text", len(_LARGE) + 2, len(_LARGE), _LARGE[:PREVIEW_CHARACTERS])
     whole = Shape("list", len(_LARGER) + 4, 1, f'["{_LARGER}'[:PREVIEW_CHARACTERS])
     assert stored.parts == {
-        ("whole",): Part("whole", [_LARGER], whole),
-        ("id",): Part("small", 7),
-        ("text",): Part("large", shape=large),
-        ("no",): Part("missing", reason="'no' not found in a.result; it has id, list, text, whole"),
+        ("whole",): ProjectedPart("whole", [_LARGER], whole),
+        ("id",): ProjectedPart("small", 7),
+        ("text",): ProjectedPart("large", shape=large),
+        ("no",): ProjectedPart("missing", reason="'no' not found in a.result; it has id, list, text, whole"),
     }
     assert stored.shape is not None
     assert (stored.shape.type, stored.shape.length, stored.shape.preview[:9]) == ("object", 4, '{"id": 7,')
@@ -82,31 +82,36 @@ def test_report_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(projection, "worker_budget", lambda: ComputeBudget(100))
     objects = [{"a": number} for number in range(1_000)]
     stored = describe(objects, "r", size_bytes=1, projections=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
-    assert stored.parts == {(0, "a"): Part("small", 0)}
+    assert stored.parts == {(0, "a"): ProjectedPart("small", 0)}
 
 
 @pytest.mark.parametrize(
     ("path", "found", "rest"),
     [
-        (("id",), Part("small", 7), ()),
-        (("list", 0, "n"), Part("small", [{"n": 1}]), (0, "n")),
+        (("id",), ProjectedPart("small", 7), ()),
+        (("list", 0, "n"), ProjectedPart("small", [{"n": 1}]), (0, "n")),
         ((), StoredValue("r", name="a.result"), ()),
         (("other", 1), StoredValue("r", name="a.result", paths=(("other", 1),)), ()),
         ("$..id", StoredValue("r", name="a.result", paths=("$..id",)), ()),
         (
             ("big",),
-            StoredValue("r", name="a.result", paths=(("big",),), parts={(): Part("large"), ("id",): Part("small", 1)}),
+            StoredValue(
+                "r",
+                name="a.result",
+                paths=(("big",),),
+                parts={(): ProjectedPart("large"), ("id",): ProjectedPart("small", 1)},
+            ),
             (),
         ),
     ],
     ids=str,
 )
 def test_path_finds_what_is_reported_or_leads_further_into_the_store(path: Path, found: Any, rest: Path) -> None:
-    parts: dict[Path, Part] = {
-        ("id",): Part("small", 7),
-        ("list",): Part("small", [{"n": 1}]),
-        ("big",): Part("large"),
-        ("big", "id"): Part("small", 1),
+    parts: dict[Path, ProjectedPart] = {
+        ("id",): ProjectedPart("small", 7),
+        ("list",): ProjectedPart("small", [{"n": 1}]),
+        ("big",): ProjectedPart("large"),
+        ("big", "id"): ProjectedPart("small", 1),
     }
     stored = StoredValue("r", name="a.result", parts=parts)
     answer = stored.at(path)
@@ -126,7 +131,7 @@ def test_facts_of_each_item_of_a_list_are_reported_of_the_items() -> None:
     found, _ = stored.at(("rows",))
     assert isinstance(found, StoredValue)
     items = StoredList(found, 0, 400)
-    parts: dict[Path, Part] = {("id",): Part("small", "r7"), ("some", "n"): Part("small", 7)}
+    parts: dict[Path, ProjectedPart] = {("id",): ProjectedPart("small", "r7"), ("some", "n"): ProjectedPart("small", 7)}
     assert items[7] == StoredValue("r", name="a.result", paths=(("rows", 7),), parts=parts)
     assert items[2:9].bare()[5] == StoredValue("r", name="a.result", paths=(("rows", 7),))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, TOO_MUCH_AT_ONCE, ComputeBudget
-from dagwright.core.expressions.stored_values import Part, Path, StoredValue
+from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue
 from dagwright.core.model import requests
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
@@ -80,7 +80,7 @@ def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
 
 def test_parts_of_large_results_are_reported_by_calls_to_come_and_refused_of_those_that_were_made() -> None:
     scheduler = started_run(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
-    document: dict[Path, Part] = {("known",): Part("small", 1)}
+    document: dict[Path, ProjectedPart] = {("known",): ProjectedPart("small", 1)}
     scheduler.complete("made", StoredValue("ref", name="made.result", parts=document), at=1.0)
     new = [
         node("known", when="made.result.known == 1 && later.result.n > 5"),

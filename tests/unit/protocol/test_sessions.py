@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.core.expressions.stored_values import Part, Shape, StoredValue
+from dagwright.core.expressions.stored_values import ProjectedPart, Shape, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import Phase
@@ -211,7 +211,10 @@ def test_turn_without_an_answer_is_reported_by_its_outcome() -> None:
 
 def test_answer_in_the_store_is_kept_as_far_as_the_run_knows_it() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
-    for result, expected in ((Part("whole", "a" * 30_000, shape), "a"), (Part("large", shape=shape), "It begins so\n")):
+    for result, expected in (
+        (ProjectedPart("whole", "a" * 30_000, shape), "a"),
+        (ProjectedPart("large", shape=shape), "It begins so\n"),
+    ):
         response = end_of_turn({"status": "completed", "output": StoredValue("ref", parts={(): result})}).response
         assert response is not None
         assert response.startswith(expected)
