@@ -76,11 +76,13 @@ class BudgetSignals:
 
     async def _report_to_parent(self, parent: Parent, report: BudgetReport, on_parent_lost: Callable[[], None]) -> None:
         budget = self._scheduler.features.budget.budget
-        grown = self._scheduler.state.added_count + (sum(budget.grown_by_child.values()) if budget is not None else 0)
+        added_nodes = self._scheduler.state.added_count + (
+            sum(budget.added_by_child.values()) if budget is not None else 0
+        )
         try:
             parent_run = workflow.get_external_workflow_handle(parent.workflow_id)
             await parent_run.signal(
-                wire.SIGNAL_BUDGET_REPORT, budget_report_to_json(report, task=parent.task, grown=grown)
+                wire.SIGNAL_BUDGET_REPORT, budget_report_to_json(report, task=parent.task, added_nodes=added_nodes)
             )
         except FailureError:
             on_parent_lost()

@@ -29,7 +29,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.validation.inputs import wrong_inputs
-from dagwright.features.commands.steering import standing_notes
+from dagwright.features.commands.steering import current_notes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetMessage, read_budget_message
 from dagwright.protocol.command_handler import is_expected_report, note_unknown_signal, read_sub_plan_report
@@ -374,7 +374,7 @@ class PlanWorkflow(Steerable):
 
     def _document(self) -> dict[str, Any]:
         info = workflow.info()
-        notes = [*self._notes.to_json(), *standing_notes(self._engine.scheduler if self._engine else None)]
+        notes = [*self._notes.to_json(), *current_notes(self._engine.scheduler if self._engine else None)]
         facts = RunFacts(info.workflow_id, info.run_id, title=self._title, error=self._error, notes=notes)
         if self._engine is None:
             waiting = None if self._error else RunStatus.RUNNING.value

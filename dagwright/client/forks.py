@@ -28,7 +28,14 @@ from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_compensation
 from dagwright.features.fork_reuse.reuse import MAX_REUSABLE_RESULTS, ReusableResult, ReuseBook
-from dagwright.features.forks.planner import ForkDifferences, Outlook, Source, Takeover, outlook, takeover
+from dagwright.features.forks.planner import (
+    ForkDifferences,
+    ForkPrediction,
+    ReusableResults,
+    Source,
+    predict_fork,
+    reusable_results,
+)
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.map_items import OpenReader
 from dagwright.history.run_reader import RunNotFound, RunView
@@ -61,7 +68,7 @@ class ForkDraft:
         workflow_id: workflow ID of the fork; derived from its content, so requesting the same fork twice starts one
             run.
         plan: plan of the fork.
-        outlook: nodes that the fork will execute.
+        prediction: nodes that the fork will execute.
         book: results that the fork reuses.
         effects: node or item that the fork executes -> the effects of its tool.
         content: content that identifies the fork.
@@ -72,7 +79,7 @@ class ForkDraft:
     workflow_id: str
     plan: CompiledPlan
     inputs: Mapping[str, Any]
-    outlook: Outlook
+    prediction: ForkPrediction
     book: ReuseBook
     input_fields: RunInput
     effects: Mapping[str, str]
@@ -83,13 +90,13 @@ class ForkDraft:
         """Return the planned execution of the fork as JSON."""
         runs = [
             {"node_id": task_id, "reason": why, "effects": self.effects.get(task_id)}
-            for task_id, why in self.outlook.runs.items()
+            for task_id, why in self.prediction.runs.items()
         ]
         return {
-            "reused": self.outlook.reused,
+            "reused": self.prediction.reused,
             "runs": runs,
-            "undecided": self.outlook.undecided,
-            "later": self.outlook.later,
+            "undecided": self.prediction.undecided,
+            "later": self.prediction.later,
             "omitted": [*self.omitted],
         }
 
@@ -145,7 +152,7 @@ class Forks:
             workflow_id=_id_of_fork(view.workflow_id, content),
             plan=plan,
             inputs=inputs,
-            outlook=seen,
+            prediction=seen,
             book=taken.book,
             input_fields=_inherited_input(view, run_input, is_same=_is_same(old, plan, taken)),
             effects=_effects_of(plan, seen),
@@ -161,7 +168,7 @@ class Forks:
             StoreUnavailable: the store is unavailable.
         """
         await self._renew(draft.plan, draft.book)
-        count = len(draft.outlook.reused)
+        count = len(draft.prediction.reused)
         message = (
             f"a fork of the run {draft.origin!r}, which takes over {count:,} result{'' if count == 1 else 's'} at once"
         )
@@ -172,7 +179,13 @@ class Forks:
     # Sub-plans.
 
     async def _take_sub_plans(
-        self, view: RunView, plan: CompiledPlan, taken: Takeover, *, change: ForkDifferences, reused: Collection[str]
+        self,
+        view: RunView,
+        plan: CompiledPlan,
+        taken: ReusableResults,
+        *,
+        change: ForkDifferences,
+        reused: Collection[str],
     ) -> None:
         """Add the reused results of each sub-plan that is not reused as a whole."""
         assert view.scheduler is not None
@@ -194,7 +207,7 @@ class Forks:
             )
 
     async def _sub_plan_snapshot(
-        self, view: RunView, task_id: str, plan: CompiledPlan, taken: Takeover, *, change: ForkDifferences
+        self, view: RunView, task_id: str, plan: CompiledPlan, taken: ReusableResults, *, change: ForkDifferences
     ) -> dict[str, Any] | None:
         """Return the run snapshot of a sub-plan of the fork."""
         self._read += 1
@@ -207,7 +220,7 @@ class Forks:
             return None
         inner = ForkDifferences({*plan.inputs}, change.in_sub_plan(task_id))
         source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
-        found = takeover(child.scheduler, plan, source=source, change=inner)
+        found = reusable_results(child.scheduler, plan, source=source, change=inner)
         taken.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in found.problems]
         await self._take_sub_plans(child, plan, found, change=inner, reused=())
         await self._renew(plan, found.book)
@@ -262,10 +275,10 @@ class Forks:
 
 def _takeover_and_outlook(
     looking: RunScheduler, old: RunScheduler, *, source: Source, change: ForkDifferences
-) -> tuple[Takeover, Outlook]:
+) -> tuple[ReusableResults, ForkPrediction]:
     """Return the results that a fork reuses, and the nodes that it would execute."""
-    taken = takeover(old, looking.plan, source=source, change=change)
-    return taken, outlook(looking, old, taken, change=change)
+    taken = reusable_results(old, looking.plan, source=source, change=change)
+    return taken, predict_fork(looking, old, taken, change=change)
 
 
 def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
@@ -276,7 +289,7 @@ def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     return [node.id for node in without_compensation(old).nodes if node.id not in there]
 
 
-def _is_same(old: RunScheduler, plan: CompiledPlan, taken: Takeover) -> bool:
+def _is_same(old: RunScheduler, plan: CompiledPlan, taken: ReusableResults) -> bool:
     """Return whether a fork has the plan of its run."""
     names = [node.id for node in plan.nodes[: plan.written_count]]
     return not taken.changed and names == [node.id for node, _ in old.state.shown()]
@@ -351,7 +364,7 @@ def _started_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
     return found
 
 
-def _is_named(name: str, scheduler: RunScheduler, seen: Outlook) -> bool:
+def _is_named(name: str, scheduler: RunScheduler, seen: ForkPrediction) -> bool:
     """Return whether a fork has the named node or item; items that are not known yet count as existing."""
     if scheduler.record_of(name) is not None or name in seen.runs:
         return True
@@ -379,7 +392,7 @@ def _node_of(task_id: str) -> str:
     return task_id.partition("[")[0]
 
 
-def _effects_of(plan: CompiledPlan, seen: Outlook) -> dict[str, str]:
+def _effects_of(plan: CompiledPlan, seen: ForkPrediction) -> dict[str, str]:
     found = {}
     nodes = {node.id: node for node in plan.nodes}
     for task_id in (*seen.runs, *seen.undecided, *seen.later):

@@ -98,7 +98,7 @@ def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
     region_of = {member: len(held) + place for place, (_, region) in enumerate(regions) for member in region.members}
     boxes = []
     for number, (node, record) in enumerate(held):
-        written = drawn_needs(scheduler, node) if groups else scheduler.state.needed_by(node)
+        written = drawn_needs(scheduler, node) if groups else scheduler.state.visible_dependencies(node)
         needs = [region_of[number]] if number in region_of else written
         # The name of a worker tool is more informative than its arguments.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
@@ -106,7 +106,9 @@ def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
         boxes.append(_Box(node.id, title, node.tool, states, needs, record.partial, groups.get(node.id)))
     for number, region in regions:
         counts = region_counts(scheduler.plan, scheduler.records, number)
-        boxes.append(_Box(region.title or region.id, None, region.tool, counts, scheduler.state.needed_by(region)))
+        boxes.append(
+            _Box(region.title or region.id, None, region.tool, counts, scheduler.state.visible_dependencies(region))
+        )
     return boxes
 
 

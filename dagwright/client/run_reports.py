@@ -143,7 +143,7 @@ class ForkPreview:
 
 def preview_of(draft: ForkDraft) -> ForkPreview:
     """Return the public form of a fork that has not been started."""
-    seen = draft.outlook
+    seen = draft.prediction
     return ForkPreview(
         run_id=draft.workflow_id,
         reused=tuple(seen.reused),

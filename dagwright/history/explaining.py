@@ -15,7 +15,7 @@ from dagwright.core.model.lookups import resolved_lookups
 from dagwright.core.model.requests import BUDGET_TASK, Request
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
-from dagwright.features.explain.reasons import Kind, Reason, reason_of
+from dagwright.features.explain.reasons import Reason, ReasonKind, reason_of
 from dagwright.features.explain.why import MAX_REASONS, Chain, blocking_chain, sentence, why
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.map_items import ItemNotStarted, OpenReader, view_of_item
@@ -28,7 +28,7 @@ from dagwright.store import PayloadStore, StoreError
 RUNS_LOOKED_AT = 30
 """Most sub-plans and runs of map batches that one explanation reads; each costs its history."""
 _SENTENCES = 3
-_KIND_OF_INNER: dict[NodeStatus, Kind] = {
+_KIND_OF_INNER: dict[NodeStatus, ReasonKind] = {
     NodeStatus.COMPLETED: "completed",
     NodeStatus.FAILED: "failed",
     NodeStatus.BLOCKED: "blocked",

@@ -21,7 +21,7 @@ from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.expressions.value_refs import with_refs_formatted
 from dagwright.core.model.requests import Request
 from dagwright.core.model.states import NodeStatus, RunStatus
-from dagwright.features.commands.steering import standing_notes
+from dagwright.features.commands.steering import current_notes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import is_reference
 from dagwright.history.executions import START, Cursor, executions_of, root_in
@@ -359,7 +359,7 @@ class RunReader:
             held = [call for call in calls if call.held is not None]
             waiting = await calls_without_worker(self._client, calls)
             children = await self._waiting_sub_plans(raw, replay) if is_open else {}
-            notes = [*replay.notes, *standing_notes(replay.scheduler)]
+            notes = [*replay.notes, *current_notes(replay.scheduler)]
             if is_open:
                 notes += [*task_notes(raw, replay.task_failure), *store_notes(raw, replay)]
                 notes += lookup_notes(raw, replay)

@@ -38,7 +38,7 @@ class ChildBudgetReport:
 
     task: str
     report: BudgetReport
-    grown: int = 0
+    added_nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ def shared_budget(scheduler: RunScheduler) -> Mapping[str, Any] | None:
     return timed if budget.finishing is None else {**timed, "finishing": budget.finishing}
 
 
-def budget_report_to_json(report: BudgetReport, *, task: str, grown: int) -> dict[str, Any]:
+def budget_report_to_json(report: BudgetReport, *, task: str, added_nodes: int) -> dict[str, Any]:
     """Encode a budget report."""
     settled = {name: None if usage is None else usage.to_json() for name, usage in report.settled.items()}
-    rests = {} if report.rests is None else {"is_idle": report.rests}
-    return {"task": task, "reservations": report.claims, "settled": settled, "added_nodes": grown, **rests}
+    idle = {} if report.is_idle is None else {"is_idle": report.is_idle}
+    return {"task": task, "reservations": report.requests, "settled": settled, "added_nodes": added_nodes, **idle}
 
 
 def budget_grant_to_json(grant: BudgetGrant) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _read(name: str, message: Any) -> BudgetMessage:
     report = BudgetReport(
         {str(key): min(max(int(tokens), 1), MAX_USAGE_VALUE) for key, tokens in claims.items()},
         {str(key): None if usage is None else usage_from_json(usage) for key, usage in settled.items()},
-        rests if isinstance(rests := message.get("is_idle"), bool) else None,
+        idle if isinstance(idle := message.get("is_idle"), bool) else None,
     )
     return ChildBudgetReport(
         str(message["task"]), report, min(max(int(message.get("added_nodes", 0)), 0), MAX_USAGE_VALUE)
@@ -124,9 +124,9 @@ def _read(name: str, message: Any) -> BudgetMessage:
 def apply_budget_message(scheduler: RunScheduler, news: BudgetMessage, *, at: float) -> None:
     """Apply a budget message; the report of a child run that has ended has no effect."""
     if isinstance(news, BudgetGrant):
-        scheduler.features.budget.take_grant(news.calls, finishing=news.finishing, at=at)
+        scheduler.features.budget.handle_grant(news.calls, finishing=news.finishing, at=at)
         return
     task_id = sub_plan_task(scheduler, news.task)
     record = scheduler.record_of(task_id) if task_id is not None else None
     if record is not None and not record.status.is_final:
-        scheduler.features.budget.take_report(news.task, news.report, grown=news.grown, at=at)
+        scheduler.features.budget.handle_report(news.task, news.report, added_nodes=news.added_nodes, at=at)

@@ -128,7 +128,7 @@ def _feedback_command(message: Any, *, through: Through) -> RoutedCommand:
 
 
 def _confirmation_of_answer(request: str, scheduler: RunScheduler) -> str:
-    count = scheduler.features.feedback.meant_by(request)
+    count = scheduler.features.feedback.open_request_count(request)
     return f"{count:,} requests of {request!r} are answered" if count > 1 else f"{request!r} is answered"
 
 

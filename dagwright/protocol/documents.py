@@ -178,7 +178,7 @@ def node_documents(scheduler: RunScheduler) -> Sequence[tuple[str, dict[str, Any
 
 def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
     """Return the document of a node or item."""
-    needs = [scheduler.plan.nodes[number].id for number in scheduler.state.needed_by(node)]
+    needs = [scheduler.plan.nodes[number].id for number in scheduler.state.visible_dependencies(node)]
     declared = tool_of(node, scheduler.plan.tools) if node.tool in scheduler.plan.tools else None
     document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
     document["supersedes"] = node.supersedes if task_id == node.id else None
@@ -278,7 +278,9 @@ def graph_document(scheduler: RunScheduler) -> dict[str, Any]:
             }
             for node, record in shown
         ],
-        "edges": [[nodes[number].id, node.id] for node, _ in shown for number in scheduler.state.needed_by(node)],
+        "edges": [
+            [nodes[number].id, node.id] for node, _ in shown for number in scheduler.state.visible_dependencies(node)
+        ],
     }
 
 

@@ -17,7 +17,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.commands.steering import RunCommand, UnparsedCommand, refusal_of_run
-from dagwright.features.plan_edits.edit_checks import growth_of
+from dagwright.features.plan_edits.edit_checks import checked_extension
 from dagwright.features.plan_edits.node_additions import add_early_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.plan_and_execute.goals import PLAN, own_id
@@ -150,7 +150,7 @@ class Planned(UnparsedCommand):
         tools = extender.early_tools() if isinstance(extender, PlanAndExecute) else None
         if not isinstance(extender, PlanAndExecute) or tools is None:
             return "nodes of this run start only after its plan is complete"
-        extension = growth_of(self.nodes, scheduler.state, tools=tools, budget=budget)
+        extension = checked_extension(self.nodes, scheduler.state, tools=tools, budget=budget)
         if isinstance(extension, str):
             return extension
         return extender.refusal_of_early(scheduler.state, extension, tools=tools) or extension

@@ -14,7 +14,7 @@ from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.commands.steering import standing_notes
+from dagwright.features.commands.steering import current_notes
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
 from dagwright.protocol.sessions import SessionRecord
 from dagwright.protocol.turns import TurnStart, end_of_turn
@@ -81,7 +81,7 @@ def outputs_of(raw: dict[str, Any], source: random.Random, session: SessionRecor
             scheduler.fail(ended.id, NodeError("tool_failed", ended.id), at=1.0)
         else:
             scheduler.complete(ended.id, _answer(ended), at=1.0)
-    document = result_document(scheduler, RunFacts("run", "1", notes=standing_notes(scheduler)))
+    document = result_document(scheduler, RunFacts("run", "1", notes=current_notes(scheduler)))
     turn = TurnStart(f"run {session.version}", {}, "Do it.")
     session.start_turn(turn, at=1.0)
     session.end_turn(turn.run, end_of_turn(document, scheduler), at=2.0)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dagwright.core.model.budget_limits import Limit, Limits
 from dagwright.core.model.usage import NONE, Usage
-from dagwright.features.budgets.budget import Budget, BudgetReport, Lost, Reservation, budget_from_json
+from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, UsageTotals, budget_from_json
 
 PRICE = Decimal("0.5")
 """Price of a token."""
@@ -38,14 +38,14 @@ class Run:
 
     def start(self, key: str) -> None:
         """Start a call; before it does, a run asks once more whether it may."""
-        assert self.budget.claim(("", key), Reservation(self.asked[key]), used=self.used, grown=0)
+        assert self.budget.reserve(("", key), Reservation(self.asked[key]), used=self.used, added_nodes=0)
         self.running[key] = self.asked.pop(key)
 
     def look(self, tree: "Tree") -> None:
         """Start calls and send reports and grants, as a run does at the end of every event."""
-        for name in self.budget.free(used=self.used, grown=0):
+        for name in self.budget.grant_waiting(used=self.used, added_nodes=0):
             self.start(name)
-        for owner, key in [*self.budget.held]:
+        for owner, key in [*self.budget.reserved]:
             if not owner and key in self.asked:
                 self.start(key)
         for call, keys in self.budget.next_grants().items():
@@ -65,7 +65,7 @@ class Tree:
         self.runs = {run.name: run for run in (root, left, right, Run("below", left))}
         self.ended: dict[str, tuple[int, int]] = {}
         """Call that has ended -> tokens as estimated, and as used; of one that was lost the estimate twice."""
-        self.counted = Lost()
+        self.counted = UsageTotals()
         """Usage of ended calls that the budget must count; unreported usage counts as estimated."""
 
     @property
@@ -90,7 +90,7 @@ class Tree:
                 if key in run.running or key in run.asked or key in self.ended:
                     return
                 run.asked[key] = number
-                if run.budget.claim(("", key), Reservation(number), used=run.used, grown=0):
+                if run.budget.reserve(("", key), Reservation(number), used=run.used, added_nodes=0):
                     run.start(key)
             case "cancel" if run.asked:
                 key = sorted(run.asked)[number % len(run.asked)]
@@ -106,10 +106,10 @@ class Tree:
             case "up" if run.ups:
                 call, up = run.ups.popleft()
                 if not self.runs[call].has_ended:
-                    run.budget.apply_report(call, up, grown=0)
+                    run.budget.apply_report(call, up, added_nodes=0)
             case "down" if run.downs:
                 run.budget.apply_grants(run.downs.popleft())
-            case "more" if run is self.root and not ("money" in self.limits and run.budget.rate is None):
+            case "more" if run is self.root and not ("money" in self.limits and run.budget.token_price is None):
                 # A grant before a price is known lets one more call of unknown price start.
                 kind = [*self.limits][number % len(self.limits)]
                 self.limits[kind] += number // 30
@@ -151,7 +151,7 @@ class Tree:
         assert run.parent is not None
         if hears_all:
             self._hear_all(run.parent)
-        for (owner, key), claim in run.parent.budget.held.items():
+        for (owner, key), claim in run.parent.budget.reserved.items():
             if owner == run.name and key in self.ended:
                 estimate, tokens = self.ended[key]
                 self.counted.tokens += estimate - tokens
@@ -226,7 +226,7 @@ class Tree:
             assert len(self.ended) + len(self.running) <= self.limits["calls"]
         if "tokens" in self.limits:
             assert tokens <= self.limits["tokens"] + over
-        if "money" in self.limits and self.root.budget.rate is None:
+        if "money" in self.limits and self.root.budget.token_price is None:
             assert len(self.running) <= 1
         elif "money" in self.limits:
             # The cost of the first call was unknown before.
@@ -236,7 +236,7 @@ class Tree:
     def fits(self, tokens: int) -> bool:
         """Return whether there is enough for a call when nothing runs."""
         left = self.left
-        price = self.root.budget.rate
+        price = self.root.budget.token_price
         is_affordable = "money" not in left or (left["money"] > 0 if price is None else price * tokens <= left["money"])
         return left.get("calls", 1) > 0 and tokens <= left.get("tokens", tokens) and is_affordable
 
@@ -287,14 +287,14 @@ def test_no_more_is_spent_than_there_is_and_what_fits_continues(
     tree.assert_within_limits()
     assert not tree.running
     assert not [tokens for tokens in tree.waiting if tree.fits(tokens)]
-    assert bool(tree.waiting) == bool(tree.root.budget.short_of(used=tree.root.used, grown=0))
+    assert bool(tree.waiting) == bool(tree.root.budget.exhausted_limits(used=tree.root.used, added_nodes=0))
     for name in ("below", "left", "right"):
         tree.rest()
         if not (run := tree.runs[name]).has_ended:
             run.asked.clear()
             tree.end_run(run, run.used)
     tree.rest()
-    assert tree.root.budget.held == {}
+    assert tree.root.budget.reserved == {}
     assert_left(tree)
 
 
@@ -303,7 +303,7 @@ def assert_left(tree: Tree) -> None:
     root, left = tree.root, tree.left
 
     def lacks(tokens: int) -> list[str]:
-        return [*root.budget.lacking(Reservation(tokens), used=root.used, grown=0)]
+        return [*root.budget.exceeded_limits(Reservation(tokens), used=root.used, added_nodes=0)]
 
     if "calls" in left:
         assert ("calls" in lacks(1)) == (left["calls"] < 1)
@@ -311,7 +311,7 @@ def assert_left(tree: Tree) -> None:
         # A claim of no tokens is no call of a model.
         assert "tokens" in lacks(max(left["tokens"] + 1, 1))
         assert left["tokens"] < 1 or "tokens" not in lacks(left["tokens"])
-    if "money" in left and (rate := root.budget.rate) is not None:
-        most = int(left["money"] / rate)
+    if "money" in left and (token_price := root.budget.token_price) is not None:
+        most = int(left["money"] / token_price)
         assert "money" in lacks(max(most + 1, 1))
         assert most < 1 or "money" not in lacks(most)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
-from dagwright.features.forks.planner import ForkDifferences, Source, outlook, takeover
+from dagwright.features.forks.planner import ForkDifferences, Source, predict_fork, reusable_results
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
@@ -75,10 +75,10 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
 
     following = data.draw(changed(plan))
     after = driver_of(following, data)
-    taken = takeover(
+    taken = reusable_results(
         before.scheduler, after.plan, source=Source("old", "scope", is_open=is_open), change=ForkDifferences()
     )
-    seen = outlook(create_scheduler(after.plan, {}), before.scheduler, taken, change=ForkDifferences())
+    seen = predict_fork(create_scheduler(after.plan, {}), before.scheduler, taken, change=ForkDifferences())
     after.scheduler = resumed(configured(after.scheduler, reuse=taken.book), after.plan)
     after.scheduler.reconcile(0.0)
     scopes = run_to_the_end(after, data)

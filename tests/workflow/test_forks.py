@@ -82,7 +82,7 @@ async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench:
     draft, second = await fork(runs, first, inputs={"x": 2})
     document = await document_of(second)
 
-    assert (draft.outlook.reused, draft.outlook.runs, draft.outlook.undecided) == (
+    assert (draft.prediction.reused, draft.prediction.runs, draft.prediction.undecided) == (
         ["other"],
         {"a": "reads something that has changed"},
         ["b"],
@@ -121,7 +121,7 @@ async def test_fork_of_a_failed_run_keeps_the_keys_of_what_had_not_ended(runs: R
     keys = {name: bench.effects[f"{unique} {name}"] for name in ("done", "x", "y")}
     assert [len(each) for each in keys.values()] == [1, 1, 4]
     assert len(set(keys["y"])) == 1
-    assert draft.outlook.runs == {f"each[{unique} y]": "had failed"}
+    assert draft.prediction.runs == {f"each[{unique} y]": "had failed"}
     _, third = await fork(runs, second, rerun=["done"])
     await document_of(third)
     assert len(set(bench.effects[f"{unique} done"])) == 2
@@ -176,7 +176,7 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
             await fork(runs, first, rerun=[strange])
     draft, second = await fork(runs, first, rerun=["m[1]/made"])
     await document_of(second)
-    assert draft.outlook.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
+    assert draft.prediction.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
     assert [len(bench.effects[f"{unique} {item}"]) for item in (0, 1)] == [1, 2]
     assert len(set(bench.effects[f"{unique} 1"])) == 2
 
@@ -200,8 +200,8 @@ async def test_pure_nodes_stored_values_and_large_maps_are_taken_over(
     draft, second = await fork(cached_runs, first, other)
     after = await document_of(second)
 
-    assert draft.outlook.reused == ["big", "one", "two", "many"]
-    assert draft.outlook.runs == {"name": "is new"}
+    assert draft.prediction.reused == ["big", "one", "two", "many"]
+    assert draft.prediction.runs == {"name": "is new"}
     assert after["nodes"]["name"]["result"] == {"name": "row 7"}
     assert (after["output"], before["output"]) == (2002.0, 2002.0)
     many = [(await cached_runs.restored(handle, full=True))["nodes"]["many"]["result"] for handle in (first, second)]
@@ -216,7 +216,7 @@ async def test_oversized_input_travels_through_the_store(runs: Runs) -> None:
     draft, second = await fork(runs, first)
     document = await document_of(second)
 
-    assert len(draft.outlook.reused) == 120
+    assert len(draft.prediction.reused) == 120
     assert {node["status"] for node in document["nodes"].values()} == {"completed"}
     assert {node["lineage"]["reused"]["run_id"] for node in document["nodes"].values()} == {first.id}
 
@@ -230,8 +230,8 @@ async def test_groups_of_very_many_pure_nodes_run_again(runs: Runs) -> None:
     before = await document_of(first)
     draft, second = await fork(runs, first)
 
-    assert draft.outlook.reused == ["look"]
-    assert draft.outlook.runs == {f"n{count - 1}": "belongs to an offloaded region of pure nodes"}
+    assert draft.prediction.reused == ["look"]
+    assert draft.prediction.runs == {f"n{count - 1}": "belongs to an offloaded region of pure nodes"}
     assert (await document_of(second))["output"] == before["output"] == count + 1.0
 
 

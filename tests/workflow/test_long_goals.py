@@ -61,9 +61,9 @@ async def test_fork_reuses_the_plan_and_answers_again_only_different_results(scr
         handle = await runs.start_compiled(goal(runs, "Add.", "plus", "flaky"))
         assert (await ended(runs, handle))["output"] == "First."
         same = await _draft(runs, handle.id)
-        assert [*same.outlook.reused] == ["plan", "read", "a", "b", "answer"]
+        assert [*same.prediction.reused] == ["plan", "read", "a", "b", "answer"]
         again = await _draft(runs, handle.id, "answer")
-        assert [*again.outlook.reused] == ["plan", "read", "a", "b"]
+        assert [*again.prediction.reused] == ["plan", "read", "a", "b"]
         found = bare(await document_of(await _started(runs, again)))
     assert (found["status"], found["output"]) == ("completed", "Second.")
 
@@ -77,7 +77,7 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(scripted: Scr
         handle = await runs.start_compiled(goal(runs, "Add.", "plus"))
         assert [*(await ended(runs, handle))["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
         again = await _draft(runs, handle.id, rerun)
-        assert [*again.outlook.runs.items()] == [(rerun, "was selected to run again")]
+        assert [*again.prediction.runs.items()] == [(rerun, "was selected to run again")]
         forked = await _started(runs, again)
         found = bare(await document_of(forked))
         with pytest.raises(ForkRefused, match="rerun 'b': the fork has no such node or item"):
@@ -99,7 +99,7 @@ async def test_intents_continue_in_new_executions_and_in_forks(client: Client, s
             document = await ended(runs, handle)
             executions = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_ended()
-        assert [*(await _draft(runs, handle.id)).outlook.reused] == [*document["nodes"]]
+        assert [*(await _draft(runs, handle.id)).prediction.reused] == [*document["nodes"]]
         same = bare(await document_of(await _started(runs, await _draft(runs, handle.id, "@result_2"))))
         again = await _started(runs, await _draft(runs, handle.id, "plan#2"))
         await asks(runs, again, "approve")
@@ -140,7 +140,7 @@ async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_be
         with pytest.raises(ForkRefused, match="took the place of others"):
             await _draft(runs, handle.id)
         draft = await _draft(runs, handle.id, "plan#2")
-        assert [*draft.outlook.reused] == ["plan", "read", "b"]
+        assert [*draft.prediction.reused] == ["plan", "read", "b"]
         found = bare(await document_of(await _started(runs, draft)))
     assert (found["status"], found["output"], found["nodes"]["c"]["result"]) == ("completed", "It is 4.", 4)
     assert [*found["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "c", "answer"]

@@ -307,7 +307,7 @@ async def test_fork_reuses_bindings_and_asks_no_person_again(runs: Runs, databas
     await document_of(handle)
     draft, forked = await fork(runs, handle, rerun=["@result_2"])
     document = await document_of(forked)
-    assert draft.outlook.reused == ["@result_1"]
+    assert draft.prediction.reused == ["@result_1"]
     assert document["nodes"]["@result_1"]["result"] == {"who": spanish}
     assert [binding["party"]["id"] for binding in document["lookups"]] == [spanish]
 

@@ -338,7 +338,7 @@ class RequestBook:
         self.open.clear()
         self._of_task.clear()
 
-    def keep_early(self, feedback: Feedback, number: int | None) -> None:
+    def store_early(self, feedback: Feedback, number: int | None) -> None:
         """Store an answer until the node of that number, or an item of it, opens the request; `None` is the run."""
         self.early[feedback.request] = feedback
         self.early_of.setdefault(number, []).append(feedback.request)

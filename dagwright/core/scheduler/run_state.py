@@ -215,7 +215,7 @@ class RunState:
             node = self.plan.nodes[self.numbers[node.supersedes]]
         return node.id
 
-    def needed_by(self, node: CompiledNode) -> list[int]:
+    def visible_dependencies(self, node: CompiledNode) -> list[int]:
         """Return the dependencies of a node without hidden nodes."""
         nodes = self.plan.nodes
         return [number for number in node.dependencies if nodes[number].kind not in HIDDEN_KINDS]

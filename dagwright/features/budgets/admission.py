@@ -95,15 +95,15 @@ class BudgetAdmission(SchedulerComponent):
         is_paused = state.paused is not None
         if not is_paused or state.is_stopped:
             self._update_reasons(budget)
-        resting = len(budget.busy.resting)
+        idle_count = len(budget.busy.idle_children)
         has_ready = self._scheduler.propagation.queue.has_ready
-        waits = is_paused or self._scheduler.is_waiting or (resting and not has_ready)
-        budget.busy.wait(at, rests=bool(waits) and self._scheduler.in_flight == resting)
+        waits = is_paused or self._scheduler.is_waiting or (idle_count and not has_ready)
+        budget.busy.wait(at, is_idle=bool(waits) and self._scheduler.in_flight == idle_count)
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:  # noqa: ARG002 - a hook
         """Release the reservation of a node that was cancelled or given a result before its call."""
         budget = self.budget
-        if budget is not None and not self._state.is_stopped and (budget.waiting or budget.held):
+        if budget is not None and not self._state.is_stopped and (budget.waiting or budget.reserved):
             self.release(self._state.id_of(ref), is_waiting=True)
 
     def on_stop(self, at: float) -> None:
@@ -123,7 +123,7 @@ class BudgetAdmission(SchedulerComponent):
         map_batch = self._state.map_batch(ref)
         if self._state.plan.nodes[ref.node].kind == "plan" or (map_batch is not None and map_batch.count):
             budget.end_child(call_of_task(self._state, task_id), attempt.usage)
-        elif attempt.usage.is_something or ("", task_id) in budget.held:
+        elif attempt.usage.is_something or ("", task_id) in budget.reserved:
             # Without a reported start, the usage of the call is unknown.
             is_known = attempt.usage.is_something or attempt.started_at is not None
             budget.settle(("", task_id), attempt.usage if is_known else None)
@@ -136,7 +136,7 @@ class BudgetAdmission(SchedulerComponent):
         if budget.finishing is not None and is_needed_to_finish(task.node):
             return False
         if budget.finishing is not None and task.node.kind in _CALLS:
-            self._leave_out(task, budget.finishing, at)
+            self._skip_call(task, budget.finishing, at)
             return True
         is_call = uses_models(task.node, self._state.plan.tools)
         if not is_call and not (budget.limits_all_nodes and task.node.kind in ("tool", "plan")):
@@ -144,7 +144,7 @@ class BudgetAdmission(SchedulerComponent):
         budget.busy.look(at)
         return not self._reserve(budget, task, at, is_call=is_call)
 
-    def _leave_out(self, task: Task, message: str, at: float) -> None:
+    def _skip_call(self, task: Task, message: str, at: float) -> None:
         self._scheduler.propagation.queue.release(task.ref.node)
         self._state.record(task.ref).reason = f"left out: {message}"
         self._scheduler.end_tasks([task.ref], NodeStatus.SKIPPED, at=at)
@@ -155,13 +155,13 @@ class BudgetAdmission(SchedulerComponent):
         used, added_count = state.totals.usage.total, state.added_count
         # Nodes of the original plan do not count as added.
         added = max(task.ref.node + 1 - state.plan.written_count + added_count, 0)
-        claim = Reservation(estimated_tokens(state, task) if is_call else 0, nodes=added)
-        if budget.claim(("", task.id), claim, used=used, grown=added_count):
+        reservation = Reservation(estimated_tokens(state, task) if is_call else 0, nodes=added)
+        if budget.reserve(("", task.id), reservation, used=used, added_nodes=added_count):
             return True
         self._scheduler.propagation.queue.release(task.ref.node)
         record = state.record(task.ref)
         record.status, record.reason = NodeStatus.WAITING, "budget (requested from the parent run)"
-        if budget.short_of(used=used, grown=added_count, name=("", task.id)):
+        if budget.exhausted_limits(used=used, added_nodes=added_count, name=("", task.id)):
             has_request = budget.on_limit == "ask" and self._is_asking(BUDGET_TASK)
             if not has_request:
                 self._admit_waiting(budget, at)
@@ -169,13 +169,13 @@ class BudgetAdmission(SchedulerComponent):
 
     # Messages of other runs, delivered by the driver.
 
-    def take_report(self, call: str, report: BudgetReport, *, grown: int, at: float) -> None:
+    def handle_report(self, call: str, report: BudgetReport, *, added_nodes: int, at: float) -> None:
         """Handle a report of a child run about its calls of models."""
         if self.budget is not None:
-            self.budget.apply_report(call, report, grown=grown)
+            self.budget.apply_report(call, report, added_nodes=added_nodes)
             self._scheduler.propagate(at)
 
-    def take_grant(self, keys: list[str], *, finishing: str | None, at: float) -> None:
+    def handle_grant(self, keys: list[str], *, finishing: str | None, at: float) -> None:
         """Handle a message of the parent run: grants for calls, or the order to finish early."""
         budget = self.budget
         if budget is None or not budget.is_child or self._state.is_stopped:
@@ -185,7 +185,7 @@ class BudgetAdmission(SchedulerComponent):
             self._finish(budget, finishing, at)
             return
         budget.apply_grants(keys)
-        for task_id in [key for owner, key in budget.held if not owner]:
+        for task_id in [key for owner, key in budget.reserved if not owner]:
             self._start_waiting(task_id)
         self._scheduler.propagate(at)
 
@@ -196,7 +196,7 @@ class BudgetAdmission(SchedulerComponent):
             is_waiting: also remove a call that waits for its reservation.
         """
         budget, name = self.budget, ("", task_id)
-        if budget is not None and (name in budget.held or (is_waiting and name in budget.waiting)):
+        if budget is not None and (name in budget.reserved or (is_waiting and name in budget.waiting)):
             budget.settle(name, NONE)
 
     # Commands.
@@ -211,14 +211,14 @@ class BudgetAdmission(SchedulerComponent):
         budget = self.budget
         assert budget is not None
         if "finish" in answer:
-            self._finish(budget, self._words(budget, [*budget.limits]), at)
+            self._finish(budget, self._usage_text(budget, [*budget.limits]), at)
         else:
             budget.raise_by(answer["more"])
 
     # The limit.
 
-    def _words(self, budget: Budget, kinds: list[Kind]) -> str:
-        return budget.describe(kinds, used=self._state.totals.usage.total, grown=self._state.added_count)
+    def _usage_text(self, budget: Budget, kinds: list[Kind]) -> str:
+        return budget.describe(kinds, used=self._state.totals.usage.total, added_nodes=self._state.added_count)
 
     def _update_reasons(self, budget: Budget) -> None:
         """Set the reason of every waiting call to the used amount of its limits."""
@@ -226,7 +226,7 @@ class BudgetAdmission(SchedulerComponent):
             return
         self._reasons_at = budget.changes
         state = self._state
-        for task_id, message in budget.reasons(used=state.totals.usage.total, grown=state.added_count).items():
+        for task_id, message in budget.reasons(used=state.totals.usage.total, added_nodes=state.added_count).items():
             record = state.record_of(task_id)
             if record is not None and record.status is NodeStatus.WAITING:
                 record.reason = f"budget ({message})"
@@ -242,15 +242,15 @@ class BudgetAdmission(SchedulerComponent):
         if admitted is not None and admitted[1] is total and (admitted[0], admitted[2]) == (budget.changes, added):
             return
         self._admitted = (budget.changes, total, added)
-        for task_id in budget.free(used=total, grown=added):
+        for task_id in budget.grant_waiting(used=total, added_nodes=added):
             self._start_waiting(task_id)
-        short = budget.short_of(used=total, grown=added)
+        short = budget.exhausted_limits(used=total, added_nodes=added)
         if not short:
             self._close_request(at)
         elif budget.on_limit == "finish" or state.plan.is_non_interactive or self._requests is None:
-            self._finish(budget, self._words(budget, short), at)
+            self._finish(budget, self._usage_text(budget, short), at)
         elif not self._is_asking(BUDGET_TASK):
-            self._ask_for_more(self._requests, budget, self._words(budget, short), at)
+            self._ask_for_more(self._requests, budget, self._usage_text(budget, short), at)
 
     def _start_waiting(self, task_id: str) -> None:
         ref = self._state.items.ref(task_id)
@@ -306,10 +306,10 @@ class BudgetAdmission(SchedulerComponent):
             if node.kind in ("region", "reported") or is_needed or map_batches.is_batched(record):
                 continue
             refs = [TaskRef(number, index) for index in range(len(record.items))] or [state.items.node(number)]
-            tasks += [ref for ref in refs if self._is_idle(ref)]
+            tasks += [ref for ref in refs if self._can_be_skipped(ref)]
         return tasks
 
-    def _is_idle(self, ref: TaskRef) -> bool:
+    def _can_be_skipped(self, ref: TaskRef) -> bool:
         status = self._state.record(ref).status
         if status is NodeStatus.WAITING:
             # Requests to people stay open.

@@ -36,9 +36,9 @@ from dagwright.features.budgets.busy_time import BusyTime, busy_time_from_json
 
 REQUESTED_AT_ONCE = 250
 """Most calls for which a child run has open requests: its report has to fit into one message."""
-_OF_CALLS: Sequence[Kind] = ("tokens", "money", "calls")
+_CALL_LIMITS: Sequence[Kind] = ("tokens", "money", "calls")
 """Limits that only apply to calls of models."""
-_NO_MONEY = Decimal(0)
+ZERO_MONEY = Decimal(0)
 
 
 def uses_models(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
@@ -76,25 +76,29 @@ class Reservation:
     """
 
     tokens: int
-    money: Decimal = _NO_MONEY
+    money: Decimal = ZERO_MONEY
     nodes: int | None = None
 
 
-Name = tuple[str, str]
+CallKey = tuple[str, str]
 """Call id of the child run that requests budget (empty for the run itself), and the key of the call in that run."""
 
 
 @dataclass(slots=True)
-class Lost:
-    """Usage of calls that never report it, assumed to equal their reservations."""
+class UsageTotals:
+    """Tokens, calls and money."""
 
     tokens: int = 0
     calls: int = 0
-    money: Decimal = _NO_MONEY
+    money: Decimal = ZERO_MONEY
 
-    def take(self, claim: Reservation) -> None:
+    def take(self, reservation: Reservation) -> None:
         """Add the reservation of a call."""
-        self.tokens, self.calls, self.money = self.tokens + claim.tokens, self.calls + 1, self.money + claim.money
+        self.tokens, self.calls, self.money = (
+            self.tokens + reservation.tokens,
+            self.calls + 1,
+            self.money + reservation.money,
+        )
 
 
 @dataclass(slots=True)
@@ -102,14 +106,14 @@ class BudgetReport:
     """Report of a child run to its parent.
 
     Args:
-        claims: waiting call -> estimated tokens.
+        requests: waiting call -> estimated tokens.
         settled: ended call -> its usage; `None` if it is unknown.
-        rests: whether the child run rests (nothing runs, and it waits for people), if that has changed.
+        is_idle: whether the child run is idle (nothing runs, and it waits for people), if that has changed.
     """
 
-    claims: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
     settled: dict[str, Usage | None] = field(default_factory=dict)
-    rests: bool | None = None
+    is_idle: bool | None = None
 
 
 @dataclass(slots=True)
@@ -120,45 +124,48 @@ class Budget:
         limits: limits by kind; empty in a child run.
         on_limit: at the limit, ask a person for more budget, or finish with partial results.
         is_child: the run is a child run, and its root run has the budget.
-        is_timed: in a child run: the root run has a time limit, so this run reports when it rests.
+        is_timed: in a child run: the root run has a time limit, so this run reports when it is idle.
         finishing: reason if the run finishes early with partial results.
-        held: reservations of calls in flight, and of calls that child runs may start.
+        reserved: reservations of calls in flight, and of calls that child runs may start.
         waiting: calls that wait, in order; the run's own calls by task id.
         requested: in a child run: the first waiting calls, which were requested from the parent run.
         withdrawn: in a child run: call -> number of times that it was requested and then cancelled while it waited.
         reported: call id of a running child run -> usage that it has reported so far.
-        grown_by_child: call id of a child run -> number of nodes that it has added.
-        rate: highest cost of a token so far; `None` while no cost is known.
+        added_by_child: call id of a child run -> number of nodes that it has added.
+        token_price: highest cost of a token so far; `None` while no cost is known.
         busy: busy time of the run.
-        up: next report to the parent run.
-        down: call id of a child run -> its granted calls, which have to be sent to it.
+        pending_report: next report to the parent run.
+        pending_grants: call id of a child run -> its granted calls, which have to be sent to it.
     """
 
     limits: dict[Kind, Limit] = field(default_factory=dict)
     on_limit: OnLimit = "ask"
     is_child: bool = False
     finishing: str | None = None
-    held: dict[Name, Reservation] = field(default_factory=dict)
-    waiting: dict[Name, Reservation] = field(default_factory=dict)
-    requested: dict[Name, None] = field(default_factory=dict)
-    withdrawn: dict[Name, int] = field(default_factory=dict, kw_only=True)
+    reserved: dict[CallKey, Reservation] = field(default_factory=dict)
+    waiting: dict[CallKey, Reservation] = field(default_factory=dict)
+    requested: dict[CallKey, None] = field(default_factory=dict)
+    withdrawn: dict[CallKey, int] = field(default_factory=dict, kw_only=True)
     reported: dict[str, Usage] = field(default_factory=dict)
-    grown_by_child: dict[str, int] = field(default_factory=dict)
-    lost: Lost = field(default_factory=Lost)
-    rate: Decimal | None = None
+    added_by_child: dict[str, int] = field(default_factory=dict)
+    unreported: UsageTotals = field(default_factory=UsageTotals)
+    token_price: Decimal | None = None
     busy: BusyTime = field(default_factory=BusyTime)
     is_timed: bool = False
-    up: BudgetReport = field(default_factory=BudgetReport)
-    down: dict[str, list[str]] = field(default_factory=dict)
+    pending_report: BudgetReport = field(default_factory=BudgetReport)
+    pending_grants: dict[str, list[str]] = field(default_factory=dict)
     changes: int = field(default=0, init=False, compare=False)
     """Revision: number of changes that may affect which calls may start."""
-    _held_tokens: int = field(default=0, init=False, compare=False)
-    _held_money: Decimal = field(default=_NO_MONEY, init=False, compare=False)
+    _reserved_tokens: int = field(default=0, init=False, compare=False)
+    _reserved_money: Decimal = field(default=ZERO_MONEY, init=False, compare=False)
     _reported: Usage = field(default=NONE, init=False, compare=False)
 
     def __post_init__(self) -> None:
-        for claim in self.held.values():
-            self._held_tokens, self._held_money = self._held_tokens + claim.tokens, self._held_money + claim.money
+        for reservation in self.reserved.values():
+            self._reserved_tokens, self._reserved_money = (
+                self._reserved_tokens + reservation.tokens,
+                self._reserved_money + reservation.money,
+            )
         for usage in self.reported.values():
             self._reported += usage
 
@@ -169,29 +176,29 @@ class Budget:
         """Whether the limits apply to all nodes, not only to calls of models."""
         return "nodes" in self.limits or "time" in self.limits
 
-    def claim(self, name: Name, claim: Reservation, *, used: Usage, grown: int) -> bool:
+    def reserve(self, name: CallKey, reservation: Reservation, *, used: Usage, added_nodes: int) -> bool:
         """Reserve budget for a call, or add the call to those that wait.
 
         Args:
-            claim: budget that the call needs, without money.
+            reservation: budget that the call needs, without money.
             used: usage of all calls of the run that have ended.
-            grown: nodes that the run has added itself.
+            added_nodes: nodes that the run has added itself.
 
         Returns:
             Whether the call may start.
         """
-        if name in self.held:
+        if name in self.reserved:
             return True
-        claim = self.waiting.get(name) or claim
-        if not self.is_child and not self.lacking(claim, used=used, grown=grown):
+        reservation = self.waiting.get(name) or reservation
+        if not self.is_child and not self.exceeded_limits(reservation, used=used, added_nodes=added_nodes):
             self.waiting.pop(name, None)
-            self._hold(name, self._with_money(claim, used=used))
+            self._reserve(name, self._with_money(reservation, used=used))
             return True
-        self.waiting[name] = claim
+        self.waiting[name] = reservation
         self.changes += 1
         return False
 
-    def settle(self, name: Name, usage: Usage | None) -> None:
+    def settle(self, name: CallKey, usage: Usage | None) -> None:
         """Handle the end of a call: release its reservation.
 
         Args:
@@ -199,34 +206,34 @@ class Budget:
         """
         self.changes += 1
         if self.is_child:
-            self.up.settled[self._key(name)] = usage
+            self.pending_report.settled[self._key(name)] = usage
         if name in self.requested:
             self.withdrawn[name] = self.withdrawn.get(name, 0) + 1
         self._remove_waiting(name)
-        claim = self._release(name)
-        if not self.is_child and usage is None and claim is not None:
-            self.lost.take(claim)
+        reservation = self._release(name)
+        if not self.is_child and usage is None and reservation is not None:
+            self.unreported.take(reservation)
         if usage is not None and usage.tokens and usage.cost is not None:
-            self.rate = max(self.rate or _NO_MONEY, usage.cost / usage.tokens)
+            self.token_price = max(self.token_price or ZERO_MONEY, usage.cost / usage.tokens)
 
-    def apply_report(self, call: str, report: BudgetReport, *, grown: int) -> None:
+    def apply_report(self, call: str, report: BudgetReport, *, added_nodes: int) -> None:
         """Handle the report of a running child run about its calls.
 
         Args:
-            grown: nodes that the child run and its own child runs have added.
+            added_nodes: nodes that the child run and its own child runs have added.
         """
         self.changes += 1
-        self.grown_by_child[call] = grown
-        if report.rests is not None:
-            self.busy.set_resting(call, rests=report.rests)
+        self.added_by_child[call] = added_nodes
+        if report.is_idle is not None:
+            self.busy.set_idle(call, is_idle=report.is_idle)
         for key, usage in report.settled.items():
             if usage is not None:
                 self.reported[call] = self.reported.get(call, NONE) + usage
                 self._reported += usage
             self.settle((call, key), usage)
-        for key, tokens in report.claims.items():
+        for key, tokens in report.requests.items():
             # A call that requests budget again was settled first, possibly in the same message.
-            if (call, key) not in self.held:
+            if (call, key) not in self.reserved:
                 self.waiting[call, key] = Reservation(tokens)
 
     def apply_grants(self, keys: Sequence[str]) -> None:
@@ -237,16 +244,16 @@ class Budget:
         names = {self._key(name): name for name in self.waiting}
         for key in keys:
             if (name := names.pop(key, None)) is not None:
-                claim = self.waiting[name]
+                reservation = self.waiting[name]
                 self._remove_waiting(name)
-                self._hold(name, claim)
+                self._reserve(name, reservation)
                 self._pass_grant(name)
 
-    def _pass_grant(self, name: Name) -> None:
+    def _pass_grant(self, name: CallKey) -> None:
         """Pass the grant of a call to its child run, which is busy again."""
         if name[0]:
-            self.busy.set_resting(name[0], rests=False)
-            self.down.setdefault(name[0], []).append(name[1])
+            self.busy.set_idle(name[0], is_idle=False)
+            self.pending_grants.setdefault(name[0], []).append(name[1])
 
     def end_child(self, call: str, usage: Usage) -> None:
         """Handle the end of a child run; the totals of the run contain its usage from now on.
@@ -257,23 +264,26 @@ class Budget:
         self.changes += 1
         reported = self.reported.pop(call, NONE)
         self._reported = self._reported.less(reported)
-        self.down.pop(call, None)
-        self.busy.set_resting(call, rests=False)
+        self.pending_grants.pop(call, None)
+        self.busy.set_idle(call, is_idle=False)
         # Usage that its end does not contain: all of it, or that of a nested child run that ended without a report.
         missing = reported.less(usage)
-        self.lost.tokens, self.lost.calls = self.lost.tokens + missing.tokens, self.lost.calls + missing.calls
-        self.lost.money += missing.money
-        for name in [name for name in (*self.held, *self.waiting) if name[0] == call]:
+        self.unreported.tokens, self.unreported.calls = (
+            self.unreported.tokens + missing.tokens,
+            self.unreported.calls + missing.calls,
+        )
+        self.unreported.money += missing.money
+        for name in [name for name in (*self.reserved, *self.waiting) if name[0] == call]:
             self.settle(name, NONE if usage.is_something else None)
-        if self.is_child and (unreported := usage.less(reported)).is_something:
+        if self.is_child and (late_usage := usage.less(reported)).is_something:
             # It ended before it reported its last calls, and the parent run receives the total much later.
-            self.up.settled[_path((call, ""))] = unreported
+            self.pending_report.settled[_path((call, ""))] = late_usage
 
     # Remaining budget.
 
-    def lacking(self, claim: Reservation, *, used: Usage, grown: int) -> list[Kind]:
+    def exceeded_limits(self, reservation: Reservation, *, used: Usage, added_nodes: int) -> list[Kind]:
         """Return the limits that do not have enough left for a call, after the reservations of other calls."""
-        return self._lacking(claim, self._room(used), grown=grown)
+        return self._exceeded(reservation, self._room(used), added_nodes=added_nodes)
 
     def _room(self, used: Usage, *, is_all: bool = False) -> dict[Kind, Limit | None]:
         """Return the remaining amount of each limit (of `nodes`, for the run itself); `None` if it is unknown.
@@ -285,31 +295,35 @@ class Budget:
         room: dict[Kind, Limit | None] = {}
         for kind, limit in self.limits.items():
             if kind == "tokens":
-                room[kind] = limit - spent.tokens - (0 if is_all else self._held_tokens)
+                room[kind] = limit - spent.tokens - (0 if is_all else self._reserved_tokens)
             elif kind == "calls":
-                room[kind] = limit - spent.calls - (0 if is_all else len(self.held))
+                room[kind] = limit - spent.calls - (0 if is_all else len(self.reserved))
             elif kind == "nodes":
-                room[kind] = limit - sum(self.grown_by_child.values())
+                room[kind] = limit - sum(self.added_by_child.values())
             elif kind == "time":
                 room[kind] = limit - Decimal(str(self.busy.seconds))
             else:
-                left = Decimal(limit) - spent.money - (_NO_MONEY if is_all else self._held_money)
+                left = Decimal(limit) - spent.money - (ZERO_MONEY if is_all else self._reserved_money)
                 room[kind] = None if self.has_unknown_cost(used) else left
         return room
 
-    def _lacking(self, claim: Reservation, room: Mapping[Kind, Limit | None], *, grown: int) -> list[Kind]:
+    def _exceeded(self, reservation: Reservation, room: Mapping[Kind, Limit | None], *, added_nodes: int) -> list[Kind]:
         if self.finishing is not None:
             return [*KINDS]
-        kinds = [kind for kind in room if claim.tokens or kind not in _OF_CALLS]
-        return [kind for kind in kinds if (left := room[kind]) is None or self._is_over(claim, kind, left, grown=grown)]
+        kinds = [kind for kind in room if reservation.tokens or kind not in _CALL_LIMITS]
+        return [
+            kind
+            for kind in kinds
+            if (left := room[kind]) is None or self._is_over(reservation, kind, left, added_nodes=added_nodes)
+        ]
 
-    def _is_over(self, claim: Reservation, kind: Kind, left: Limit, *, grown: int) -> bool:
+    def _is_over(self, reservation: Reservation, kind: Kind, left: Limit, *, added_nodes: int) -> bool:
         if kind == "nodes":
-            return (grown if claim.nodes is None else claim.nodes) > left
+            return (added_nodes if reservation.nodes is None else reservation.nodes) > left
         if kind == "tokens":
-            return claim.tokens > left
-        if kind == "money" and self.rate is not None:
-            return self.rate * claim.tokens > left
+            return reservation.tokens > left
+        if kind == "money" and self.token_price is not None:
+            return self.token_price * reservation.tokens > left
         # While no price is known, one call reserves all remaining money.
         return left <= 0
 
@@ -317,24 +331,24 @@ class Budget:
         """Return whether the cost of some calls is unknown."""
         return used.cost is None or self._reported.cost is None
 
-    def free(self, *, used: Usage, grown: int) -> list[str]:
+    def grant_waiting(self, *, used: Usage, added_nodes: int) -> list[str]:
         """Grant reservations to all waiting calls that fit into the budget; return the run's own tasks, in order."""
         tasks: list[str] = []
         if self.is_child:
             return tasks
         room = self._room(used)
-        for name, claim in [*self.waiting.items()]:
-            if self._lacking(claim, room, grown=grown):
+        for name, reservation in [*self.waiting.items()]:
+            if self._exceeded(reservation, room, added_nodes=added_nodes):
                 continue
             del self.waiting[name]
-            self._hold(name, self._with_money(claim, used=used))
+            self._reserve(name, self._with_money(reservation, used=used))
             room = self._room(used)
             self._pass_grant(name)
             if not name[0]:
                 tasks.append(name[1])
         return tasks
 
-    def short_of(self, *, used: Usage, grown: int, name: Name | None = None) -> list[Kind]:
+    def exhausted_limits(self, *, used: Usage, added_nodes: int, name: CallKey | None = None) -> list[Kind]:
         """Return the limits that do not have enough left for a waiting call, even if all reservations are released.
 
         Args:
@@ -343,58 +357,68 @@ class Budget:
         if self.is_child or self.finishing is not None:
             return []
         room = self._room(used, is_all=True)
-        claims = self.waiting.values() if name is None else (self.waiting[name],)
-        short = {kind for claim in claims for kind in self._lacking(claim, room, grown=grown)}
+        reservations = self.waiting.values() if name is None else (self.waiting[name],)
+        short = {
+            kind for reservation in reservations for kind in self._exceeded(reservation, room, added_nodes=added_nodes)
+        }
         return [kind for kind in KINDS if kind in short]
 
-    def reasons(self, *, used: Usage, grown: int) -> dict[str, str]:
+    def reasons(self, *, used: Usage, added_nodes: int) -> dict[str, str]:
         """Return task id -> text that explains why the run's own call waits."""
         room = self._room(used)
         texts: dict[tuple[Kind, ...], str] = {}
         by_task: dict[str, str] = {}
-        for (owner, task_id), claim in self.waiting.items():
+        for (owner, task_id), reservation in self.waiting.items():
             if not owner:
-                kinds = tuple(self._lacking(claim, room, grown=grown))
+                kinds = tuple(self._exceeded(reservation, room, added_nodes=added_nodes))
                 if kinds not in texts:
-                    texts[kinds] = self.describe(kinds, used=used, grown=grown)
+                    texts[kinds] = self.describe(kinds, used=used, added_nodes=added_nodes)
                 by_task[task_id] = texts[kinds]
         return by_task
 
-    def _with_money(self, claim: Reservation, *, used: Usage) -> Reservation:
+    def _with_money(self, reservation: Reservation, *, used: Usage) -> Reservation:
         """Return a claim with the money to reserve for it."""
-        money = _NO_MONEY
+        money = ZERO_MONEY
         if (limit := self.limits.get("money")) is not None:
-            left = Decimal(limit) - self._spent(used).money - self._held_money
-            money = left if self.rate is None else self.rate * claim.tokens
-        return replace(claim, money=money)
+            left = Decimal(limit) - self._spent(used).money - self._reserved_money
+            money = left if self.token_price is None else self.token_price * reservation.tokens
+        return replace(reservation, money=money)
 
-    def _hold(self, name: Name, claim: Reservation) -> None:
-        if not claim.tokens:
+    def _reserve(self, name: CallKey, reservation: Reservation) -> None:
+        if not reservation.tokens:
             return
-        self.held[name] = claim
-        self._held_tokens, self._held_money = self._held_tokens + claim.tokens, self._held_money + claim.money
+        self.reserved[name] = reservation
+        self._reserved_tokens, self._reserved_money = (
+            self._reserved_tokens + reservation.tokens,
+            self._reserved_money + reservation.money,
+        )
 
-    def _release(self, name: Name) -> Reservation | None:
-        claim = self.held.pop(name, None)
-        if claim is not None:
-            self._held_tokens, self._held_money = self._held_tokens - claim.tokens, self._held_money - claim.money
-        if not self.held:
-            self._held_money = _NO_MONEY
-        return claim
+    def _release(self, name: CallKey) -> Reservation | None:
+        reservation = self.reserved.pop(name, None)
+        if reservation is not None:
+            self._reserved_tokens, self._reserved_money = (
+                self._reserved_tokens - reservation.tokens,
+                self._reserved_money - reservation.money,
+            )
+        if not self.reserved:
+            self._reserved_money = ZERO_MONEY
+        return reservation
 
-    def _spent(self, used: Usage) -> Lost:
-        reported, lost = self._reported, self.lost
-        money = used.money + reported.money + lost.money
-        return Lost(used.tokens + reported.tokens + lost.tokens, used.calls + reported.calls + lost.calls, money)
+    def _spent(self, used: Usage) -> UsageTotals:
+        reported, unreported = self._reported, self.unreported
+        money = used.money + reported.money + unreported.money
+        return UsageTotals(
+            used.tokens + reported.tokens + unreported.tokens, used.calls + reported.calls + unreported.calls, money
+        )
 
-    def describe(self, kinds: Sequence[Kind], *, used: Usage, grown: int) -> str:
+    def describe(self, kinds: Sequence[Kind], *, used: Usage, added_nodes: int) -> str:
         """Return a text with the used amount of each limit."""
         spent = self._spent(used)
         amounts: Mapping[Kind, Any] = {
             "tokens": f"{spent.tokens:,}",
             "money": spent.money,
             "calls": f"{spent.calls:,}",
-            "nodes": f"{grown + sum(self.grown_by_child.values()):,}",
+            "nodes": f"{added_nodes + sum(self.added_by_child.values()):,}",
             "time": limit_text("time", Decimal(str(self.busy.seconds))),
         }
         limits = [(kind, limit_text(kind, self.limits[kind])) for kind in kinds if kind in self.limits]
@@ -421,11 +445,11 @@ class Budget:
             if limit is not None:
                 self.limits[kind] = limit
 
-    def _remove_waiting(self, name: Name) -> None:
+    def _remove_waiting(self, name: CallKey) -> None:
         self.waiting.pop(name, None)
         self.requested.pop(name, None)
 
-    def _key(self, name: Name) -> str:
+    def _key(self, name: CallKey) -> str:
         """Return the key of a call in messages to the parent run.
 
         A call that requests budget again after it was withdrawn has a new key, because a grant for the earlier
@@ -436,20 +460,20 @@ class Budget:
 
     def next_report(self) -> BudgetReport | None:
         """Return the next report to the parent run, or `None`; it requests budget for a limited number of calls."""
-        up, self.up = self.up, BudgetReport()
+        report, self.pending_report = self.pending_report, BudgetReport()
         if self.is_child and len(self.requested) < min(len(self.waiting), REQUESTED_AT_ONCE):
-            for name, claim in islice(self.waiting.items(), REQUESTED_AT_ONCE):
+            for name, reservation in islice(self.waiting.items(), REQUESTED_AT_ONCE):
                 if name not in self.requested:
                     self.requested[name] = None
-                    up.claims[self._key(name)] = claim.tokens
-        if self.is_timed and self.busy.rests is not self.busy.reported:
-            up.rests = self.busy.reported = self.busy.rests
-        return up if up.claims or up.settled or up.rests is not None else None
+                    report.requests[self._key(name)] = reservation.tokens
+        if self.is_timed and self.busy.is_idle is not self.busy.reported:
+            report.is_idle = self.busy.reported = self.busy.is_idle
+        return report if report.requests or report.settled or report.is_idle is not None else None
 
     def next_grants(self) -> dict[str, list[str]]:
         """Return the grants that have not been sent to child runs yet."""
-        down, self.down = self.down, {}
-        return down
+        grants, self.pending_grants = self.pending_grants, {}
+        return grants
 
     # Serialization for continue-as-new and for the input of a run.
 
@@ -460,12 +484,12 @@ class Budget:
             "is_child": self.is_child,
             "timed": self.is_timed,
             "finishing": self.finishing,
-            "reserved": [_claim_to_json(name, claim) for name, claim in self.held.items()],
-            "waiting": [_claim_to_json(name, claim) for name, claim in self.waiting.items()],
+            "reserved": [_reservation_to_json(name, reservation) for name, reservation in self.reserved.items()],
+            "waiting": [_reservation_to_json(name, reservation) for name, reservation in self.waiting.items()],
             "reported": {call: usage.to_json() for call, usage in self.reported.items()},
-            "added_by_child": self.grown_by_child,
-            "lost": [self.lost.tokens, self.lost.calls, str(self.lost.money)],
-            "rate": None if self.rate is None else str(self.rate),
+            "added_by_child": self.added_by_child,
+            "lost": [self.unreported.tokens, self.unreported.calls, str(self.unreported.money)],
+            "rate": None if self.token_price is None else str(self.token_price),
             "requested": len(self.requested),
             "withdrawn": [[*name, count] for name, count in self.withdrawn.items()],
             "busy": None if self.busy == BusyTime() else self.busy.to_json(),
@@ -495,8 +519,8 @@ def options_to_json(budget: Budget) -> dict[str, Any]:
     return limits | ({"on_limit": budget.on_limit} if budget.on_limit != "ask" else {})
 
 
-def _claim_to_json(name: Name, claim: Reservation) -> list[Any]:
-    return [*name, claim.tokens, str(claim.money), claim.nodes]
+def _reservation_to_json(name: CallKey, reservation: Reservation) -> list[Any]:
+    return [*name, reservation.tokens, str(reservation.money), reservation.nodes]
 
 
 def budget_from_json(encoded: Any) -> Budget:
@@ -506,18 +530,18 @@ def budget_from_json(encoded: Any) -> Budget:
         KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
     tokens, calls, money = encoded.get("lost", (0, 0, "0"))
-    waiting = dict(map(_claim_from_json, encoded.get("waiting", ())))
+    waiting = dict(map(_reservation_from_json, encoded.get("waiting", ())))
     return Budget(
         {kind: limit_from_json(kind, encoded[kind]) for kind in KINDS if kind in encoded},
         encoded.get("on_limit", "ask"),
         encoded.get("is_child", False),
         encoded.get("finishing"),
-        dict(map(_claim_from_json, encoded.get("reserved", ()))),
+        dict(map(_reservation_from_json, encoded.get("reserved", ()))),
         waiting,
         dict.fromkeys(islice(waiting, encoded.get("requested", 0))),
         {call: usage_from_json(usage) for call, usage in encoded.get("reported", {}).items()},
         dict(encoded.get("added_by_child", {})),
-        Lost(tokens, calls, Decimal(money)),
+        UsageTotals(tokens, calls, Decimal(money)),
         Decimal(encoded["rate"]) if "rate" in encoded else None,
         busy_time_from_json(encoded["busy"]) if "busy" in encoded else BusyTime(),
         encoded.get("timed", False),
@@ -525,12 +549,12 @@ def budget_from_json(encoded: Any) -> Budget:
     )
 
 
-def _claim_from_json(encoded: Sequence[Any]) -> tuple[Name, Reservation]:
+def _reservation_from_json(encoded: Sequence[Any]) -> tuple[CallKey, Reservation]:
     owner, key, tokens, money, nodes = encoded
     return (owner, key), Reservation(tokens, Decimal(money), nodes)
 
 
-def _path(name: Name) -> str:
+def _path(name: CallKey) -> str:
     """Encode the name of a call as one text; the call of a child run starts with the id of the child run."""
     # The length prefix keeps the encoding unique, because ids may contain any text.
     return f"{len(name[0])}:{name[0]}/{name[1]}" if name[0] else name[1]

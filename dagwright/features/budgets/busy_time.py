@@ -7,22 +7,22 @@ from typing import Any
 
 @dataclass(slots=True)
 class BusyTime:
-    """Counter of seconds, paused while the run rests: nothing runs, and it waits for people.
+    """Counter of seconds, paused while the run is idle: nothing runs, and it waits for people.
 
     It has no clock: the caller passes the time.
 
     Args:
         before_s: seconds counted before `since`.
         since: time from which it counts, in seconds since the epoch; `None` while it is paused.
-        resting: call ids of the child runs that rest, in the order of their reports.
-        rests: whether the run itself rests.
-        reported: value of `rests` that the parent run knows.
+        idle_children: call ids of the idle child runs, in the order of their reports.
+        is_idle: whether the run itself is idle.
+        reported: value of `is_idle` that the parent run knows.
     """
 
     before_s: float = 0.0
     since: float | None = None
-    resting: dict[str, None] = field(default_factory=dict)
-    rests: bool = False
+    idle_children: dict[str, None] = field(default_factory=dict)
+    is_idle: bool = False
     reported: bool = False
     _now: float = field(default=0.0, init=False, compare=False)
 
@@ -37,26 +37,26 @@ class BusyTime:
         if self.since is None:
             self.since = at
 
-    def wait(self, at: float, *, rests: bool) -> None:
-        """Update the time at which no more tasks can start, and pause if the run rests."""
+    def wait(self, at: float, *, is_idle: bool) -> None:
+        """Update the time at which no more tasks can start, and pause if the run is idle."""
         self.look(at)
-        self.rests = rests
-        if rests:
+        self.is_idle = is_idle
+        if is_idle:
             self.before_s, self.since = self.seconds, None
 
-    def set_resting(self, call: str, *, rests: bool) -> None:
-        """Set whether a child run rests."""
-        self.resting.pop(call, None)
-        if rests:
-            self.resting[call] = None
+    def set_idle(self, call: str, *, is_idle: bool) -> None:
+        """Set whether a child run is idle."""
+        self.idle_children.pop(call, None)
+        if is_idle:
+            self.idle_children[call] = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the counter as JSON, without empty fields."""
         parts = {
             "before_s": self.before_s or None,
             "since": self.since,
-            "resting": [*self.resting] or None,
-            "is_idle": self.rests or None,
+            "resting": [*self.idle_children] or None,
+            "is_idle": self.is_idle or None,
             "reported": self.reported or None,
         }
         return {name: part for name, part in parts.items() if part is not None}

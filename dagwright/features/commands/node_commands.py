@@ -17,7 +17,7 @@ from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.validation.workers import refusal_of_slots
 from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedCommand, ref_or_refusal, refusal_of_run
 from dagwright.features.feedback.answer_reading import RUN_ANSWERS_BYTES, SHORT_BYTES
-from dagwright.features.plan_edits.edit_checks import growth_of
+from dagwright.features.plan_edits.edit_checks import checked_extension
 from dagwright.features.plan_edits.extension_checks import (
     refusal_of_extension,
     refusal_of_other_arguments,
@@ -73,7 +73,7 @@ class CancelNode:
             else:
                 ends.append(each)
         if self.branch:
-            for number in _needing(scheduler, ref.node):
+            for number in _descendants_requiring(scheduler, ref.node):
                 record = scheduler.records[number]
                 record.reason, record.blocked_by = f"the branch of {self.node!r} was {reason}", (self.node,)
                 ends.append(TaskRef(number))
@@ -88,7 +88,7 @@ def _open_tasks(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
     return [TaskRef(ref.node, index) for index, each in enumerate(record.items) if each.record.status in _STARTED]
 
 
-def _needing(scheduler: RunScheduler, number: int) -> list[int]:
+def _descendants_requiring(scheduler: RunScheduler, number: int) -> list[int]:
     """Return the pending nodes that require a node, directly or not, in breadth or depth order of the search."""
     dependents: dict[int, None] = {}
     waiting = [number]
@@ -239,7 +239,7 @@ class SetResult:
 # The plan.
 
 
-def _refusal_of_growth(scheduler: RunScheduler) -> str | None:
+def _refusal_of_added_nodes(scheduler: RunScheduler) -> str | None:
     return refusal_of_run(scheduler) or (COMPENSATING_REFUSAL if scheduler.state.phase is Phase.COMPENSATING else None)
 
 
@@ -257,7 +257,7 @@ class AddNodes:
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
-        refusal = _refusal_of_growth(scheduler) or refusal_of_extension(scheduler.state, self.extension)
+        refusal = _refusal_of_added_nodes(scheduler) or refusal_of_extension(scheduler.state, self.extension)
         return refusal or refusal_of_own_ids(scheduler.state, self.extension)
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
@@ -289,12 +289,12 @@ class AddUnparsedNodes(UnparsedCommand):
         return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
 
     def _read(self, scheduler: RunScheduler, at: float, *, budget: ComputeBudget) -> AddNodes | str:
-        refusal = _refusal_of_growth(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
+        refusal = _refusal_of_added_nodes(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
         if refusal is not None:
             return refusal
         budget.start(at)
         try:
-            extension = growth_of(self.nodes, scheduler.state, tools=self.tools, budget=budget)
+            extension = checked_extension(self.nodes, scheduler.state, tools=self.tools, budget=budget)
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
         return extension if isinstance(extension, str) else AddNodes(extension, self.by, size_of(self.nodes))

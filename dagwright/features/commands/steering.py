@@ -194,7 +194,7 @@ class SetLimits:
             scheduler.features.budget.set_limits(self.budget, at)
 
 
-def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
+def current_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
     """Return the notes about the current state of a run: paused, compensating, finishing early, missing values.
 
     The reason of a pause is in the note of the command.

@@ -54,7 +54,7 @@ _UNKNOWN = frozenset({"outcome_unknown", "timeout", "terminated"})
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class UncompensatedCall:
     """A call that was not compensated.
 
     Args:
@@ -128,21 +128,21 @@ def compensation_extension(state: RunState) -> Extension | None:
     """Return the compensation nodes of a run that has ended, or `None` if no call can be compensated."""
     nodes: list[CompiledNode] = []
     base = state.plan.written_count
-    for ref in _last_first(state):
+    for ref in _in_reverse_order(state):
         name, after = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
         # Hidden nodes have numbers after those of added nodes.
         shown = [ref.node] if ref.node < base else []
-        node = _node(state, ref, _free_id(state, f"undo {name}"), needs=(*shown, *after))
+        node = _compensation_node(state, ref, _free_id(state, f"undo {name}"), needs=(*shown, *after))
         nodes.append(node)
     return Extension(base, tuple(nodes)) if nodes else None
 
 
-def _last_first(state: RunState) -> Sequence[TaskRef]:
+def _in_reverse_order(state: RunState) -> Sequence[TaskRef]:
     """Return the calls to compensate in reverse order of their ends; ties are ordered by level and number."""
     calls = [
         (ref, record)
         for ref, record in _calls(state)
-        if _was_called(state, ref, record) and _why_not(state, ref, record) is None
+        if _was_called(state, ref, record) and _reason_not_compensable(state, ref, record) is None
     ]
     levels = levels_of([node.dependencies for node in state.plan.nodes]) or [] if calls else []
     calls.sort(key=lambda each: (each[1].ended_at or 0.0, levels[each[0].node], _order_of(each[0])), reverse=True)
@@ -154,7 +154,7 @@ def _order_of(ref: TaskRef) -> tuple[int, int]:
     return ref.node, -1 if ref.item is None else ref.item
 
 
-def _node(state: RunState, ref: TaskRef, node_id: str, *, needs: Sequence[int]) -> CompiledNode:
+def _compensation_node(state: RunState, ref: TaskRef, node_id: str, *, needs: Sequence[int]) -> CompiledNode:
     compensated = state.plan.nodes[ref.node]
     title = f"Undo {compensated.title or state.id_of(ref)}"
     is_run = _is_run(state, ref)
@@ -185,7 +185,7 @@ def _free_id(state: RunState, name: str) -> str:
     return node_id
 
 
-def _why_not(state: RunState, ref: TaskRef, record: Record) -> str | None:
+def _reason_not_compensable(state: RunState, ref: TaskRef, record: Record) -> str | None:
     """Return why a call cannot be compensated, or `None`."""
     if _is_run(state, ref):
         return None if record.child_snapshot is not None else "its run did not report its calls"
@@ -284,13 +284,13 @@ def _has_done_something(state: RunState, task_id: str) -> bool:
     return record.status is NodeStatus.COMPLETED or _is_run(state, ref)
 
 
-def uncompensated_calls(state: RunState) -> list[Left]:
+def uncompensated_calls(state: RunState) -> list[UncompensatedCall]:
     """Return the calls of a run that had, or may have had, an effect and are not compensated, in plan order.
 
     For a run that has not ended, the result includes calls that are not compensated yet.
     """
     nodes = {node.undoes: (node, record) for node, record in state.shown() if node.undoes is not None}
-    calls: list[Left] = []
+    calls: list[UncompensatedCall] = []
     for ref, record in _calls(state):
         name = state.id_of(ref)
         override = state.overrides.get(name)
@@ -299,19 +299,19 @@ def uncompensated_calls(state: RunState) -> list[Left]:
             if end.status is not NodeStatus.COMPLETED:
                 why = end.error.message if end.error is not None else end.reason
                 ended = f"{node.id!r} {end.status.value}{f': {why}' if why else ''}"
-                calls.append(Left(name, f"was not compensated: {ended}"))
+                calls.append(UncompensatedCall(name, f"was not compensated: {ended}"))
         elif _was_called(state, ref, record):
-            why = _why_not(state, ref, record)
+            why = _reason_not_compensable(state, ref, record)
             if why is None:
                 is_closed = state.phase is Phase.CLOSED
                 why = "the run was stopped immediately" if is_closed else "the run cannot get more nodes"
-                calls.append(Left(name, f"was not compensated: {why}"))
+                calls.append(UncompensatedCall(name, f"was not compensated: {why}"))
             elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, ref):
-                calls.append(Left(name, f"cannot be compensated: {why}"))
+                calls.append(UncompensatedCall(name, f"cannot be compensated: {why}"))
         if _is_run(state, ref) and override is not None and override.tries:
-            calls.append(Left(name, "was retried: effects of earlier attempts are not compensated"))
+            calls.append(UncompensatedCall(name, "was retried: effects of earlier attempts are not compensated"))
         if record.status is NodeStatus.COMPLETED and override is not None and not is_result_of_call(record, override):
-            calls.append(Left(name, "has a manual result: manual changes are not compensated"))
+            calls.append(UncompensatedCall(name, "has a manual result: manual changes are not compensated"))
     return calls
 
 

@@ -28,7 +28,7 @@ from dagwright.core.scheduler.map_batches import is_batched
 from dagwright.core.scheduler.ready_queue import can_be_paused, max_calls_of_tool
 from dagwright.features.run_scheduler import RunScheduler
 
-Kind = Literal[
+ReasonKind = Literal[
     "dependency", "items", "person", "waiting", "retry", "running", "run", "group", "paused", "limit", "ready",
     "completed", "failed", "blocked", "skipped", "cancelled", "superseded",
 ]  # fmt: skip
@@ -75,7 +75,7 @@ class Reason:
 
     node: str
     status: NodeStatus
-    kind: Kind
+    kind: ReasonKind
     message: str
     detail: str = ""
     since: float | None = None
@@ -121,7 +121,7 @@ def reason_of(scheduler: RunScheduler, task_id: str, *, call: ServerCall | None 
     return _running(scheduler, task_id, record, call=call)
 
 
-def holders(record: Record, node: CompiledNode) -> Iterator[str]:
+def open_task_ids(record: Record, node: CompiledNode) -> Iterator[str]:
     """Yield the ids of the open tasks of a node: its own id, or those of its items."""
     for item in record.items:
         if item.record.status in _OPEN:
@@ -142,16 +142,16 @@ def listed(names: Sequence[str], *, last: str = "and") -> str:
 
 def _pending(scheduler: RunScheduler, node: CompiledNode, task_id: str) -> Reason:
     needed = [scheduler.plan.nodes[number].id for number in node.dependencies]
-    open_ones = [name for name in needed if not _status_of(scheduler, name).is_final]
+    open_ids = [name for name in needed if not _status_of(scheduler, name).is_final]
     kind, required = node.join
-    names = listed(open_ones, last="or" if kind == "any" else "and")
+    names = listed(open_ids, last="or" if kind == "any" else "and")
     if kind == "any":
-        message = f"waits for {'one of ' if len(open_ones) > 1 else ''}{names}"
+        message = f"waits for {'one of ' if len(open_ids) > 1 else ''}{names}"
     elif kind == "at_least":
         message = f"waits for {required} of {len(needed)} nodes to be done, still for {names}"
     else:
         message = f"waits for {names}"
-    return Reason(task_id, NodeStatus.PENDING, "dependency", message, because=open_ones)
+    return Reason(task_id, NodeStatus.PENDING, "dependency", message, because=open_ids)
 
 
 def _status_of(scheduler: RunScheduler, task_id: str) -> NodeStatus:
@@ -183,10 +183,10 @@ def _waiting(scheduler: RunScheduler, task_id: str, record: Record) -> Reason:
 
 
 def _with_items(node: CompiledNode, record: Record) -> Reason:
-    open_ones = [*holders(record, node)]
+    open_ids = [*open_task_ids(record, node)]
     what = "the runs of its items" if is_batched(record) else "its items"
-    message = f"waits for {len(open_ones):,} of {what}"
-    because = open_ones[:MAX_ITEMS]
+    message = f"waits for {len(open_ids):,} of {what}"
+    because = open_ids[:MAX_ITEMS]
     return Reason(node.id, record.status, "items", message, since=record.started_at, because=because)
 
 
@@ -274,27 +274,29 @@ class _Ended:
                 return self._failed()
             case NodeStatus.BLOCKED:
                 blockers = [*self._record.blocked_by]
-                return self._made("blocked", f"is blocked by {listed(blockers)}", because=blockers)
+                return self._reason("blocked", f"is blocked by {listed(blockers)}", because=blockers)
             case NodeStatus.SKIPPED:
                 return self._skipped()
             case NodeStatus.CANCELLED:
                 because = [*self._record.blocked_by]
-                return self._made("cancelled", "was cancelled", self._record.reason or "", because=because)
+                return self._reason("cancelled", "was cancelled", self._record.reason or "", because=because)
             case _:
                 error = self._record.error
                 if displayed_status(self._record) is NodeStatus.FAILED and error is not None:
                     message = f"failed, and {self._record.reason}"
-                    return self._made("superseded", message, _error_message(error))
+                    return self._reason("superseded", message, _error_message(error))
                 newest = self._scheduler.state.newest_id(self._id)
                 by = "" if newest == self._id else f" by {newest}"
-                return self._made("superseded", f"was superseded{by}", self._record.reason or "")
+                return self._reason("superseded", f"was superseded{by}", self._record.reason or "")
 
-    def _made(self, kind: Kind, message: str, detail: str = "", *, because: Sequence[str] = ()) -> Reason:
+    def _reason(self, kind: ReasonKind, message: str, detail: str = "", *, because: Sequence[str] = ()) -> Reason:
         status, ended_at = self._record.status, self._record.ended_at
         return Reason(self._id, status, kind, message, detail, since=ended_at, because=because, facts=self._facts())
 
     def _completed(self) -> Reason:
-        needed = [self._scheduler.plan.nodes[number].id for number in self._scheduler.state.needed_by(self._node)]
+        needed = [
+            self._scheduler.plan.nodes[number].id for number in self._scheduler.state.visible_dependencies(self._node)
+        ]
         message = "completed"
         if any(closing.what == "value" for _, closing in self._closings(self._id)):
             message = "failed and was given a value manually"
@@ -306,28 +308,28 @@ class _Ended:
         elif (made := self._record.reused or self._record.cached) is not None:
             message = f"took the result that {made['node_id']!r} of the run {made['run_id']!r} made"
         detail = self._record.error.message if self._record.error else ""
-        return self._made("completed", message, detail, because=needed)
+        return self._reason("completed", message, detail, because=needed)
 
     def _failed(self) -> Reason:
         error = self._record.error
         failed = [item for item in self._record.items if item.record.status is NodeStatus.FAILED]
         because = [f"{self._node.id}[{item.key}]" for item in failed[:MAX_ITEMS]]
-        return self._made("failed", "failed", _error_message(error) if error else "", because=because)
+        return self._reason("failed", "failed", _error_message(error) if error else "", because=because)
 
     def _skipped(self) -> Reason:
         node = self._node
         if self._id == node.id:
-            behind = [name for name in self._needed() if self._passes_skip(name)]
-            if behind and node.join[0] in ("all", "any", "at_least"):
-                return self._made("skipped", f"was skipped because of {listed(behind)}", because=behind)
+            causes = [name for name in self._needed() if self._passes_skip(name)]
+            if causes and node.join[0] in ("all", "any", "at_least"):
+                return self._reason("skipped", f"was skipped because of {listed(causes)}", because=causes)
         if any(closing.what == "skip" for _, closing in self._closings(self._id)):
-            return self._made("skipped", "was skipped manually")
+            return self._reason("skipped", "was skipped manually")
         if node.when is not None:
             because = [name for name in self._read_by_condition() if self._scheduler.record_of(name) is not None]
             lacks = "; ".join(missing_values(self._scheduler, node))
             detail = f"its condition is false: {node.when}{f' ({lacks})' if lacks else ''}"
-            return self._made("skipped", "was skipped", detail, because=because)
-        return self._made("skipped", "was skipped", "its for_each is null" if node.for_each else "")
+            return self._reason("skipped", "was skipped", detail, because=because)
+        return self._reason("skipped", "was skipped", "its for_each is null" if node.for_each else "")
 
     def _needed(self) -> list[str]:
         return [self._scheduler.plan.nodes[number].id for number in self._node.dependencies]

@@ -11,7 +11,7 @@ from typing import Any
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import seconds_of
 from dagwright.core.scheduler.node_resolver import UNRESOLVED
-from dagwright.features.explain.reasons import Reason, ServerCall, holders, reason_of
+from dagwright.features.explain.reasons import Reason, ServerCall, open_task_ids, reason_of
 from dagwright.features.run_scheduler import RunScheduler
 
 MAX_REASONS = 200
@@ -31,8 +31,8 @@ class Chain:
 
     def starts(self) -> Iterator[Reason]:
         """Yield the reasons that are not causes of other reasons."""
-        behind = {name for reason in self.reasons for name in reason.because}
-        return (reason for reason in self.reasons if reason.node not in behind)
+        causes = {name for reason in self.reasons for name in reason.because}
+        return (reason for reason in self.reasons if reason.node not in causes)
 
 
 def why(scheduler: RunScheduler, task_id: str, *, calls: Mapping[str, ServerCall]) -> Chain:
@@ -110,15 +110,15 @@ def _chain_from(scheduler: RunScheduler, starts: Iterable[str], *, calls: Mappin
         task_id = waiting.popleft()
         reason = reason_of(scheduler, task_id, call=calls.get(task_id))
         reasons.append(reason)
-        behind = [name for name in reason.because if name not in known and scheduler.record_of(name) is not None]
-        known.update(behind)
-        waiting.extend(behind)
+        causes = [name for name in reason.because if name not in known and scheduler.record_of(name) is not None]
+        known.update(causes)
+        waiting.extend(causes)
     return Chain(reasons, len(waiting))
 
 
 def _open_tasks(scheduler: RunScheduler) -> Iterator[str]:
     for node, record in scheduler.state.shown():
-        yield from holders(record, node)
+        yield from open_task_ids(record, node)
 
 
 def _roots_of_end(scheduler: RunScheduler) -> Iterator[str]:

@@ -17,7 +17,7 @@ from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.rebuild import Rebuild
-from dagwright.features.feedback.answer_reading import AnswerReader, Taken, without_number
+from dagwright.features.feedback.answer_reading import AcceptedAnswer, AnswerReader, without_number
 from dagwright.features.feedback.approval_gate import ApprovalGate
 from dagwright.features.feedback.state import FeedbackState
 from dagwright.features.plan_edits.node_additions import apply_addition
@@ -60,11 +60,11 @@ class AnswerHandler:
 
     # Early answers.
 
-    def keep_early(self, feedback: Feedback) -> None:
+    def store_early(self, feedback: Feedback) -> None:
         """Store an answer until its request is opened."""
         ref = self._reader.find_requester(feedback.request)
         # A request for inputs belongs to the run, not to a node.
-        self._requests.keep_early(feedback, None if ref is None else ref.node)
+        self._requests.store_early(feedback, None if ref is None else ref.node)
 
     def drop_early(self, ref: TaskRef) -> None:
         """Drop the stored answers for a node or item that has ended; after the last node, drop all."""
@@ -114,28 +114,28 @@ class AnswerHandler:
 
     # Answers.
 
-    def apply_all(self, read: Sequence[Taken], feedback: Feedback, at: float) -> None:
+    def apply_all(self, read: Sequence[AcceptedAnswer], feedback: Feedback, at: float) -> None:
         """Apply an answer to one or more requests.
 
         Raises:
             ComputeBudgetExceeded: the compute budget of the current activation is used up; nothing has changed.
         """
         for taken in read:
-            if taken.growth is not None:
+            if taken.extension is not None:
                 self._rebuild.spend(at)
             if taken.request.id in self._requests.open:
-                self.apply(taken.request, taken.answer, feedback, at, growth=taken.growth)
+                self.apply(taken.request, taken.answer, feedback, at, extension=taken.extension)
 
     def apply(
-        self, request: Request, answer: Any, feedback: Feedback, at: float, *, growth: Extension | None = None
+        self, request: Request, answer: Any, feedback: Feedback, at: float, *, extension: Extension | None = None
     ) -> None:
         """Apply a valid answer to its request."""
         what = _word_of(request, answer)
         arguments = shortened_arguments(answer["arguments"]) if "arguments" in answer else None
         closing = Closing("answered", at, feedback.by, feedback.through, what, feedback.note, arguments)
         self._requests.close(request, closing)
-        if growth is not None:
-            apply_addition(self._rebuild, growth, feedback.author, at=at, request=request.id)
+        if extension is not None:
+            apply_addition(self._rebuild, extension, feedback.author, at=at, request=request.id)
         if (run_answer := self.run_answers.get(request.purpose)) is not None:
             run_answer(answer, feedback, at)
             return

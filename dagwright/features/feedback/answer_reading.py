@@ -23,7 +23,7 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.approval_gate import refusal_message
 from dagwright.features.feedback.state import FeedbackState
-from dagwright.features.plan_edits.edit_checks import growth_of
+from dagwright.features.plan_edits.edit_checks import checked_extension
 from dagwright.features.plan_edits.extension_checks import refusal_of_other_arguments, with_other_arguments
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 
@@ -40,17 +40,17 @@ _NAME_COMPARED = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AcceptedAnswer:
     """An open request with its accepted answer.
 
     Args:
         answer: normal form of the answer; nodes in it are replaced by their ids.
-        growth: extension of the plan by the nodes of the answer.
+        extension: extension of the plan by the nodes of the answer.
     """
 
     request: Request
     answer: Any
-    growth: Extension | None = None
+    extension: Extension | None = None
 
 
 class AnswerReader:
@@ -67,16 +67,18 @@ class AnswerReader:
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         """Return why an answer would be refused now, or `None` if it would be accepted; it has no side effects."""
         try:
-            read = self.read(feedback, at, judging=self._requests.precheck_budget)
+            read = self.read(feedback, at, check_budget=self._requests.precheck_budget)
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
         return read if isinstance(read, str) else None
 
-    def read(self, feedback: Feedback, at: float, *, judging: ComputeBudget | None = None) -> list[Taken] | str | None:
+    def read(
+        self, feedback: Feedback, at: float, *, check_budget: ComputeBudget | None = None
+    ) -> list[AcceptedAnswer] | str | None:
         """Match an answer to its open requests.
 
         Args:
-            judging: compute budget for nodes in the answer; by default the budget for accepted answers.
+            check_budget: compute budget for nodes in the answer; by default the budget for accepted answers.
 
         Returns:
             The requests with their answers; why the answer is refused; or `None` if it is early and can be stored.
@@ -85,12 +87,12 @@ class AnswerReader:
             ComputeBudgetExceeded: the remaining compute budget is too small.
         """
         name, book = feedback.request, self._requests
-        judging = judging or book.check_budget
-        judging.start(at)
+        check_budget = check_budget or book.check_budget
+        check_budget.start(at)
         if (problem := size_problem([feedback.answer, feedback.by, feedback.note])) is not None:
             return problem
         if (request := book.open.get(name)) is not None:
-            return self.read_all([request], feedback, at, judging=judging)
+            return self.read_all([request], feedback, at, check_budget=check_budget)
         if (closing := book.closed.get(name)) is not None:
             return closing.reason(name)
         number = self._state.numbers.get(name)
@@ -98,10 +100,10 @@ class AnswerReader:
             requests = self._requests_of_items(number)
             if not requests:
                 return f"no item of {name!r} asks anything now"
-            return self.read_all(requests, feedback, at, judging=judging)
-        return self._problem_of_early(feedback, judging)
+            return self.read_all(requests, feedback, at, check_budget=check_budget)
+        return self._problem_of_early(feedback, check_budget)
 
-    def meant_by(self, name: str) -> int:
+    def open_request_count(self, name: str) -> int:
         """Return the number of open requests of an id; for a node with `for_each`, those of all its items."""
         if name in self._requests.open:
             return 1
@@ -113,7 +115,7 @@ class AnswerReader:
         task_ids = [f"{name}[{item.key}]" for item in self._state.records[number].items]
         return [request for task_id in task_ids if (request := self._requests.of_task(task_id)) is not None]
 
-    def _problem_of_sum(self, feedback: Feedback, count: int) -> str | None:
+    def _storage_problem(self, feedback: Feedback, count: int) -> str | None:
         """Return why an answer exceeds the limit of stored answers, or `None`; short answers are always accepted."""
         size, stored = size_of(feedback.answer), self._requests.stored_bytes
         if size <= SHORT_BYTES or stored + size * count <= RUN_ANSWERS_BYTES:
@@ -126,11 +128,11 @@ class AnswerReader:
         )
 
     def read_all(
-        self, requests: list[Request], feedback: Feedback, at: float, *, judging: ComputeBudget | None = None
-    ) -> list[Taken] | str:
-        judging = judging or self._requests.check_budget
-        judging.start(at)
-        taken: list[Taken] = []
+        self, requests: list[Request], feedback: Feedback, at: float, *, check_budget: ComputeBudget | None = None
+    ) -> list[AcceptedAnswer] | str:
+        check_budget = check_budget or self._requests.check_budget
+        check_budget.start(at)
+        taken: list[AcceptedAnswer] = []
         answers: dict[bytes, Any] = {}
         for request in requests:
             if request.deadline_at is not None and request.deadline_at <= at and request.escalates_to is None:
@@ -144,16 +146,18 @@ class AnswerReader:
                     answers[key] = normal_form(request, feedback.answer)
                     self.check_arguments(request, answers[key])
                 if adds_nodes(request, answers[key]):
-                    too_much = self._problem_of_sum(feedback, 1)
-                    return too_much or self._read_growth(request, answers[key], among=len(requests), judging=judging)
+                    too_much = self._storage_problem(feedback, 1)
+                    return too_much or self._with_extension(
+                        request, answers[key], among=len(requests), check_budget=check_budget
+                    )
             except BadAnswer as error:
                 return f"{request.id!r}: {error}"
-            taken.append(Taken(request, answers[key]))
-        return self._problem_of_sum(feedback, len(taken)) or taken
+            taken.append(AcceptedAnswer(request, answers[key]))
+        return self._storage_problem(feedback, len(taken)) or taken
 
-    def _read_growth(
-        self, request: Request, answer: Mapping[str, Any], *, among: int, judging: ComputeBudget
-    ) -> list[Taken]:
+    def _with_extension(
+        self, request: Request, answer: Mapping[str, Any], *, among: int, check_budget: ComputeBudget
+    ) -> list[AcceptedAnswer]:
         """Return an answer with the extension of the plan by its nodes.
 
         Args:
@@ -163,20 +167,20 @@ class AnswerReader:
             BadAnswer: the plan cannot be extended by the nodes.
         """
         if request.purpose == "error":
-            return [Taken(request, answer, self._growth_by_arguments(request, answer["arguments"]))]
+            return [AcceptedAnswer(request, answer, self._extension_by_arguments(request, answer["arguments"]))]
         if among > 1:
             raise BadAnswer(f"its nodes are added once, and {among:,} items ask; answer one alone, with its own id")
-        growth = self._growth_by_nodes(answer, judging)
-        ids = [node.id for node in growth.nodes]
-        return [Taken(request, {"text": answer["text"], "nodes": ids}, growth)]
+        extension = self._extension_by_nodes(answer, check_budget)
+        ids = [node.id for node in extension.nodes]
+        return [AcceptedAnswer(request, {"text": answer["text"], "nodes": ids}, extension)]
 
-    def _growth_by_arguments(self, request: Request, arguments: Mapping[str, Any]) -> Extension:
+    def _extension_by_arguments(self, request: Request, arguments: Mapping[str, Any]) -> Extension:
         ref = self._state.items.ref(request.task)
         if (refusal := refusal_of_other_arguments(self._state, ref)) is not None:
             raise BadAnswer(refusal)
         return with_other_arguments(self._state, ref.node, arguments)
 
-    def _growth_by_nodes(self, answer: Mapping[str, Any], judging: ComputeBudget) -> Extension:
+    def _extension_by_nodes(self, answer: Mapping[str, Any], check_budget: ComputeBudget) -> Extension:
         """Return the extension of the current plan by the nodes of an answer.
 
         Raises:
@@ -187,10 +191,10 @@ class AnswerReader:
             tools = tools_from_json(answer.get("tools"))
         except ValueError as error:
             raise BadAnswer(str(error)) from None
-        growth = growth_of(answer["nodes"], self._state, tools=tools, budget=judging)
-        if isinstance(growth, str):
-            raise BadAnswer(growth)
-        return growth
+        extension = checked_extension(answer["nodes"], self._state, tools=tools, budget=check_budget)
+        if isinstance(extension, str):
+            raise BadAnswer(extension)
+        return extension
 
     def check_arguments(self, request: Request, answer: Any) -> None:
         """Check the arguments in an approval or in a request to retry.
@@ -216,11 +220,11 @@ class AnswerReader:
         ):
             raise BadAnswer(refusal_message(node.tool))
 
-    def _problem_of_early(self, feedback: Feedback, judging: ComputeBudget) -> str | None:
+    def _problem_of_early(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
         """Return why an answer to a request that is not open yet cannot be stored, or `None`."""
         name, book = feedback.request, self._requests
         if name == INPUTS and self._will_request_inputs():
-            return self._problem_of_keeping(feedback) or self._problem_of_sum(feedback, 1)
+            return self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
         ref = self.find_requester(name)
         if ref is None:
             # Only some names are compared: a run may have 100,000 of them.
@@ -238,10 +242,10 @@ class AnswerReader:
             return f"{name!r} is not open: the questions of a lookup depend on earlier answers{there}"
         if (reason := self._reason_without_request(self._state.plan.nodes[ref.node])) is not None:
             return f"{name!r} never asks: {reason}"
-        if (misfit := _misfit(self._state.plan.nodes[ref.node], feedback)) is not None:
+        if (misfit := _mismatch_with_question(self._state.plan.nodes[ref.node], feedback)) is not None:
             return misfit
-        refusal = self._problem_of_keeping(feedback) or self._problem_of_sum(feedback, 1)
-        return refusal or self._problem_of_nodes(feedback, judging)
+        refusal = self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
+        return refusal or self._problem_of_nodes(feedback, check_budget)
 
     def _will_request_inputs(self) -> bool:
         """Return whether the run will request inputs after its plan is approved."""
@@ -249,7 +253,7 @@ class AnswerReader:
         may_open_later = first is not None and first.purpose == "plan"
         return may_open_later and schema_of_missing(self._state.plan.inputs, self._state.inputs) is not None
 
-    def _problem_of_keeping(self, feedback: Feedback) -> str | None:
+    def _problem_of_storing(self, feedback: Feedback) -> str | None:
         name, book = feedback.request, self._requests
         if not isinstance(feedback.answer, Mapping):
             return f'{name!r} has not asked yet, and an early answer must be an object such as {{"text": "…"}}'
@@ -260,13 +264,13 @@ class AnswerReader:
             return f"{name!r} has not asked yet, and no more than {EARLY_ANSWERS:,} early answers are kept"
         return size_problem([feedback.answer, feedback.by, feedback.note], EARLY_BYTES)
 
-    def _problem_of_nodes(self, feedback: Feedback, judging: ComputeBudget) -> str | None:
+    def _problem_of_nodes(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
         """Return the problem of the nodes in an early answer that can already be found, or `None`."""
         answer = feedback.answer
         if not isinstance(answer, Mapping) or not isinstance(answer.get("nodes"), list) or not answer["nodes"]:
             return None
         try:
-            self._growth_by_nodes(answer, judging)
+            self._extension_by_nodes(answer, check_budget)
         except BadAnswer as error:
             return f"{feedback.request!r}: {error}"
         return None
@@ -304,7 +308,7 @@ _DECIDING = ("type", "options", "multiple", "allow_text", "schema", "channel")
 """Fields of a question that determine the valid answers."""
 
 
-def _misfit(node: CompiledNode, feedback: Feedback) -> str | None:
+def _mismatch_with_question(node: CompiledNode, feedback: Feedback) -> str | None:
     """Return why an early answer cannot be valid for the question of a node, if the plan determines the question.
 
     A stored invalid answer would block a valid one until the node opens its request.

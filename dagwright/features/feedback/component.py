@@ -203,7 +203,7 @@ class HumanFeedback(SchedulerComponent):
             return read
         if read is None:
             self._use_requests()
-            self._handler.keep_early(feedback)
+            self._handler.store_early(feedback)
         requests.stored_bytes += size_of(feedback.answer) * (1 if read is None else len(read))
         self._scheduler.propagate(at)
         return None
@@ -212,9 +212,9 @@ class HumanFeedback(SchedulerComponent):
         """Return why an answer would be refused now, or `None`; it has no side effects."""
         return self._reader.refusal_of(feedback, at)
 
-    def meant_by(self, name: str) -> int:
+    def open_request_count(self, name: str) -> int:
         """Return the number of open requests of an id; for a node with `for_each`, those of all its items."""
-        return self._reader.meant_by(name)
+        return self._reader.open_request_count(name)
 
     def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:
         """Change the policy; tasks that wait for an approval that is no longer needed start, or fail if refused."""

@@ -65,7 +65,7 @@ class ForkDifferences:
 
 
 @dataclass(slots=True)
-class Takeover:
+class ReusableResults:
     """Reusable results, and problems that prevent the fork.
 
     Args:
@@ -80,26 +80,28 @@ class Takeover:
     compensated: frozenset[str] = frozenset()
 
 
-def takeover(old: RunScheduler, plan: CompiledPlan, *, source: Source, change: ForkDifferences) -> Takeover:
+def reusable_results(
+    old: RunScheduler, plan: CompiledPlan, *, source: Source, change: ForkDifferences
+) -> ReusableResults:
     """Return the results of a run that a fork can reuse.
 
     Args:
         old: scheduler of the source run, rebuilt from its history.
         plan: plan of the fork.
     """
-    return _Taker(old, plan, source, change).take()
+    return _ResultCollector(old, plan, source, change).take()
 
 
-class _Taker:
+class _ResultCollector:
     def __init__(self, old: RunScheduler, plan: CompiledPlan, source: Source, change: ForkDifferences) -> None:
         self._old = old
         self._plan = plan
         self._source = source
         self._change = change
         self._new = {node.id: node for node in plan.nodes[: plan.step_count]}
-        self._found = Takeover()
+        self._found = ReusableResults()
 
-    def take(self) -> Takeover:
+    def take(self) -> ReusableResults:
         old_ids = {node.id: node for node, _ in self._old.state.steps()}
         for node_id, node in self._new.items():
             before = old_ids.get(node_id)
@@ -253,11 +255,11 @@ def _definition(node: CompiledNode, plan: CompiledPlan) -> dict[str, Any]:
     return {**encoded, "needs": [plan.nodes[number].id for number in node.dependencies]}
 
 
-# Outlook.
+# ForkPrediction.
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ForkPrediction:
     """Prediction of a fork before it starts.
 
     Args:
@@ -273,13 +275,15 @@ class Outlook:
     later: list[str]
 
 
-def outlook(scheduler: RunScheduler, old: RunScheduler, taken: Takeover, *, change: ForkDifferences) -> Outlook:
+def predict_fork(
+    scheduler: RunScheduler, old: RunScheduler, taken: ReusableResults, *, change: ForkDifferences
+) -> ForkPrediction:
     """Predict a fork with a scheduler of it that has not started; the scheduler must not be used afterwards."""
     scheduler.features.reuse.use(taken.book)
     scheduler.start(0.0)
     while scheduler.next_task(0.0) is not None:
         pass
-    result = Outlook([], {}, [], [])
+    result = ForkPrediction([], {}, [], [])
     for node, record in scheduler.state.shown():
         each = [(f"{node.id}[{item.key}]", item.record) for item in record.items] or [(node.id, record)]
         if node.for_each is not None and record.reused is not None:
@@ -305,7 +309,13 @@ def _has_reusable_items(book: ReuseBook, node: CompiledNode) -> bool:
 
 
 def _why(
-    node: CompiledNode, task_id: str, old: RunScheduler, taken: Takeover, change: ForkDifferences, *, version: str
+    node: CompiledNode,
+    task_id: str,
+    old: RunScheduler,
+    taken: ReusableResults,
+    change: ForkDifferences,
+    *,
+    version: str,
 ) -> str:
     record = old.record_of(task_id)
     if change.names(node.id, task_id) or change.in_sub_plan(task_id):

@@ -18,7 +18,7 @@ from dagwright.core.model.lookups import (
 )
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver
 from dagwright.core.model.states import Record
-from dagwright.features.lookups.uses import for_what
+from dagwright.features.lookups.uses import use_of_lookup
 
 
 class EntityResolver:
@@ -56,7 +56,7 @@ class EntityResolver:
 
     def request_context(self, plan: CompiledPlan, task_id: str) -> str:
         """Return a sentence with the calls that need the entity."""
-        return for_what(plan, task_id) or ""
+        return use_of_lookup(plan, task_id) or ""
 
     def names_in_call(
         self, node: CompiledNode, arguments: Any, record_of: Callable[[str], Record | None]

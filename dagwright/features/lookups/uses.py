@@ -14,7 +14,7 @@ _SHOWN_FACTS = 6
 _CHARACTERS = 60
 
 
-def for_what(plan: CompiledPlan, find_id: str) -> str:
+def use_of_lookup(plan: CompiledPlan, find_id: str) -> str:
     """Return a sentence about the use of a looked-up entity; empty if it is unknown.
 
     Args:
@@ -52,12 +52,12 @@ def _description_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]
             continue
         if isinstance(value, str | int | float):
             facts.append(f"{name} {_short(str(value))}")
-        elif name in others and (message := _words_of_other(plan, others[name][0])) is not None:
+        elif name in others and (message := _target_text(plan, others[name][0])) is not None:
             facts.append(f"{name} {message}")
     return f"{' and '.join(looked_up)} of {node.id} ({', '.join(facts[:_SHOWN_FACTS])})"
 
 
-def _words_of_other(plan: CompiledPlan, part: Reference | str) -> str | None:
+def _target_text(plan: CompiledPlan, part: Reference | str) -> str | None:
     """Describe the target of a reference: a node with the name in its arguments, or a looked-up entity."""
     if not isinstance(part, ResultOf):
         return None

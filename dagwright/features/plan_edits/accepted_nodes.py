@@ -24,24 +24,24 @@ def with_accepted(document: Document, accepted: Sequence[Any]) -> Document:
     nodes = document.plan.get("nodes")
     if not accepted or not isinstance(nodes, list):
         return document
-    standing = {node["id"]: node for node in accepted}
+    accepted_by_id = {node["id"]: node for node in accepted}
     problems: list[Problem] = []
     repeated: list[str] = []
     own: list[Any] = []
     for index, node in enumerate(nodes):
         node_id = node.get("id") if isinstance(node, dict) else None
-        if not isinstance(node_id, str) or node_id not in standing:
+        if not isinstance(node_id, str) or node_id not in accepted_by_id:
             own.append(node)
             continue
-        if node_id not in repeated and _content(node) != _content(standing[node_id]):
+        if node_id not in repeated and _content(node) != _content(accepted_by_id[node_id]):
             at = document.written_pointer(pointer("nodes", index))
             message = f"{node_id!r} was already started and cannot be changed"
             hint = "leave it unchanged, or give the new node another id, also in references to it"
             problems.append(Problem(ACCEPTED_CHANGED, message, at, node_id, hint))
         # A second node with the same id stays in the document, so that validation reports it.
-        own.append(standing[node_id] if node_id not in repeated else node)
+        own.append(accepted_by_id[node_id] if node_id not in repeated else node)
         repeated.append(node_id)
-    own += [node for node_id, node in standing.items() if node_id not in repeated]
+    own += [node for node_id, node in accepted_by_id.items() if node_id not in repeated]
     return replace(document, plan={**document.plan, "nodes": own}, problems=[*document.problems, *problems])
 
 

@@ -41,7 +41,7 @@ _WORK_OF_STUB = 50
 _WORK_OF_NODE_THERE = 5
 
 
-def growth_of(
+def checked_extension(
     nodes: Sequence[Any], state: RunState, *, tools: Mapping[str, ToolDeclaration], budget: ComputeBudget
 ) -> Extension | str:
     """Return the extension of a running plan by some nodes, or why the nodes are refused.

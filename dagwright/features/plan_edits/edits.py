@@ -27,12 +27,12 @@ from dagwright.core.validation.validation import check_document
 
 MOST_NODES = 200
 """Most nodes added at once: the run checks them itself, in some hundredths of a second."""
-_THERE = "\0a node of the run"
+_STUB_TOOL = "\0a node of the run"
 """Tool of the stubs, which represent existing nodes of the run during the check."""
 MAX_STUBS = 1_000
 """Largest run for which every node gets a stub; in a larger run, only nodes whose ids occur in the new nodes."""
 _WORD = re.compile(r"\w+")
-_WORDS = 6
+_MAX_WORDS = 6
 """Most words in an id that is searched in the new nodes; nodes with longer ids always get a stub."""
 _REPORTED_PROBLEMS = 5
 
@@ -58,14 +58,14 @@ def extension_of(
         message = f"there are {len(nodes):,} nodes; at most {MOST_NODES} can be added at once"
         raise PlanInvalid([Problem("too_large", message, "/nodes")])
     known = {**tools, **state.plan.tools}
-    stubs = [{"id": node_id, "tool": _THERE} for node_id in _mentioned(nodes, state)]
+    stubs = [{"id": node_id, "tool": _STUB_TOOL} for node_id in _mentioned_ids(nodes, state)]
     try:
         checked = check_document(
             Document(
                 {"plan": 1, "inputs": dict(state.plan.inputs), "nodes": [*stubs, *nodes]},
                 pointers={pointer("nodes", len(stubs) + index): pointer("nodes", index) for index in range(len(nodes))},
             ),
-            tools={**known, _THERE: ToolDeclaration(_THERE)},
+            tools={**known, _STUB_TOOL: ToolDeclaration(_STUB_TOOL)},
             most_compared=most_compared,
         )
     except PlanInvalid as invalid:
@@ -80,7 +80,7 @@ def extension_of(
     compiled = state.options.with_agents(planned, {**checked.tools, **tools})
     if problems := [*_refused(compiled.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
-    if problems := [*_unreadable(compiled, state, count=len(stubs))]:
+    if problems := [*_unreadable_parts(compiled, state, count=len(stubs))]:
         raise PlanInvalid(problems)
     numbers = _numbers_of(stubs, state, count=len(nodes))
     new = [_renumbered(node, numbers) for node in compiled.nodes[len(stubs) :]]
@@ -119,7 +119,7 @@ def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | Non
             yield from _refused(node.sub_plan.nodes, policy, within=within or node.id)
 
 
-def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Iterator[Problem]:
+def _unreadable_parts(compiled: CompiledPlan, state: RunState, *, count: int) -> Iterator[Problem]:
     """Yield a problem for each part of a stored result that the run itself would have to read.
 
     Args:
@@ -142,13 +142,13 @@ def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Itera
                 if not _has_projection(path, stored[number]):
                     yield Problem(
                         "too_large",
-                        f"{stub.id}.result{_words_of(path)} is in the payload store, where the run cannot read it",
+                        f"{stub.id}.result{_path_text(path)} is in the payload store, where the run cannot read it",
                         pointer("nodes", index),
                         hint="let a tool read it, whose arguments may name any part, and use the result of that",
                     )
 
 
-def _words_of(path: Path) -> str:
+def _path_text(path: Path) -> str:
     if isinstance(path, str):
         return path
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
@@ -160,7 +160,7 @@ def _has_projection(path: Path, result: StoredValue) -> bool:
     return not path or any(path[:length] in result.parts for length in range(1, len(path) + 1))
 
 
-def _mentioned(nodes: Sequence[Any], state: RunState) -> Iterator[str]:
+def _mentioned_ids(nodes: Sequence[Any], state: RunState) -> Iterator[str]:
     """Yield the ids of the existing nodes to which the new nodes may refer."""
     is_large = state.plan.written_count > MAX_STUBS
     named = {piece for text in _texts_of(list(nodes)) for piece in _pieces_of(text)} if is_large else set()
@@ -172,15 +172,15 @@ def _mentioned(nodes: Sequence[Any], state: RunState) -> Iterator[str]:
 def _is_piece(node_id: str) -> bool:
     """Return whether `_pieces_of` finds an id in any text that contains it."""
     words = [match.span() for match in _WORD.finditer(node_id)]
-    return 0 < len(words) <= _WORDS and (words[0][0], words[-1][1]) == (0, len(node_id))
+    return 0 < len(words) <= _MAX_WORDS and (words[0][0], words[-1][1]) == (0, len(node_id))
 
 
 def _pieces_of(text: str) -> Iterator[str]:
-    """Yield the text and all its parts of up to `_WORDS` words, each of which may be a node id."""
+    """Yield the text and all its parts of up to `_MAX_WORDS` words, each of which may be a node id."""
     yield text
     words = [match.span() for match in _WORD.finditer(text)]
     for first, (start, _) in enumerate(words):
-        for _, end in words[first : first + _WORDS]:
+        for _, end in words[first : first + _MAX_WORDS]:
             yield text[start:end]
 
 

@@ -52,14 +52,14 @@ def encode_batch(scheduler: RunScheduler, task: Task) -> bytes:
     Raises:
         BatchTooLarge: not even one node fits.
     """
-    chosen = _Choice(scheduler)
+    chosen = _BatchNodes(scheduler)
     for number in scheduler.state.regions.open_members(task.ref.node, scheduler.records):
         if not chosen.add(number):
             break
     return chosen.encoded()
 
 
-class _Choice:
+class _BatchNodes:
     """Nodes of one batch."""
 
     def __init__(self, scheduler: RunScheduler) -> None:
@@ -237,8 +237,8 @@ def apply_batch(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float
         ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in answer["ended"]]
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
-    is_of_use = apply_outcomes(scheduler, ends, versions, at=at)
-    scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=is_of_use)
+    has_progress = apply_outcomes(scheduler, ends, versions, at=at)
+    scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=has_progress)
 
 
 def apply_outcomes(
@@ -249,11 +249,11 @@ def apply_outcomes(
     Args:
         versions: tool -> its version.
     """
-    is_of_use = False
+    has_progress = False
     for node_id, end in ends:
         if scheduler.state.number_of(node_id) is None or not end.status.is_final:
             continue
         if end.attempts:
             end.tool_version = versions.get(scheduler.state.node_of(node_id).tool, "")
-        is_of_use |= scheduler.features.regions.report(node_id, end, at=at)
-    return is_of_use
+        has_progress |= scheduler.features.regions.report(node_id, end, at=at)
+    return has_progress

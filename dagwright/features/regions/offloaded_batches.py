@@ -109,9 +109,9 @@ def apply_offloaded_batch(scheduler: RunScheduler, task_id: str, answer: Any, *,
     apply_outcomes(scheduler, ends, answer.get("versions", {}), at=at)
     if error is not None:
         scheduler.abort(error, at)
-    is_of_use = state["open"] < (before["open"] if before else scheduler.state.node_of(task_id).inner_count)
+    has_progress = state["open"] < (before["open"] if before else scheduler.state.node_of(task_id).inner_count)
     stuck = NodeError("region_failed", "a batch of the region made no progress")
-    scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=is_of_use, error=stuck)
+    scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=has_progress, error=stuck)
 
 
 def _state(answer: Mapping[str, Any]) -> InnerState:

@@ -89,18 +89,18 @@ def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> boo
 
 
 def _difference_lines(draft: ForkDraft) -> Iterator[str]:
-    outlook = draft.outlook
-    if outlook.reused:
-        yield f"reused: {_names(outlook.reused, most=_NODES_SHOWN)}"
-    for task_id, why in [*outlook.runs.items()][:_NODES_SHOWN]:
+    prediction = draft.prediction
+    if prediction.reused:
+        yield f"reused: {_names(prediction.reused, most=_NODES_SHOWN)}"
+    for task_id, why in [*prediction.runs.items()][:_NODES_SHOWN]:
         effects = draft.effects.get(task_id)
         yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {why}"
-    if (left := len(outlook.runs) - _NODES_SHOWN) > 0:
+    if (left := len(prediction.runs) - _NODES_SHOWN) > 0:
         yield f"runs: and {left:,} more"
-    if outlook.undecided:
-        yield f"reused if their inputs do not change: {_names(outlook.undecided, most=_NODES_SHOWN)}"
-    if outlook.later:
-        yield f"later: {_names(outlook.later, most=_NODES_SHOWN)}"
+    if prediction.undecided:
+        yield f"reused if their inputs do not change: {_names(prediction.undecided, most=_NODES_SHOWN)}"
+    if prediction.later:
+        yield f"later: {_names(prediction.later, most=_NODES_SHOWN)}"
     if draft.omitted:
         instead = _names(draft.omitted, most=_NODES_SHOWN)
         yield f"planned again by a model, instead of {instead}"

@@ -27,14 +27,14 @@ def refuse_without_model(
     if is_detached and not will_start_worker(settings, toolset):
         return
     require_extra("openai")
-    needed_by = "" if whose is None else f" and the agent of node {whose!r} needs one"
+    visible_dependencies = "" if whose is None else f" and the agent of node {whose!r} needs one"
     problems, status = [], "no_key"
     if model is None and toolset.models.model is None:
-        problems.append(f"no model is configured{needed_by}: give one with --model, or set DAGWRIGHT_MODEL")
-        status, needed_by = "no_model", ""
+        problems.append(f"no model is configured{visible_dependencies}: give one with --model, or set DAGWRIGHT_MODEL")
+        status, visible_dependencies = "no_model", ""
     if toolset.models.endpoint.is_key_missing:
         advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
-        problems.append(f"there is no key for {toolset.models.endpoint.url}{needed_by}: {advice}")
+        problems.append(f"there is no key for {toolset.models.endpoint.url}{visible_dependencies}: {advice}")
     if problems:
         problems.append(
             "to try it without a model, use a scripted model (`python -m dagwright.testing`; examples/maritime of "

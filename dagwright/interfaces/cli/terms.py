@@ -154,7 +154,9 @@ def _limits_text(scheduler: RunScheduler) -> str:
         return text
     if budget.is_child:
         return f"{text}; the budget of the parent run"
-    used = budget.describe([*budget.limits], used=scheduler.state.totals.usage.total, grown=scheduler.state.added_count)
+    used = budget.describe(
+        [*budget.limits], used=scheduler.state.totals.usage.total, added_nodes=scheduler.state.added_count
+    )
     return f"{text}; budget {used or 'without a limit'}"
 
 

@@ -48,7 +48,7 @@ def drawn_needs(scheduler: RunScheduler, node: CompiledNode) -> Sequence[int]:
     A sub-goal has edges from the nodes whose slots it receives, and a call of the planner from the previous call.
     """
     nodes = scheduler.plan.nodes
-    needed = scheduler.state.needed_by(node)
+    needed = scheduler.state.visible_dependencies(node)
     if node.is_worker:
         return [number for number in needed if nodes[number].is_worker or not is_own(nodes[number].id)]
     if node.id.partition("#")[0] == PLAN:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, BeforeValidator
 
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.features.commands.steering import standing_notes
+from dagwright.features.commands.steering import current_notes
 from dagwright.features.explain.why import why
 from dagwright.plans.preparation import check_plan
 from dagwright.tools import ToolRegistry, tool
@@ -177,7 +177,7 @@ def test_condition_that_needs_a_missing_part_of_a_result_is_noted_and_shown_by_w
     )
     scheduler.complete("a", {"value": 3, "n": 1}, at=1.0)
     message = "skipped, because its condition reads missing values: a.result.valeu is missing"
-    assert standing_notes(scheduler) == [{"code": "missing_value", "node_id": "b", "message": message}]
+    assert current_notes(scheduler) == [{"code": "missing_value", "node_id": "b", "message": message}]
     assert [why(scheduler, name, calls={}).reasons[0].detail for name in "bc"] == [
         "its condition is false: a.result.valeu > 1 (a.result.valeu is missing)",
         "its condition is false: a.result.n > 5",

@@ -151,12 +151,12 @@ def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_never_zero()
 def test_nodes_added_by_child_runs_leave_less_for_the_run() -> None:
     budget = Budget({"nodes": 2})
     scheduler = run_of(call("a"), call("b"), budget=budget)
-    budget.grown_by_child["sub"] = 3
+    budget.added_by_child["sub"] = 3
     assert started(scheduler) == []
     assert reason(scheduler, "a") == "budget (nodes: 3 of 2 used)"
 
 
-def grown(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
+def added_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
     """Let a run grow, as by the plan of a model."""
     added = compiled(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
     base = scheduler.plan.written_count
@@ -167,7 +167,7 @@ def grown(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
 def test_nodes_over_the_limit_wait_for_more_or_are_left_out_at_the_finish() -> None:
     scheduler = run_of(node("first"), node("second"), budget=Budget({"nodes": 2}))
     assert ids_of(started(scheduler)) == ["first", "second"]
-    grown(scheduler, node("a"), call("b"), node("c"), call("d"), node("e", "a"))
+    added_nodes(scheduler, node("a"), call("b"), node("c"), call("d"), node("e", "a"))
     assert ids_of(started(scheduler)) == ["a", "b"]
     assert reason(scheduler, "c") == "budget (nodes: 5 of 2 used)"
     assert list(scheduler.features.feedback.requests.open) == ["budget"]
@@ -180,7 +180,7 @@ def test_nodes_over_the_limit_wait_for_more_or_are_left_out_at_the_finish() -> N
     assert ids_of(started(scheduler)) == ["e"]
     scheduler = run_of(node("first"), budget=Budget({"nodes": 1}, "finish"))
     started(scheduler)
-    grown(scheduler, node("a"), node("b"), call("end", "a", "b", purpose="answer", join="all_done"))
+    added_nodes(scheduler, node("a"), node("b"), call("end", "a", "b", purpose="answer", join="all_done"))
     assert ids_of(started(scheduler)) == ["a"]
     assert states(scheduler) == {"first": "running", "a": "running", "b": "skipped", "end": "pending"}
     scheduler.complete("a", 1, at=2.0)
@@ -310,7 +310,7 @@ def test_thousands_of_calls_that_wait_are_looked_at_together(monkeypatch: pytest
 
         return counted
 
-    for name in ("free", "reasons", "describe"):
+    for name in ("grant_waiting", "reasons", "describe"):
         monkeypatch.setattr(Budget, name, counting(name))
     scheduler = spent(*(call(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
     assert started(scheduler) == []
@@ -321,9 +321,9 @@ def test_thousands_of_calls_that_wait_are_looked_at_together(monkeypatch: pytest
 @pytest.mark.parametrize("is_child", [True, False])
 def test_call_that_ended_and_asks_again_in_one_message_waits_again(is_child: bool) -> None:
     budget = Budget({} if is_child else {"calls": 1}, is_child=is_child)
-    budget.apply_report("sub", BudgetReport({}, {"a": Usage(calls=1)}), grown=0)
+    budget.apply_report("sub", BudgetReport({}, {"a": Usage(calls=1)}), added_nodes=0)
     budget.next_report()
-    budget.apply_report("sub", BudgetReport({"a": 5}, {"a": NONE}), grown=0)
+    budget.apply_report("sub", BudgetReport({"a": 5}, {"a": NONE}), added_nodes=0)
     assert list(budget.waiting) == [("sub", "a")]
     assert budget.next_report() == (BudgetReport({"3:sub/a": 5}, {"3:sub/a": NONE}) if is_child else None)
 
@@ -343,11 +343,11 @@ def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it
 def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
     budget = Budget({"calls": 3})
     deep, own = {"4:deep/turn1": Usage(calls=1), "4:deep/turn2": Usage(calls=1)}, {"turn1": Usage(calls=1)}
-    budget.apply_report("sub", BudgetReport({}, {**deep, **own}), grown=0)
+    budget.apply_report("sub", BudgetReport({}, {**deep, **own}), added_nodes=0)
     budget.end_child("sub", Usage(calls=1))
-    assert budget.lacking(Reservation(1), used=Usage(calls=1), grown=0) == ["calls"]
+    assert budget.exceeded_limits(Reservation(1), used=Usage(calls=1), added_nodes=0) == ["calls"]
     budget.raise_by({"calls": 1})
-    assert budget.lacking(Reservation(1), used=Usage(calls=1), grown=0) == []
+    assert budget.exceeded_limits(Reservation(1), used=Usage(calls=1), added_nodes=0) == []
 
 
 def test_more_than_can_be_a_limit_is_as_much_as_can_be() -> None:
@@ -360,8 +360,8 @@ def test_more_than_can_be_a_limit_is_as_much_as_can_be() -> None:
 def test_run_with_its_own_budget_takes_none_from_its_parent() -> None:
     scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
     started(scheduler)
-    scheduler.features.budget.take_grant(["b"], finishing=None, at=1.0)
-    scheduler.features.budget.take_grant([], finishing="somebody says so", at=1.0)
+    scheduler.features.budget.handle_grant(["b"], finishing=None, at=1.0)
+    scheduler.features.budget.handle_grant([], finishing="somebody says so", at=1.0)
     assert states(scheduler) == {"a": "running", "b": "waiting"}
 
 
@@ -377,24 +377,24 @@ def test_call_that_continues_with_a_conversation_is_estimated_with_it() -> None:
     started(scheduler)
     scheduler.complete("turn1.1", 1, at=2.0)
     assert ids_of(started(scheduler)) == ["turn2"]
-    assert 1_100 <= budget.held["", "turn2"].tokens < 1_200
+    assert 1_100 <= budget.reserved["", "turn2"].tokens < 1_200
 
 
 def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in_order() -> None:
     budget = Budget(is_child=True)
     names = [f"c{number}" for number in range(600)]
     for name in names:
-        assert not budget.claim(("", name), Reservation(5), used=NONE, grown=0)
+        assert not budget.reserve(("", name), Reservation(5), used=NONE, added_nodes=0)
     first = budget.next_report()
     assert first is not None
-    assert list(first.claims) == names[:250]
+    assert list(first.requests) == names[:250]
     assert budget.next_report() is None
     budget.settle(("", "c3"), NONE)
     budget = budget_from_json(json.loads(json.dumps(budget.to_json())))
     budget.apply_grants(["c0", "c1"])
     following = budget.next_report()
     assert following is not None
-    assert list(following.claims) == ["c250", "c251", "c252"]
+    assert list(following.requests) == ["c250", "c251", "c252"]
 
 
 def test_tool_that_asks_models_is_held_back_as_one_question_and_settled_by_what_it_used() -> None:
@@ -404,7 +404,7 @@ def test_tool_that_asks_models_is_held_back_as_one_question_and_settled_by_what_
     plan = compiled(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
     scheduler = started_scheduler(plan, setup={"budget": budget})
     assert ids_of(started(scheduler)) == ["a", "c"]
-    assert budget.held["", "a"].tokens == 1_103
+    assert budget.reserved["", "a"].tokens == 1_103
     scheduler.complete("a", 1, at=1.0, attempt=used(1_500))
     assert started(scheduler) == []
     assert reason(scheduler, "b") == "budget (tokens: 1,500 of 2,000 used)"
@@ -416,14 +416,14 @@ def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> No
     budget = Budget({"time": Decimal(100)})
     scheduler = run_of(*subs, node("a", "s"), budget=budget)
     assert ids_of(started(scheduler)) == ["s", "t"]
-    scheduler.features.budget.take_report("s", BudgetReport(rests=True), grown=0, at=10.0)
+    scheduler.features.budget.handle_report("s", BudgetReport(is_idle=True), added_nodes=0, at=10.0)
     assert started(scheduler, at=10.0) == []
     assert "before_s" not in budget.busy.to_json()
-    scheduler.features.budget.take_report("t", BudgetReport(rests=True), grown=0, at=20.0)
+    scheduler.features.budget.handle_report("t", BudgetReport(is_idle=True), added_nodes=0, at=20.0)
     assert started(scheduler, at=20.0) == []
     assert (budget.busy.since, budget.busy.seconds) == (None, 20.0)
     following = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    following.features.budget.take_report("s", BudgetReport(rests=False), grown=0, at=5_000.0)
+    following.features.budget.handle_report("s", BudgetReport(is_idle=False), added_nodes=0, at=5_000.0)
     assert started(following, at=5_000.0) == []
     following.complete("s", 1, at=5_010.0)
     assert ids_of(started(following, at=5_010.0)) == ["a"]
@@ -434,16 +434,16 @@ def test_child_run_reports_when_it_rests_and_a_call_that_may_start_ends_that() -
     budget = Budget(is_child=True, is_timed=True)
     scheduler = run_of(call("a"), budget=budget)
     assert started(scheduler) == []
-    up = budget.next_report()
-    assert up is not None
-    assert (list(up.claims), up.rests) == (["a"], True)
+    pending_report = budget.next_report()
+    assert pending_report is not None
+    assert (list(pending_report.requests), pending_report.is_idle) == (["a"], True)
     above = Budget({"calls": 0, "time": Decimal(5)})
-    above.apply_report("sub", up, grown=0)
-    assert list(above.busy.resting) == ["sub"]
+    above.apply_report("sub", pending_report, added_nodes=0)
+    assert list(above.busy.idle_children) == ["sub"]
     above.set_limits({"calls": 1})
-    above.free(used=NONE, grown=0)
-    assert list(above.busy.resting) == []
-    scheduler.features.budget.take_grant(above.next_grants()["sub"], finishing=None, at=1.0)
+    above.grant_waiting(used=NONE, added_nodes=0)
+    assert list(above.busy.idle_children) == []
+    scheduler.features.budget.handle_grant(above.next_grants()["sub"], finishing=None, at=1.0)
     assert ids_of(started(scheduler)) == ["a"]
     assert budget.next_report() is None
 
@@ -452,16 +452,16 @@ def test_leave_for_a_withdrawn_call_does_not_start_the_same_call_asked_again() -
     below = Budget(is_child=True)
 
     def ask() -> BudgetReport | None:
-        below.claim(("", "a"), Reservation(5), used=NONE, grown=0)
+        below.reserve(("", "a"), Reservation(5), used=NONE, added_nodes=0)
         return below.next_report()
 
-    assert ask() == BudgetReport(claims={"a": 5})
+    assert ask() == BudgetReport(requests={"a": 5})
     below.settle(("", "a"), NONE)
-    assert ask() == BudgetReport(claims={"~1:a": 5}, settled={"a": NONE})
+    assert ask() == BudgetReport(requests={"~1:a": 5}, settled={"a": NONE})
     below = budget_from_json(json.loads(json.dumps(below.to_json())))
     below.apply_grants(["a"])
-    assert not below.held
+    assert not below.reserved
     below.apply_grants(["~1:a"])
-    assert [*below.held] == [("", "a")]
+    assert [*below.reserved] == [("", "a")]
     below.settle(("", "a"), None)
     assert below.next_report() == BudgetReport(settled={"~1:a": None})

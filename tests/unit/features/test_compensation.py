@@ -24,7 +24,7 @@ from dagwright.features.commands.steering import (
     SetPolicy,
     UnparsedCommand,
     apply_command,
-    standing_notes,
+    current_notes,
 )
 from dagwright.features.compensation.compensation import compensation_counts, compensation_notes
 from dagwright.features.deadline import Deadline
@@ -97,7 +97,7 @@ def _advanced(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
 
 
 def _standing(scheduler: RunScheduler) -> dict[str, str]:
-    return {note["node_id"]: note["message"] for note in standing_notes(scheduler) if note["code"] == "not_compensated"}
+    return {note["node_id"]: note["message"] for note in current_notes(scheduler) if note["code"] == "not_compensated"}
 
 
 def test_completed_calls_are_compensated_last_first_with_key_arguments_and_result() -> None:
@@ -115,13 +115,13 @@ def test_completed_calls_are_compensated_last_first_with_key_arguments_and_resul
     assert scheduler.status() is RunStatus.FAILED
     assert scheduler.state.error == NodeError("not_completed", "'c' failed: boom")
     assert scheduler.output() == (None, None)
-    assert [note["message"] for note in standing_notes(scheduler)] == ["compensated 2 calls"]
+    assert [note["message"] for note in current_notes(scheduler)] == ["compensated 2 calls"]
 
 
 def test_run_that_completes_or_lacks_the_option_takes_nothing_back() -> None:
     scheduler = _saga(_make("a"), _make("b", "a", when="false"))
     assert ids_of(_run(scheduler)) == ["a"]
-    assert (scheduler.status(), standing_notes(scheduler)) == (RunStatus.COMPLETED, [])
+    assert (scheduler.status(), current_notes(scheduler)) == (RunStatus.COMPLETED, [])
     scheduler = scheduler_of(_make("a"), node("b", "a", tool="look"), tools=TOOLS)
     assert ids_of(_run(scheduler, fails={"b": broken()})) == ["a", "b"]
     assert scheduler.status() is RunStatus.FAILED
@@ -170,7 +170,7 @@ def test_failed_call_is_compensated_unless_it_cannot_have_started(
     assert all(task.arguments["result"] is None for task in tasks)
     if not is_undone:
         assert scheduler.is_finished
-        assert standing_notes(scheduler)[0]["message"] == "nothing to compensate"
+        assert current_notes(scheduler)[0]["message"] == "nothing to compensate"
 
 
 def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -> None:
@@ -178,10 +178,10 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
     assert ids_of(_run(scheduler, fails={"b": broken("boom")})) == ["a", "b", "undo b", "undo a"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
     assert compensation_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
-    assert [note["message"] for note in standing_notes(scheduler)] == ["compensated 1 call"]
+    assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
     alone = _saga(_make("a"))
     _run(alone, fails={"a": broken("boom")})
-    assert [note["message"] for note in standing_notes(alone)] == ["compensated calls with unknown outcome"]
+    assert [note["message"] for note in current_notes(alone)] == ["compensated calls with unknown outcome"]
     scheduler = _saga(_make("a"), _make("b"), _make("c"), _make("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}))
     for _ in range(3):
         assert next_call(scheduler, 1.0) is not None
@@ -190,7 +190,7 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
     apply_loading_failure(scheduler, "b", RuntimeError("no store"), at=3.0)
     apply_loading_failure(scheduler, "c", asyncio.CancelledError(), at=4.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
-    assert [note["message"] for note in standing_notes(scheduler)] == ["compensated 1 call"]
+    assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
     scheduler = _saga(node("a", tool="post"), node("b", tool="send"))
     started(scheduler)
     scheduler.fail("a", NodeError("outcome_unknown", "its worker died"), at=1.0)
@@ -205,7 +205,7 @@ def test_failed_undo_is_reported_and_the_others_still_run_also_where_the_plan_fa
     assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
     assert _standing(scheduler) == {"b": "'b' was not compensated: 'undo b' failed: stuck"}
-    (result, _) = standing_notes(scheduler)
+    (result, _) = current_notes(scheduler)
     assert result["message"] == "compensated: 1; not compensated: 1 ('b')"
 
 
@@ -337,7 +337,7 @@ def test_no_policy_keeps_a_run_from_taking_back_what_it_let_run(then: Verdict) -
     assert apply_command(SetPolicy(Policy((Rule(then),))), scheduler, at=2.0) is None
     apply_command(Cancel(ANN), scheduler, at=3.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
-    assert [note["message"] for note in standing_notes(scheduler)] == ["compensated 1 call"]
+    assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
 
 
 def test_superseded_try_is_compensated_too() -> None:

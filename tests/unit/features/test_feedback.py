@@ -171,10 +171,10 @@ def test_arguments_that_the_tool_refuses_leave_the_request_open() -> None:
 def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval() -> None:
     scheduler = _paid(approval="required")
     given = {"to": "eve", "amount": 9}
-    assert scheduler.features.feedback.meant_by("p") == 3
+    assert scheduler.features.feedback.open_request_count("p") == 3
     scheduler.features.feedback.answer(Feedback("p[0]", {"approved": True, "arguments": given}, by="ann"), 2.0)
     scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "x" * 9_000}}), 2.0)
-    assert scheduler.features.feedback.meant_by("p") == 0
+    assert scheduler.features.feedback.open_request_count("p") == 0
     closed = scheduler.features.feedback.requests.closed
     assert closed["p[0]"].to_json() == {
         "outcome": "answered",

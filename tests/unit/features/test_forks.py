@@ -11,7 +11,14 @@ from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.map_batches import MapBatchEnd
 from dagwright.features.compensation.compensation import without_compensation
-from dagwright.features.forks.planner import ForkDifferences, Outlook, Source, Takeover, outlook, takeover
+from dagwright.features.forks.planner import (
+    ForkDifferences,
+    ForkPrediction,
+    ReusableResults,
+    Source,
+    predict_fork,
+    reusable_results,
+)
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.support.plan_building import (
     broken,
@@ -61,12 +68,12 @@ def ran(
 
 def forked(
     old: RunScheduler, made: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
-) -> tuple[RunScheduler, Takeover, Outlook]:
+) -> tuple[RunScheduler, ReusableResults, ForkPrediction]:
     """Return the scheduler of a fork after a round trip through JSON, and its preview."""
     changed = {name for name in inputs if inputs[name] != old.state.inputs.get(name)}
     change = ForkDifferences(changed, rerun)
-    taken = takeover(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
-    seen = outlook(create_scheduler(made, inputs), old, taken, change=change)
+    taken = reusable_results(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
+    seen = predict_fork(create_scheduler(made, inputs), old, taken, change=change)
     following = resumed(configured(create_scheduler(made, inputs), reuse=taken.book), inputs=inputs)
     following.reconcile(10.0)
     return following, taken, seen
@@ -89,13 +96,13 @@ def test_nothing_changed_takes_everything_over() -> None:
     assert [record.reused for record in fork.records] == [
         {"run_id": "old", "node_id": name} for name in ("a", "b", "c")
     ]
-    assert seen == Outlook(["a", "b", "c"], {}, [], [])
+    assert seen == ForkPrediction(["a", "b", "c"], {}, [], [])
 
 
 def test_result_that_is_the_same_stops_a_change_and_another_one_runs_the_rest_with_new_keys() -> None:
     made = plan(*CHAIN)
     fork, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
-    assert seen == Outlook([], {"a": "reads something that has changed"}, ["b", "c"], [])
+    assert seen == ForkPrediction([], {"a": "reads something that has changed"}, ["b", "c"], [])
     assert scopes(fork) == {"a": None}
     fork.complete("a", 1, at=12.0)
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
@@ -125,7 +132,7 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
     second, _, _ = forked(ran(made, {"a": 1, "c": broken()}), made)
     started(second)
     second.fail("c", broken(), at=20.0)
-    third = takeover(
+    third = reusable_results(
         second, made, source=Source("second", "second-scope", is_open=False), change=ForkDifferences()
     ).book
 
@@ -142,7 +149,7 @@ def test_other_plan_or_tool_version_runs_what_changed() -> None:
     old = ran(plan(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3})
     fork, _, seen = forked(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
     assert scopes(fork) == {"new": None, "b": None}
-    assert seen == Outlook(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
+    assert seen == ForkPrediction(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
 
 
 def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
@@ -236,7 +243,7 @@ def test_large_map_is_taken_over_whether_its_results_are_joined_in_the_run_or_by
     made = plan({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
     fork, taken, seen = forked(ran_in_chunks(made, size=size), made)
 
-    assert (taken.problems, seen) == ([], Outlook(["m"], {}, [], []))
+    assert (taken.problems, seen) == ([], ForkPrediction(["m"], {}, [], []))
     assert states(fork) == {"m": "completed"}
     assert fork.records[0].result == (["x"] * 1_200 if size == 1 else "joined")
 

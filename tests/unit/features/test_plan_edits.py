@@ -21,7 +21,7 @@ from dagwright.core.validation.validation import check_document
 from dagwright.features.commands.node_commands import AddUnparsedNodes
 from dagwright.features.commands.steering import apply_command
 from dagwright.features.plan_edits import edits as plan_edits
-from dagwright.features.plan_edits.edit_checks import growth_of, work_of_nodes
+from dagwright.features.plan_edits.edit_checks import checked_extension, work_of_nodes
 from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.nodes import with_agents
@@ -231,7 +231,7 @@ def test_guidance_with_nodes_is_read_once_when_it_is_taken(checks: list[int]) ->
 def test_work_of_one_moment_has_a_bound_that_the_largest_message_fits() -> None:
     scheduler = scheduler_of(node("a"))
     nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
-    extension = growth_of(nodes, scheduler.state, tools={}, budget=ComputeBudget(CHECK_BUDGET))
+    extension = checked_extension(nodes, scheduler.state, tools={}, budget=ComputeBudget(CHECK_BUDGET))
     assert not isinstance(extension, str)
     # Half a microsecond each; Temporal gives up after 2 s.
     assert (MAX_WORK + 2 * CHECK_BUDGET) / 2_000_000 <= 1.5

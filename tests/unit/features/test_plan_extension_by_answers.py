@@ -187,7 +187,7 @@ def test_thousand_early_answers_with_nodes_are_taken_as_far_as_the_work_of_one_m
     for name in asking:
         number = scheduler.state.number_of(name)
         assert number is not None
-        scheduler.features.feedback.requests.keep_early(_answer(name, nodes=[node(f"of_{name}")]), number)
+        scheduler.features.feedback.requests.store_early(_answer(name, nodes=[node(f"of_{name}")]), number)
     scheduler.complete("a", 1, at=1.0)
     taken, left = asking[:13], asking[13:]
     assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *taken]

@@ -14,7 +14,7 @@ from dagwright.core.model.requests import Through
 from dagwright.core.model.states import RunStatus
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.core.scheduler.rebuild import Rebuild
-from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, apply_command, standing_notes
+from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, apply_command, current_notes
 from dagwright.features.deadline import Deadline
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
 from dagwright.features.run_scheduler import RunScheduler
@@ -52,13 +52,13 @@ def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
     scheduler.complete("a", 1, at=2.0)
     scheduler = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
     assert (ids_of(started(scheduler)), scheduler.status()) == ([], RunStatus.WAITING)
-    assert standing_notes(scheduler) == [
+    assert current_notes(scheduler) == [
         {"code": "paused", "node_id": None, "message": "nothing new starts: paused by ann"}
     ]
     assert apply_command(Pause(), scheduler, at=3.0) == "the run is paused already, paused by ann: too early"
     assert apply_command(Resume(), scheduler, at=4.0) is None
     assert apply_command(Resume(), scheduler, at=4.0) == "the run is not paused"
-    assert (ids_of(started(scheduler)), standing_notes(scheduler)) == (["b"], [])
+    assert (ids_of(started(scheduler)), current_notes(scheduler)) == (["b"], [])
     assert apply_command(Pause(), scheduler, at=5.0) is None
     assert apply_command(Pause(), scheduler, at=5.0) == "the run is paused already"
     scheduler.cancel(6.0)
