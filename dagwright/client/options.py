@@ -16,6 +16,7 @@ from dagwright.dialects.reading import read_plan_file
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 from dagwright.planning.rounds.rounds import Synthesis
+from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 
 ModelOption = str | Mapping[str, Any]
@@ -42,6 +43,8 @@ class RunSettings(TypedDict, total=False):
         compensate: undo completed calls, the last one first, if the run does not complete.
         interactive: whether the run may request feedback; true by default.
         title: of the run in lists, if the plan has none.
+        fairness_key: group of runs that shares the slots of workers with other groups, 1 to 64 bytes.
+        fairness_weight: share of the group relative to others, 0.001 to 1,000; 1 by default.
     """
 
     deadline: Duration
@@ -53,6 +56,8 @@ class RunSettings(TypedDict, total=False):
     compensate: bool
     interactive: bool
     title: str
+    fairness_key: str
+    fairness_weight: float
 
 
 class PlanOptions(RunSettings, total=False):
@@ -142,6 +147,7 @@ def run_options(given: RunSettings) -> RunStartOptions:
         read_policy(given["policy"]) if "policy" in given else None,
         input_fields=input_fields,
         tags=read_tags(given.get("tags", {})),
+        fairness=_fairness(given),
     )
 
 
@@ -203,6 +209,13 @@ def _budget(limits: Mapping[str, Any], *, is_interactive: bool) -> Mapping[str, 
         return options_to_json(budget_of_options({**limits, **on_limit}))
     except (TypeError, ValueError) as error:
         raise OptionInvalid(f"budget: {error}") from None
+
+
+def _fairness(given: RunSettings) -> Fairness | None:
+    try:
+        return fairness_of(given.get("fairness_key"), given.get("fairness_weight"))
+    except FairnessInvalid as error:
+        raise OptionInvalid(f"fairness: {error}") from None
 
 
 def read_tags(tags: Mapping[str, str]) -> Mapping[str, str]:

@@ -41,6 +41,7 @@ from dagwright.history.map_items import view_of_item
 from dagwright.history.run_reader import RunNotFound, RunReader, RunView, tools_of
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.token_streams import TokenStreams
+from dagwright.protocol.fairness import Fairness, fairness_in, priority_of
 from dagwright.protocol.run_attributes import attributes_at_start
 from dagwright.protocol.run_labels import keyword, tags_in
 from dagwright.server import Connection
@@ -114,6 +115,7 @@ class Runs:
                 search_attributes=attributes_at_start(encoded.memo, missing=self._connection.missing_search_attributes),
                 static_summary=encoded.title,
                 task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
+                priority=priority_of(encoded.fairness),
             )
         except WorkflowAlreadyStartedError:
             existing = await self.same(chosen, encoded)
@@ -279,6 +281,15 @@ class Runs:
         """
         return owner_in(await self._memo_of(workflow_id))
 
+    async def fairness_of(self, workflow_id: str) -> Fairness | None:
+        """Return the fairness of a run; `None` if it has no fairness key.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        there = await self._existing(workflow_id)
+        return fairness_in(there.raw_description.workflow_execution_info.priority)
+
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
         """Return the document of a run with its large values loaded; see `hydrated_document`.
 
@@ -325,10 +336,13 @@ class Runs:
         return RunReader(self._client, workflow_id)
 
     async def _memo_of(self, workflow_id: str) -> Mapping[str, Any]:
+        return await (await self._existing(workflow_id)).memo()
+
+    async def _existing(self, workflow_id: str) -> WorkflowExecutionDescription:
         there = await self._find(workflow_id)
         if there is None:
             raise RunNotFound(f"there is no run {workflow_id!r:.200}")
-        return await there.memo()
+        return there
 
     async def _find(self, workflow_id: str) -> WorkflowExecutionDescription | None:
         try:

@@ -35,6 +35,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunNotFound
+from dagwright.protocol.fairness import priority_of
 from dagwright.protocol.run_attributes import STATE, TITLE
 from dagwright.protocol.run_labels import keyword
 from dagwright.protocol.sessions import SessionRecord, Turn, name_of_session, session_from_json, session_id
@@ -298,6 +299,7 @@ class Sessions:
             memo=encoded.memo,
             policy=turn.policy,
             task_queue=encoded.task_queue,
+            fairness=encoded.fairness,
         )
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             wire.WORKFLOW_SESSION,
@@ -308,6 +310,7 @@ class Sessions:
             search_attributes=self._attributes(name),
             static_summary=summary_of(f"session {name}"),
             task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
+            priority=priority_of(encoded.fairness),
         )
         try:
             await self._client.execute_update_with_start_workflow(

@@ -14,6 +14,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.planning.extenders import workflow_type_of
 from dagwright.plans.pages import made_to_travel
+from dagwright.protocol.fairness import Fairness, fairness_of_owner
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.store import PayloadStore
 from dagwright.tools.queues import queue_of_plan
@@ -36,6 +37,7 @@ class RunStartOptions:
         needs_approval: a model wrote the plan, and the run requests approval before it calls tools.
         approved_by: person who has approved the plan already.
         owner: owner of the API key that starts the run.
+        fairness: group of runs that shares slots with the run; `None` for the runs of the same owner.
         input_fields: further parts of the run input, such as the results that a fork reuses.
         tags: key -> value, as `protocol.run_attributes.checked_tags` returns them; lists filter by them.
     """
@@ -47,6 +49,7 @@ class RunStartOptions:
     owner: str | None = None
     input_fields: RunInput = NO_EXTRAS
     tags: Mapping[str, str] = field(default_factory=dict)
+    fairness: Fairness | None = None
 
 
 DEFAULT_OPTIONS = RunStartOptions()
@@ -84,6 +87,7 @@ class EncodedStart:
         content: workflow input.
         source, inputs, model: compared with those of a run with the same ID.
         task_queue: queue of the plan's tools, whose workers serve the run too; `None` for the queue of all workers.
+        fairness: group of runs that shares slots with the run.
     """
 
     workflow: str
@@ -94,6 +98,7 @@ class EncodedStart:
     inputs: Mapping[str, Any]
     model: Mapping[str, Any] | None
     task_queue: str | None = None
+    fairness: Fairness | None = None
 
     @property
     def digest(self) -> str:
@@ -136,7 +141,8 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: 
         **({wire.MEMO_TEMPLATE: request.template} if request.template else {}),
     }
     workflow, queue = workflow_type_of(plan), queue_of_plan(plan)
-    return EncodedStart(workflow, content, memo, title, source, request.inputs, run_input.model, queue)
+    fairness = options.fairness or fairness_of_owner(options.owner)
+    return EncodedStart(workflow, content, memo, title, source, request.inputs, run_input.model, queue, fairness)
 
 
 def digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] | None) -> str:

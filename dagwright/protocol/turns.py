@@ -18,6 +18,7 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import identified, is_session_name, line_or_none
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import FROM_NODES
+from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_from_json
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.plan_limits import is_queue
 from dagwright.protocol.turn_summaries import answer_ref_from_json, answer_ref_of, effects_summary, response_of
@@ -59,6 +60,7 @@ class TurnStart:
         memo: memo of the run.
         policy: policy of the session from now on; `None` keeps the policy.
         task_queue: queue of the run; `None` means the queue of the session.
+        fairness: group of runs that shares slots with the run; `None` means that of the session.
     """
 
     run: str
@@ -69,11 +71,13 @@ class TurnStart:
     memo: Mapping[str, Any] = field(default_factory=dict)
     policy: Policy | None = None
     task_queue: str | None = None
+    fairness: Fairness | None = None
 
     def to_json(self) -> dict[str, Any]:
         encoded = {"run_id": self.run, "start": dict(self.start), "request": self.request, "version": self.version}
         encoded |= {"workflow": self.workflow, "memo": dict(self.memo)}
         encoded |= {} if self.task_queue is None else {"task_queue": self.task_queue}
+        encoded |= {} if self.fairness is None else {"fairness": self.fairness.to_json()}
         return encoded if self.policy is None else {**encoded, "policy": self.policy.to_json()}
 
 
@@ -106,6 +110,10 @@ def turn_start_from_json(message: Any) -> TurnStart:
     queue = message.get("task_queue")
     if queue is not None and not is_queue(queue):
         raise MessageInvalid(f"'task_queue' must be the name of a task queue, not {queue!r:.60}")
+    try:
+        fairness = fairness_from_json(message.get("fairness"))
+    except FairnessInvalid as error:
+        raise MessageInvalid(f"'fairness' is invalid: {error}") from None
     request = message.get("request") or start.get("goal") or ""
     return TurnStart(
         run=_run_id(message.get("run_id")),
@@ -116,6 +124,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
         memo=memo,
         policy=policy,
         task_queue=queue,
+        fairness=fairness,
     )
 
 

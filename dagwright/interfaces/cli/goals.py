@@ -13,7 +13,7 @@ from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.model_needed import model_config, refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_approval import approve_on_terminal
-from dagwright.interfaces.cli.plans import read_context, read_policy, read_tags
+from dagwright.interfaces.cli.plans import read_context, read_fairness, read_policy, read_tags
 from dagwright.interfaces.cli.preparing import deadline_s_of, seconds_of_option
 from dagwright.interfaces.cli.requests import AskRequest
 from dagwright.interfaces.cli.running import Showing, run_prepared
@@ -125,6 +125,7 @@ def _prepared(
         read_policy(request.policy_file),
         input_fields=replace(NO_EXTRAS, budget=budget, compensate=compensates, is_interactive=is_interactive),
         tags=read_tags(request.tags),
+        fairness=read_fairness(request.fairness_key, request.fairness_weight),
     )
     text_request = TextRequest(
         request.text,

@@ -113,10 +113,16 @@ def add_key(
             help="run, answer or operate; repeatable; default: all three. look: read only.",
         ),
     ] = None,
+    weight: Annotated[
+        float | None,
+        typer.Option(
+            "--weight", metavar="WEIGHT", help="Share of the slots for the runs of the key relative to other owners."
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Create a key and show it once."""
-    return call("keys", "add", (owner, scopes or []), Output(is_json=json), extra="gateway")
+    return call("keys", "add", (owner, scopes or [], weight), Output(is_json=json), extra="gateway")
 
 
 @keys.command("list", cls=PlainHelp)

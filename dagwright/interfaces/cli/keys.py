@@ -18,15 +18,15 @@ _LOOK = "look"
 """Value of `--scope` for a key that can only read."""
 
 
-def add(request: tuple[str, Sequence[str]], output: Output) -> int:
+def add(request: tuple[str, Sequence[str], float | None], output: Output) -> int:
     """Add a key and show it once.
 
     Raises:
         CommandRefused: the owner or a scope is invalid.
     """
-    owner, names = request
+    owner, names, weight = request
     with _key_errors_as_refusals():
-        key, text = _keys().add(owner, _scopes(names))
+        key, text = _keys().add(owner, _scopes(names), weight=weight)
     problem = _close_ui()
     if output.is_json:
         output.document({"status": "added", "key": text, **key.to_json()})
@@ -50,10 +50,11 @@ def list_keys(_: None, output: Output) -> int:
         output.print(f"there are no keys, so {what}; `dagwright keys add OWNER` creates a key")
     else:
         table = Table(box=None, pad_edge=False)
-        for name in ("ID", "OWNER", "SCOPES", "CREATED"):
+        for name in ("ID", "OWNER", "SCOPES", "WEIGHT", "CREATED"):
             table.add_column(name)
         for key in entries:
-            table.add_row(*(Text(text) for text in (key.id, key.owner, ", ".join(key.scopes) or _LOOK, key.created_at)))
+            scopes = ", ".join(key.scopes) or _LOOK
+            table.add_row(*(Text(text) for text in (key.id, key.owner, scopes, f"{key.weight:g}", key.created_at)))
         output.show(table)
     return ExitCode.COMPLETED
 

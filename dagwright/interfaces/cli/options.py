@@ -109,6 +109,16 @@ Tags = Annotated[
     list[str] | None,
     typer.Option("--tag", metavar="KEY=VALUE", help="Tag of the run, for `list --tag`; repeatable."),
 ]
+FairnessKey = Annotated[
+    str | None,
+    typer.Option(
+        "--fairness-key", metavar="KEY", help="Group of runs that shares the slots of workers fairly with other groups."
+    ),
+]
+FairnessWeight = Annotated[
+    float | None,
+    typer.Option("--fairness-weight", metavar="WEIGHT", help="Share of the group relative to others; default: 1."),
+]
 Deadline = Annotated[
     str | None, typer.Option("--deadline", metavar="DURATION", help="Time limit of the run, such as 90s or 2h.")
 ]

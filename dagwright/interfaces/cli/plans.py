@@ -26,6 +26,7 @@ from dagwright.dialects.reading import (
 )
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.wording import counted
+from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 
 STANDARD_INPUT = "-"
@@ -170,6 +171,18 @@ def read_tags(pairs: Sequence[str]) -> dict[str, str]:
         return checked_tags(read_pairs(pairs, option="--tag"))
     except TagsInvalid as error:
         raise CommandRefused(f"--tag: {error}") from None
+
+
+def read_fairness(key: str | None, weight: float | None) -> Fairness | None:
+    """Return the fairness of `--fairness-key` and `--fairness-weight`.
+
+    Raises:
+        CommandRefused: one of them is invalid.
+    """
+    try:
+        return fairness_of(key, weight)
+    except FairnessInvalid as error:
+        raise CommandRefused(str(error)) from None
 
 
 def read_inputs_file(file: str | None) -> dict[str, JsonValue]:

@@ -23,6 +23,7 @@ from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plans import (
     PlanSource,
     read_context,
+    read_fairness,
     read_inputs_file,
     read_pairs,
     read_plan,
@@ -74,7 +75,11 @@ def prepare_run(
     input_fields = replace(NO_EXTRAS, budget=budget, model=model, compensate=is_whole, is_interactive=is_interactive)
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
     options = RunStartOptions(
-        deadline_s_of(request.deadline), chosen, input_fields=input_fields, tags=read_tags(request.tags)
+        deadline_s_of(request.deadline),
+        chosen,
+        input_fields=input_fields,
+        tags=read_tags(request.tags),
+        fairness=read_fairness(request.fairness_key, request.fairness_weight),
     )
     context = read_context(request.context)
     known: dict[str, Any] = {**(session.names if session is not None else {}), **context}

@@ -46,6 +46,8 @@ class RunRequest:
     model: str | None = None
     session: str | None = None
     tags: Sequence[str] = ()
+    fairness_key: str | None = None
+    fairness_weight: float | None = None
     approve_plan: bool = False
     is_compensating: bool = False
     is_repairing: bool = False
@@ -89,6 +91,8 @@ class AskRequest:
     confidence: float | None = None
     session: str | None = None
     tags: Sequence[str] = ()
+    fairness_key: str | None = None
+    fairness_weight: float | None = None
     is_plan_only: bool = False
     approve_plan: bool = False
     is_compensating: bool = False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dagwright.core.model.requests import MayAnswer
+from dagwright.protocol.fairness import Fairness, fairness_of_owner
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid, session_name
 
@@ -35,16 +36,23 @@ class Caller:
     Args:
         owner: owner of the runs that it sees and starts; `None` sees all runs, and its runs have no owner.
         key: ID of its key; `None` if no key is required.
+        weight: share of the slots that its runs have relative to those of other owners.
     """
 
     owner: str | None = None
     scopes: frozenset[Permission] = frozenset(Permission)
     key: str | None = None
+    weight: float = 1.0
 
     @property
     def run_owner(self) -> str | None:
         """Owner of the runs that it starts, whose number is limited; `None` if no key is required."""
         return ALL_OWNERS if self.owner is None and self.key is not None else self.owner
+
+    @property
+    def fairness(self) -> Fairness | None:
+        """Fairness of the runs that it starts."""
+        return fairness_of_owner(self.run_owner, self.weight)
 
     @property
     def actor_name(self) -> str | None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.interfaces.http.callers import Caller, Permission
+from dagwright.protocol.fairness import FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import ALL_OWNERS, is_owner_name
 from dagwright.store.private_files import FOLDER_MODE
 
@@ -52,6 +53,7 @@ class Key:
         scopes: permissions in addition to reading.
         sha256: hash of its secret, hexadecimal.
         created_at: RFC 3339 time.
+        weight: share of the slots that its runs have relative to those of other owners.
     """
 
     id: str
@@ -59,11 +61,12 @@ class Key:
     scopes: Sequence[Permission]
     sha256: str
     created_at: str
+    weight: float = 1.0
 
     @property
     def caller(self) -> Caller:
         """Return the caller with this key."""
-        return Caller(None if self.owner == ALL_OWNERS else self.owner, frozenset(self.scopes), self.id)
+        return Caller(None if self.owner == ALL_OWNERS else self.owner, frozenset(self.scopes), self.id, self.weight)
 
     def to_json(self) -> dict[str, Any]:
         """Return the key as listed, without its hash."""
@@ -123,21 +126,25 @@ class KeyFile:
         is_right = hmac.compare_digest(_hash(secret), _NOBODYS if key is None else key.sha256)
         return key.caller if key is not None and is_right and prefix == PREFIX else None
 
-    def add(self, owner: str, scopes: Iterable[Permission]) -> tuple[Key, str]:
+    def add(self, owner: str, scopes: Iterable[Permission], *, weight: float | None = None) -> tuple[Key, str]:
         """Add a key; return it with its text, which cannot be shown again.
 
         Raises:
-            KeyRefused: the owner name is invalid.
+            KeyRefused: the owner name or the weight is invalid.
             KeysUnreadable: the file is invalid, or cannot be written.
         """
         if owner != ALL_OWNERS and not is_owner_name(owner):
             message = "use 1 to 64 letters, digits, _, ., @ and -; or * for a key that sees the runs of all owners"
             raise KeyRefused(f"invalid owner {owner!r:.80}: {message}")
+        try:
+            fairness = fairness_of(owner, weight)
+        except FairnessInvalid as error:
+            raise KeyRefused(str(error)) from None
         # The ID has no hyphen, since hyphens separate the parts of a key.
         id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         chosen = [scope for scope in Permission if scope in set(scopes)]
-        key = Key(id, owner, chosen, _hash(secret), created_at)
+        key = Key(id, owner, chosen, _hash(secret), created_at, 1.0 if fairness is None else fairness.weight)
         with self._alone():
             self._write({**self.keys(), id: key})
         return key, f"{PREFIX}-{id}-{secret}"
@@ -198,7 +205,9 @@ def _key_from_json(encoded: Mapping[str, Any]) -> Key:
     sha256 = str(encoded["sha256"])
     if _SHA256.fullmatch(sha256) is None:
         raise ValueError(f"sha256 of {encoded['id']!r:.80} is invalid: it must have 64 hexadecimal digits")
-    return Key(str(encoded["id"]), str(encoded["owner"]), scopes, sha256, str(encoded["created_at"]))
+    weight = encoded.get("weight", 1.0)
+    fairness_of(str(encoded["owner"]), weight)
+    return Key(str(encoded["id"]), str(encoded["owner"]), scopes, sha256, str(encoded["created_at"]), weight)
 
 
 def _hash(secret: str) -> str:

@@ -60,7 +60,11 @@ async def start(body: RunBody, context: PlansContextDep, request: Request, idemp
     prepared, title = await _prepared(context, body, request)
     deadline_s = duration_seconds("deadline", body.deadline)
     options = RunStartOptions(
-        deadline_s, _policy(body), owner=context.caller.run_owner, tags=run_metadata(body.metadata)
+        deadline_s,
+        _policy(body),
+        owner=context.caller.run_owner,
+        tags=run_metadata(body.metadata),
+        fairness=context.caller.fairness,
     )
     tools, named = context.toolset.references, body.title or title
     start_request = StartRequest(

@@ -92,11 +92,17 @@ def prepare_run_start(
         request, title = f"(the plan {template.title}){f' {shown}' if shown else ''}", template.file
     # Reports problems of the request, which do not depend on the session, before anything starts.
     prepare(None)
-    owner, tools, tags = context.caller.run_owner, context.toolset.references, run_metadata(options.metadata)
+    caller, tools, tags = context.caller, context.toolset.references, run_metadata(options.metadata)
 
     def prepared(session: SessionRecord | None) -> StartRequest:
         start = prepare(session)
-        run_options = replace(start.options, owner=owner, deadline_s=options.deadline_s, tags=tags)
+        run_options = replace(
+            start.options,
+            owner=caller.run_owner,
+            deadline_s=options.deadline_s,
+            tags=tags,
+            fairness=caller.fairness,
+        )
         return replace(start, options=run_options, workflow_id=run, title=title, tools=tools)
 
     return RunStart(run, session, request, prepared)

@@ -17,6 +17,7 @@ from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.preparing import prepare_run
 from dagwright.interfaces.cli.requests import RunRequest
 from dagwright.plans.plan import Plan
+from dagwright.protocol.fairness import Fairness
 from dagwright.settings import Settings
 from dagwright.tools import tool
 from dagwright.toolset.given_tools import read_given
@@ -49,6 +50,15 @@ def test_file_starts_the_same_run_as_the_command_line(toolset: Toolset, tmp_path
     for plan in (file, str(file)):
         start = prepare_start(PlanStart(read_plan(plan)), toolset.declarations())
         assert (start.source, start.options, start.title) == (by_command.source, by_command.options, "refill.yaml")
+
+
+def test_fairness_key_and_weight_become_the_fairness_of_the_run(toolset: Toolset, tmp_path: Path) -> None:
+    assert run_options({"fairness_key": "nightly", "fairness_weight": 0.5}).fairness == Fairness("nightly", 0.5)
+    (file := tmp_path / "refill.yaml").write_text(TEXT)
+    request = RunRequest(str(file), fairness_key="nightly", fairness_weight=0.5)
+    assert prepare_run(request, toolset, Output(is_json=True)).options.fairness == Fairness("nightly", 0.5)
+    with pytest.raises(OptionInvalid, match="fairness: a fairness weight needs a fairness key"):
+        run_options({"fairness_weight": 0.5})
 
 
 def test_plan_of_a_model_is_repaired_and_approved(toolset: Toolset) -> None:

@@ -16,6 +16,7 @@ from dagwright.interfaces.http.callers import (
     stored_session_name,
 )
 from dagwright.interfaces.http.keys import KeyFile, KeyRefused, KeysUnreadable
+from dagwright.protocol.fairness import Fairness
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid
 
@@ -29,6 +30,17 @@ def test_key_is_known_again_by_its_hash_alone(tmp_path: Path) -> None:
     assert secret not in path.read_text(encoding="utf-8")
     assert "sha256" not in key.to_json()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_weight_of_a_key_is_the_share_of_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    _, text = KeyFile(path).add("ann", [], weight=2.5)
+    _, all_owners = KeyFile(path).add(ALL_OWNERS, [])
+    callers = [KeyFile(path).caller_of(key) for key in (text, all_owners)]
+    assert [caller and caller.fairness for caller in callers] == [Fairness("ann", 2.5), Fairness("*")]
+    assert ANYONE.fairness is None
+    with pytest.raises(KeyRefused, match=r"from 0.001 to 1000, not 0\b"):
+        KeyFile(path).add("bob", [], weight=0)
 
 
 def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all(tmp_path: Path) -> None:

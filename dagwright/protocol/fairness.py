@@ -1,0 +1,93 @@
+"""Fairness of runs: the server gives the tasks of each key a share of the slots, in proportion to its weight.
+
+A run passes its key and weight to its activities and child runs: the server fills in those that a command omits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.common import Priority
+
+from dagwright.core.errors import DagwrightError
+from dagwright.protocol.run_labels import ALL_OWNERS, is_owner_name
+
+KEY_BYTES = 64
+LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
+"""Limits of the server (temporal.api.common.v1.Priority): it fails tasks with longer keys, and clamps weights."""
+
+
+class FairnessInvalid(DagwrightError, ValueError):
+    """The fairness key or weight of a run is invalid; the message has the limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """Group of runs that share slots.
+
+    Args:
+        key: name of the group, 1 to `KEY_BYTES` bytes of UTF-8.
+        weight: share of the slots relative to other keys, `LEAST_WEIGHT` to `MOST_WEIGHT`.
+    """
+
+    key: str
+    weight: float = 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {"key": self.key, "weight": self.weight}
+
+
+def fairness_of(key: object, weight: object) -> Fairness | None:
+    """Return the fairness of a run; `None` if there is no key.
+
+    Raises:
+        FairnessInvalid: the key or weight is invalid, or there is only a weight.
+    """
+    if key is None:
+        if weight is not None:
+            raise FairnessInvalid("a fairness weight needs a fairness key, which names the runs that share it")
+        return None
+    if not isinstance(key, str) or not 0 < len(key.encode(errors="replace")) <= KEY_BYTES or not key.isprintable():
+        raise FairnessInvalid(f"a fairness key has 1 to {KEY_BYTES} bytes of printable UTF-8; {key!r:.80} has not")
+    if weight is None:
+        return Fairness(key)
+    # `bool` is an `int`; NaN compares as false.
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise FairnessInvalid(
+            f"a fairness weight is a number from {LEAST_WEIGHT} to {MOST_WEIGHT:g}, not {weight!r:.60}"
+        )
+    return Fairness(key, float(weight))
+
+
+def fairness_of_owner(owner: str | None, weight: float = 1.0) -> Fairness | None:
+    """Return the fairness of the runs of an owner; `None` without a valid owner, as the memo of a run may have."""
+    if owner is None or not (owner == ALL_OWNERS or is_owner_name(owner)):
+        return None
+    return Fairness(owner, weight)
+
+
+def fairness_from_json(encoded: Any) -> Fairness | None:
+    """Decode `Fairness.to_json`.
+
+    Raises:
+        FairnessInvalid: it is invalid.
+    """
+    if encoded is None:
+        return None
+    if not isinstance(encoded, Mapping):
+        raise FairnessInvalid(f"fairness is an object with key and weight, not {encoded!r:.60}")
+    return fairness_of(encoded.get("key"), encoded.get("weight"))
+
+
+def priority_of(fairness: Fairness | None) -> Priority:
+    """Return the priority that a workflow with this fairness is started with."""
+    if fairness is None:
+        return Priority.default
+    return Priority(fairness_key=fairness.key, fairness_weight=fairness.weight)
+
+
+def fairness_in(priority: Any) -> Fairness | None:
+    """Return the fairness in a protobuf `Priority` of the server; `None` if it has no key."""
+    if not priority.fairness_key:
+        return None
+    return Fairness(priority.fairness_key, priority.fairness_weight or 1.0)

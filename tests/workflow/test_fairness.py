@@ -1,0 +1,98 @@
+"""Runs with fairness keys on the real server: a backlog on one slot is served in turn."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio import activity
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from dagwright.client.runs import Runs as StartedRuns
+from dagwright.client.starts import RunStartOptions, StartRequest
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.fairness import Fairness
+from tests.support.eventually import eventually
+from tests.support.foreign import with_tools
+from tests.support.python_runs import PythonRuns, services_of
+from tests.support.runs import Runs
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+ITEMS = {"ann": 60, "bob": 10, "cleo": 10}
+CALLS_OF_RUN = 20
+"""Calls of a foreign tool that one run starts at once: each may return 2 MB into its history."""
+
+
+def _plan(owner: str, calls: int) -> dict[str, Any]:
+    """Return a plan whose calls are in a child run: they have its fairness too."""
+    each = {"id": "each", "for_each": list(range(calls)), "tool": "count", "arguments": {"by": owner}}
+    return {"nodes": [{"id": "in", "plan": {"nodes": [each]}}]}
+
+
+async def _has_backlog(client: Client, queue: str, calls: int) -> bool:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        report_stats=True,
+    )
+    described = await client.workflow_service.describe_task_queue(request)
+    return described.stats.approximate_backlog_count >= calls
+
+
+async def _start(started: StartedRuns, runs: Runs, owner: str, weight: float) -> None:
+    for first in range(0, ITEMS[owner], CALLS_OF_RUN):
+        calls = min(CALLS_OF_RUN, ITEMS[owner] - first)
+        plan = prepare_plan(check_plan(_plan(owner, calls), runs.tools), {})
+        options = RunStartOptions(owner=owner, fairness=None if weight == 1 else Fairness(owner, weight))
+        run = await started.start(StartRequest(plan, options=options))
+        runs.take(runs.client.get_workflow_handle(run.workflow_id))
+
+
+async def test_owners_with_a_backlog_are_served_in_turn_by_their_weights(
+    client: Client, runs: Runs, tmp_path: Path
+) -> None:
+    queue, order = f"count-{uuid4().hex}", list[str]()
+
+    @activity.defn(name="count")
+    async def count(arguments: dict[str, str]) -> None:
+        order.append(arguments["by"])
+
+    declared = ToolDeclaration("count", effects=Effects.READ, task_queue=queue, is_foreign=True)
+    counting = with_tools(runs, {"count": declared})
+    started = services_of(runs, tmp_path).runs
+    for owner, weight in (("ann", 1), ("bob", 1), ("cleo", 3)):
+        await _start(started, counting, owner, weight)
+        calls = sum(number for name, number in ITEMS.items() if name <= owner)
+        await eventually(partial(_has_backlog, client, queue, calls))
+    async with Worker(client, task_queue=queue, activities=[count], max_concurrent_activities=1):
+        await counting.check_ended()
+    assert {owner: order.count(owner) for owner in ITEMS} == ITEMS
+    # Ann's 60 calls came first, and yet all calls of the others are among the first half.
+    ends = {owner: len(order) - order[::-1].index(owner) for owner in ITEMS}
+    assert ends["cleo"] < ends["bob"] < 40 < ends["ann"], order
+
+
+async def test_fork_keeps_the_fairness_of_their_run(runs: Runs, bench: Bench, tmp_path: Path) -> None:
+    services = services_of(runs, tmp_path)
+    plan = prepare_plan(
+        check_plan({"nodes": [{"id": "a", "tool": "echo", "arguments": {"text": "x"}}]}, runs.tools), {}
+    )
+    options = RunStartOptions(fairness=Fairness("group", 2.5))
+    started = await services.runs.start(StartRequest(plan, options=options))
+    runs.take(runs.client.get_workflow_handle(started.workflow_id))
+    run = PythonRuns(runs, bench, tmp_path).of(started.workflow_id)
+    await asyncio.wait_for(run.result(), 60)
+    fork = await run.fork(rerun=["a"])
+    runs.take(runs.client.get_workflow_handle(fork.id))
+    await asyncio.wait_for(fork.result(), 60)
+    assert [await services.runs.fairness_of(each) for each in (run.id, fork.id)] == [Fairness("group", 2.5)] * 2
