@@ -1,7 +1,7 @@
 """A travel service for demos: generated offers, deterministic for the same request, no API key, no network.
 
 `python examples/travel/server.py --port 8090` serves until it is stopped; its first line on stdout is the address, for
-`DAGWRIGHT_SEARCH_URL`. It only needs Python. The API is described in docs/guides/tools.md.
+`DAGWRIGHT_SEARCH_URL`. It only needs Python. The API is described in README.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""`when`: a condition in CEL over results, inputs and the item (docs/guides/writing-plans.md).
+"""`when`: a condition in CEL over results, inputs and the item (docs/reference/plan.md).
 
 Conditions are evaluated in workflow code, so they must be fast and deterministic at every replay. Comprehensions
 therefore must not nest, and `map` and `filter` are refused: the library iterates over maps in random order, and those

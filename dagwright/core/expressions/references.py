@@ -1,4 +1,4 @@
-"""References in the texts of a plan: `{{id.result.path}}` and other forms (docs/guides/writing-plans.md).
+"""References in the texts of a plan: `{{id.result.path}}` and other forms (docs/reference/plan.md).
 
 A text is parsed once into parts, when the plan is accepted. Values of results are never parsed.
 """

@@ -95,7 +95,7 @@ def max_calls_of_tool(of_others: int) -> int:
     """Return how many calls of a pausable tool a run may have in flight: four fifths of the slots others leave free.
 
     While a tool is paused, perhaps for days, its calls keep their slots, and calls of other tools have to continue
-    (docs/guides/tool-pauses.md). Therefore each tool leaves slots to the next: 400, 80, 16 and 3 calls, then 1 each.
+    (docs/guides/pausing-a-tool.md). Therefore each tool leaves slots to the next: 400, 80, 16 and 3 calls, then 1 each.
 
     Args:
         of_others: calls in flight of all other pausable tools.
@@ -106,7 +106,7 @@ def max_calls_of_tool(of_others: int) -> int:
 
 
 def can_be_paused(tool: ToolDeclaration | None) -> bool:
-    """Return whether a tool can be paused: every tool except those declared `pure` (docs/guides/tool-pauses.md)."""
+    """Return whether a tool can be paused: every tool except those declared `pure` (docs/guides/pausing-a-tool.md)."""
     return tool is None or tool.effects is not Effects.PURE
 
 

@@ -1,6 +1,6 @@
 """`flight_search`, `hotel_search` and `activity_search`: search the offers of a travel service over HTTP.
 
-The API is documented in docs/guides/tools.md; `examples/travel/server.py` implements it. `DAGWRIGHT_SEARCH_URL` is
+The API is documented in examples/travel/README.md; `examples/travel/server.py` implements it. `DAGWRIGHT_SEARCH_URL` is
 its URL.
 """
 

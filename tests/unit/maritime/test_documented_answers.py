@@ -1,4 +1,4 @@
-"""The model responses in docs/guides/testing.md have the format that the code requests."""
+"""The documented model responses have the format that the code requests."""
 
 import json
 import re
@@ -19,7 +19,10 @@ from dagwright_maritime.metadata_prompt import answer_schema
 from tests.support.docs import ROOT
 from tests.unit.maritime.test_fields import INDEX, Server
 
-PAGE = (ROOT / "docs" / "guides" / "testing.md").read_text(encoding="utf-8")
+PAGE = "\n".join(
+    (ROOT / page).read_text(encoding="utf-8")
+    for page in ("docs/reference/model-calls.md", "apps/maritime/docs/model-answers.md")
+)
 ANSWERS = re.findall(r"^<!-- answer: (\w+) -->\n\n?```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

@@ -1,8 +1,5 @@
-"""`--tools`: modules and files to registries, their errors, reused objects, and the snippets of
-docs/guides/tools.md.
-"""
+"""`--tools`: modules and files to registries, their errors, and reused objects."""
 
-import re
 import sys
 from pathlib import Path
 
@@ -151,33 +148,6 @@ async def test_each_is_made_once_and_the_newest_is_closed_first() -> None:
     await kept.close()
     assert CLOSED == ["Second", "First"]
     assert kept.get(First) is not first
-
-
-# The documentation.
-
-PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "tools.md").read_text(encoding="utf-8")
-SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-
-
-@pytest.mark.parametrize(
-    ("snippet", "names"),
-    list(
-        zip(
-            SNIPPETS,
-            [["price", "shop.order"], ["book_seat", "free_seat"], ["review"], ["order"], ["publish"], ["ChargeCard"]],
-            strict=True,
-        )
-    ),
-)
-def test_each_snippet_is_a_module_of_tools(tmp_path: Path, snippet: str, names: list[str]) -> None:
-    (tmp_path / "snippet.py").write_text(snippet, encoding="utf-8")
-    assert list(load_tools(["snippet.py"], base=tmp_path).declarations()) == names
-
-
-def test_the_table_of_built_in_tools_is_whole_and_right() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (pure|read|idempotent|write) \|", PAGE, re.MULTILINE)
-    registry = builtin_tools(ToolEnvironment(Path()))
-    assert rows == [(spec.name, str(spec.declaration.effects)) for spec in registry]
 
 
 def test_every_built_in_tool_describes_itself_and_its_parameters() -> None:
