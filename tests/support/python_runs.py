@@ -1,19 +1,12 @@
 """Handles of the Python API for the runs of a test."""
 
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.run import Run
 from dagwright.client.runs import Runs as StartedRuns
 from dagwright.client.services import Services
 from dagwright.client.sessions import Sessions
-from dagwright.client.starts import StartRequest
 from dagwright.client.steering import Steering
-from dagwright.core.model.tools import ToolDeclaration
-from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset
@@ -70,30 +63,3 @@ class PythonRuns:
         services = services_of(self.runs, self._folder)
         run_id = started if isinstance(started, str) else started.id
         return Run(lambda: services, run_id, tools=BenchTools(self._bench, services))
-
-
-class TurnClient:
-    """A client that starts turns of sessions as `Client` does."""
-
-    def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
-        self._services = services_of(runs, folder)
-        self._tools = BenchTools(bench, self._services)
-
-    async def start(self, plan: Any, *, session: str, **_: Any) -> Run:
-        """Start a run of a plan as a turn."""
-        tools = (await self._tools.toolset()).declarations()
-        return await self._start(TurnRequest(session, "", lambda _: _start_of(plan, tools)))
-
-    async def ask(self, text: str, *, session: str, **_: Any) -> Run:
-        """Start a run of a request as a turn."""
-        toolset = await self._tools.toolset()
-        prepare = partial(prepare_request, TextRequest(text), toolset)
-        return await self._start(TurnRequest(session, text, lambda state: prepare(state).start))
-
-    async def _start(self, turn: TurnRequest) -> Run:
-        started, _ = await start_turn(turn, self._services.runs, self._services.sessions, busy=lambda _: None)
-        return Run(lambda: self._services, started.workflow_id, tools=self._tools)
-
-
-def _start_of(plan: Any, tools: Mapping[str, ToolDeclaration]) -> StartRequest:
-    return StartRequest(prepare_plan(check_plan(plan, tools), {}), plan)

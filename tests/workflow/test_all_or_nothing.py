@@ -12,15 +12,12 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary import limits
-from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
 from dagwright.core.scheduler import map_batches
 from dagwright.history.run_reader import RunReader
-from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
-from dagwright.testing import ModelServer, tool_call
+from dagwright.testing import ModelServer
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, written
 from tests.support.ledger import Ledger
@@ -160,16 +157,6 @@ async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger
     assert ledger.of(unique)[4:] == ["+x", "+y", "-y", "-x"]
 
 
-async def test_uncompensated_calls_of_a_sub_plan_are_reported(runs: Runs, ledger: Ledger, unique: str) -> None:
-    ledger.stuck.add(f"-{unique}:b")
-    below = sub_plan("below", make("b", unique), make("c", unique, tool="send"), make("d", unique, "c"))
-    document = await document_of(await runs.start(plan_of(below, refuse("below")), compensate=True))
-    (result,) = [note["message"] for note in document["notes"] if note["code"] == "not_compensated"]
-    ended = "the sub-plan failed: compensated: 1; not compensated: 2 ('b', 'c')"
-    assert result == f"'below' was not compensated: 'undo below' failed: {ended}"
-    assert "-d" in ledger.of(unique)
-
-
 async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, unique: str) -> None:
     count = 21
     item = {
@@ -213,24 +200,6 @@ async def test_request_in_text_compensates_its_plan(
     assert (document["status"], document["error"]["code"]) == ("failed", "not_completed")
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
     assert [*document["nodes"]][-2:] == ["undo b", "undo a"]
-
-
-async def test_calls_of_an_agent_are_compensated(client: Client, ledger: Ledger, tmp_path: Path, unique: str) -> None:
-    card = AgentCard(
-        name="maker", description="Makes", objective_template="Make", type="llm", prompt="Make!", tools=("make",)
-    )
-    async with ModelServer(tool_call("make", name=f"{unique}:a"), "Made.") as server:
-        settings = Settings(
-            state_dir=tmp_path, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
-        )
-        async with serving_runs(client, ledger.registry(), settings=settings) as runs:
-            tools = {**runs.tools, "agent.maker": agent_declaration(card)}
-            plan = plan_of({"id": "w", "agent": "maker", "objective": "Make a."}, refuse("w"))
-            compiled = prepare_plan(check_plan(plan, tools), {})
-            document = await document_of(await runs.start_compiled(compiled, compensate=True, policy=_MAKING))
-            await runs.check_ended()
-    assert states(document) == {"w": "completed", "refuse": "failed", "undo w": "completed"}
-    assert ledger.of(unique) == ["+a", "-a"]
 
 
 @pytest.mark.usefixtures("low_marks")

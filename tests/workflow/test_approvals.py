@@ -8,9 +8,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.model.policy import policy_from_json
 from dagwright.history.run_reader import RunReader
-from dagwright.plans.preparation import check_plan, prepare_to_ask
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, child_asks, has_notes, human, refusal_of, signal, view_of
 from tests.support.runs import (
@@ -250,53 +248,24 @@ async def test_tool_that_never_stops_asking_fails(runs: Runs) -> None:
 # Inputs.
 
 
-async def test_missing_inputs_are_asked_for_in_one_form_before_anything_runs(runs: Runs) -> None:
+async def test_missing_inputs_are_asked_for_in_one_form_before_any_node_runs(runs: Runs) -> None:
     plan = {
-        "inputs": {
-            "n": {"type": "integer", "minimum": 1, "prompt": "How many?"},
-            "given": {"type": "string"},
-            "default": {"type": "integer", "default": 4},
-        },
+        "inputs": {"n": {"type": "integer", "minimum": 1}, "given": {"type": "string"}},
         "nodes": [
-            {"id": "a", "tool": "echo", "arguments": {"n": "{{PLACEHOLDER_n}}", "d": "{{PLACEHOLDER_default}}"}},
+            {"id": "a", "tool": "echo", "arguments": {"n": "{{PLACEHOLDER_n}}"}},
             {"id": "b", "tool": "echo", "arguments": {"text": "{{PLACEHOLDER_given}} {{PLACEHOLDER_free}}"}},
         ],
     }
     handle = await runs.start_raw({"plan": plan, "inputs": {"given": "x"}})
     await asks(runs, handle, "inputs")
     view = await view_of(runs, handle)
-    (asked,) = view.document()["waiting_for"]
-    assert (asked["type"], asked["node_id"], asked["prompt"], view.status) == (
-        "INFORMATION",
-        None,
-        "The plan needs n, free",
-        "waiting",
-    )
-    assert asked["schema"] == {
-        "type": "object",
-        "properties": {
-            "n": {"type": "integer", "minimum": 1, "description": "How many?"},
-            "default": {"type": "integer", "default": 4},
-            "free": {},
-        },
-        "required": ["n", "free"],
-        "additionalProperties": False,
-    }
+    [asked] = view.document()["waiting_for"]
+    assert (asked["node_id"], asked["prompt"], view.status) == (None, "The plan needs n, free", "waiting")
     assert {node["status"] for node in view.document()["nodes"].values()} == {"pending"}
     assert "minimum" in await refusal_of(handle, {"request_id": "inputs", "answer": {"data": {"n": 0, "free": "y"}}})
     await answer(handle, "inputs", {"data": {"n": 3, "free": "y"}})
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {"a": done({"n": 3, "d": 4}), "b": done({"text": "x y"})}
-
-
-async def test_compiled_plan_asks_for_its_inputs_and_can_be_cancelled_before_they_are_there(runs: Runs) -> None:
-    plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {"n": "{{PLACEHOLDER_n}}"}}]}
-    assert prepare_to_ask(check_plan(plan, runs.tools), {}).inputs
-    handle = await runs.start_raw({"plan": plan})
-    await asks(runs, handle, "inputs")
-    await handle.signal(wire.CANCEL, {"reason": "not now"})
-    document = await ended_document(runs, handle)
-    assert (document["status"], document["waiting_for"]) == ("cancelled", [])
+    assert bare(document)["nodes"] == {"a": done({"n": 3}), "b": done({"text": "x y"})}
 
 
 # Times and messages.
@@ -384,43 +353,6 @@ async def _asks(runs: Runs, handle: Handle, *requests: str) -> list[dict[str, An
 async def _answer(handle: Handle, request: str, **answer: Any) -> None:
     message = {"request_id": request, "answer": answer, "by": "ann"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
-
-
-async def test_policy_asks_about_the_calls_that_it_names(runs: Runs, bench: Bench, unique: str) -> None:
-    rule = {"tool": "wr*", "arguments": {"properties": {"name": {"pattern": "1$"}}}, "then": "ask"}
-    policy = policy_from_json({"rules": [rule, {"arguments": {"required": ["error"]}, "then": "refuse"}]})
-    nodes = [
-        _write("first", f"{unique}1"),
-        _write("second", f"{unique}2"),
-        {"id": "never", "tool": "write", "arguments": {"name": unique, "error": "no"}},
-    ]
-    handle = await runs.start({"nodes": nodes}, policy=policy)
-    [request] = await _asks(runs, handle, "first")
-    asked = {name: request[name] for name in ("purpose", "type", "tool", "arguments")}
-    assert asked == {"purpose": "approval", "type": "APPROVAL", "tool": "write", "arguments": {"name": f"{unique}1"}}
-    await _answer(handle, "first", approved=True, arguments={"name": f"{unique}3"})
-
-    assert bare(await document_of(handle))["nodes"] == {
-        "first": done(f"{unique}3"),
-        "second": done(f"{unique}2"),
-        "never": failed("refused: the policy of the run does not let 'write' be called so"),
-    }
-    assert f"{unique}1" not in bench.effects
-
-
-async def test_plan_of_a_model_runs_when_it_was_approved_as_a_whole(runs: Runs, bench: Bench, unique: str) -> None:
-    below = {"nodes": [_write("deep", f"{unique}2")], "output": "{{deep.result}}"}
-    handle = await runs.start(
-        {"nodes": [_write("a", f"{unique}1"), {"id": "below", "plan": below}]}, needs_approval=True
-    )
-    [request] = await _asks(runs, handle, "plan")
-    view = await RunReader(runs.client, handle.id).read()
-    assert (view.status, request["node_id"], bench.effects[f"{unique}1"]) == ("waiting", None, [])
-    assert request["prompt"].splitlines()[0] == "The plan has 3 nodes; 2 of them can change something."
-    await _answer(handle, "plan", approved=True)
-
-    document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {"a": done(f"{unique}1"), "below": done(f"{unique}2")}
 
 
 async def test_plan_of_a_model_that_is_rejected_calls_nothing(runs: Runs, bench: Bench, unique: str) -> None:

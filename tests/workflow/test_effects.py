@@ -17,11 +17,8 @@ from tests.support.eventually import eventually
 from tests.support.runs import (
     Runs,
     bare,
-    blocked,
-    cancelled,
     document_of,
     done,
-    end_of,
     events_of,
     failed,
     serving_runs,
@@ -203,82 +200,3 @@ async def test_call_longer_than_its_heartbeat_timeout_is_kept_alive_and_its_deta
         document = await runs.run({"nodes": nodes})
         await runs.check_ended()
     assert document["nodes"] == {"slow": done(1), "pages": done([2, {"page": 7}], attempts=2)}
-
-
-async def test_chain_hands_values_on(runs: Runs) -> None:
-    plan = {
-        "nodes": [
-            {"id": "a", "tool": "echo", "arguments": {"list": [1, {"k": None}]}},
-            {"id": "b", "tool": "echo", "arguments": {"got": "{{a.result.list}}", "text": "<{{a.result.list[0]}}>"}},
-            {"id": "c", "tool": "add", "arguments": {"left": "{{b.result.got[0]}}", "right": 0.5}},
-        ],
-        "output": {"sum": "{{c.result}}", "first": "{{a.result.list}}"},
-    }
-    assert await runs.run(plan) == {
-        "status": "completed",
-        "output": {"sum": 1.5, "first": [1, {"k": None}]},
-        "nodes": {
-            "a": done({"list": [1, {"k": None}]}),
-            "b": done({"got": [1, {"k": None}], "text": "<1>"}),
-            "c": done(1.5),
-        },
-    }
-
-
-async def test_failure_blocks_its_dependents_and_nothing_else(runs: Runs) -> None:
-    plan = {
-        "nodes": [
-            {"id": "bad", "tool": "fail", "arguments": {"message": "no mail"}},
-            {"id": "next", "tool": "echo", "depends_on": ["bad"]},
-            {"id": "last", "tool": "echo", "depends_on": ["next", "good"]},
-            {"id": "good", "tool": "echo", "arguments": {"x": 1}},
-            {"id": "apart", "tool": "echo", "depends_on": ["good"]},
-        ]
-    }
-    assert await runs.run(plan) == {
-        "status": "completed_with_failures",
-        "output": {"apart": {}},
-        "nodes": {
-            "bad": failed("tool_failed: no mail"),
-            "next": blocked("bad"),
-            "last": blocked("bad"),
-            "good": done({"x": 1}),
-            "apart": done({}),
-        },
-    }
-
-
-async def test_run_fails_when_nothing_it_is_for_completed(runs: Runs) -> None:
-    handle = await runs.start(
-        {"nodes": [{"id": "a", "tool": "echo"}, {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
-    )
-    document = bare(await document_of(handle))
-    assert document == {"status": "failed", "output": {}, "nodes": {"a": done({}), "b": failed("tool_failed: no")}}
-    assert end_of(await handle.fetch_history()) == "failed"
-
-
-async def test_fail_fast_stops_what_runs_and_what_waits(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = {
-        "on_failure": "fail_fast",
-        "nodes": [
-            {"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"},
-            {"id": "after", "tool": "echo", "depends_on": ["slow"]},
-            {"id": "first", "tool": "add", "arguments": {"left": 1, "right": 1}},
-            {"id": "bad", "tool": "fail", "depends_on": ["first"]},
-            {"id": "hit", "tool": "echo", "depends_on": ["bad"]},
-        ],
-    }
-    reason = "'bad' failed: no"
-    assert await runs.run(plan) == {
-        "status": "failed",
-        "output": {},
-        "error": f"fail_fast: {reason}",
-        "nodes": {
-            "slow": cancelled(),
-            "after": cancelled(reason),
-            "first": done(2.0),
-            "bad": failed("tool_failed: no"),
-            "hit": blocked("bad"),
-        },
-    }
-    assert bench.cleaned.count(unique) == bench.entered.count(unique)

@@ -66,22 +66,6 @@ async def test_answer_by_signal_is_taken_and_a_refused_one_is_noted(runs: Runs) 
     assert bare(document)["nodes"] == {"pick": done({"selected": ["y"]}), "go": done({"pick": {"selected": ["y"]}})}
 
 
-async def test_update_refuses_before_history(runs: Runs) -> None:
-    handle = await runs.start({"nodes": [human("check"), human("other")]})
-    await asks(runs, handle, "check", "other")
-    assert "chekc" in await refusal_of(handle, {"request_id": "chekc", "answer": {"approved": True}})
-    assert "'check'" in await refusal_of(handle, {"request_id": "check", "answer": {"selected": ["x"]}})
-    assert "'answer'" in await refusal_of(handle, {"request_id": "check"})
-    assert "object" in await refusal_of(handle, [1])
-    await answer(handle, "check", {"approved": True})
-    assert "answered by ann" in await refusal_of(handle, {"request_id": "check", "answer": {"approved": False}})
-    await answer(handle, "other", {"approved": False, "reason": "no"})
-    assert bare(await document_of(handle))["nodes"] == {
-        "check": done(_APPROVED),
-        "other": done({"approved": False, "reason": "no"}),
-    }
-
-
 @without_cache
 async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, unique: str) -> None:
     held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
@@ -204,23 +188,6 @@ async def test_nodes_of_an_answer_run_and_name_their_actor(runs: Runs) -> None:
             "reason": "as the map says",
             "request_id": "ask",
         }
-
-
-async def test_signal_with_nodes_may_name_tools_that_the_plan_does_not(runs: Runs) -> None:
-    handle = await runs.start(_asking())
-    await asks(runs, handle, "ask")
-    assert "calculator" not in {node["tool"] for node in _asking()["nodes"] if "tool" in node}
-    await signal(handle, "ask", {"nodes": [{"id": "rest", "tool": "calculator", "arguments": {"query": "1 + 1"}}]})
-    document = await ended_document(runs, handle)
-    assert document["nodes"]["rest"]["status"] == "completed"
-
-
-async def test_nodes_are_added_to_the_sub_plan_that_asks(runs: Runs) -> None:
-    handle = await runs.start({"nodes": [{"id": "archive", "plan": {"plan": 1, **_asking()}}]})
-    await child_asks(runs, handle, "archive/ask")
-    await answer(handle, "archive/ask", {"text": "Look north", "nodes": _MORE})
-    document = await ended_document(runs, handle)
-    assert document["output"] == {"archive": {"on": {"ask": _GIVEN}, "sum": {"look": {"ask": _GIVEN}, "a": {}}}}
 
 
 _SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED

@@ -20,9 +20,8 @@ from tests.support.agents import agent, answered
 from tests.support.agents import ended as agent_ended
 from tests.support.eventually import eventually
 from tests.support.goals import call, ended, goal, purposes, written
-from tests.support.people import answer, asks, refusal_of, view_of
-from tests.support.runs import Runs, document_of, done, failed, serving_runs
-from tests.support.tools import Bench
+from tests.support.people import refusal_of
+from tests.support.runs import Runs, document_of, done, serving_runs
 from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
@@ -80,41 +79,6 @@ async def test_large_results_are_cut_for_the_answer(scripted: Scripted) -> None:
     result = server.calls[1].text
     assert len(result) < 27_000
     assert result.count("[… cut here: ") == 3
-
-
-async def test_write_of_a_plan_needs_approval_regardless_of_the_plan(scripted: Scripted) -> None:
-    bench = Bench()
-    write = {**call("a", "change", name="world"), "approval": "never"}
-    async with scripted(written(write), "It was not allowed.", bench=bench) as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Change it.", "change"))
-        await asks(runs, handle, "a")
-        await answer(handle, "a", {"approved": False, "reason": "no"})
-        found = await ended(runs, handle)
-    assert (found["status"], found["output"]) == ("completed_with_failures", "It was not allowed.")
-    assert found["nodes"]["a"] == failed("rejected: rejected by ann: no")
-    assert found["nodes"]["read"]["result"]["notes"][0]["node_id"] == "a"
-    assert bench.effects["world"] == []
-    assert "rejected by ann: no" in server.calls[1].text
-
-
-async def test_plan_is_approved_as_a_whole_and_its_writes_are_not_asked_about(scripted: Scripted) -> None:
-    bench = Bench()
-    plan = written(call("a", "change", name="all of it"))
-    async with scripted(plan, "Done.", bench=bench) as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Change it.", "change", approve_plan=True))
-        await asks(runs, handle, "approve")
-        [request] = (await view_of(runs, handle)).document()["waiting_for"]
-        assert request["prompt"].startswith(
-            "May this plan run?\n\nThe plan has 1 node; 1 of them can change something."
-        )
-        await answer(handle, "approve", {"approved": True})
-        found = await ended(runs, handle)
-    assert (found["status"], found["output"], [*found["nodes"]]) == (
-        "completed",
-        "Done.",
-        ["plan", "read", "approve", "a", "answer"],
-    )
-    assert len(bench.effects["all of it"]) == 1
 
 
 @pytest.mark.parametrize("message", [{"plan": {"goal": " Add.\n", "config": {"seed": 7}}}])

@@ -13,13 +13,11 @@ from temporalio.exceptions import ApplicationError
 from dagwright.core.boundary import limits, wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import STILL_OUTSIDE
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.run_reader import RunReader
-from dagwright.protocol import plan_limits
 from dagwright.protocol.messages import run_input_from_json
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
@@ -77,21 +75,13 @@ async def test_two_thousand_ready_calls_are_not_all_in_flight(cached_runs: Runs,
     await cached_runs.check_ended()
 
 
-async def test_more_in_flight_than_allowed_is_cut(runs: Runs) -> None:
-    """Guard S6: an option that asks for more than the server takes is no way around it."""
-    nodes = [{"id": f"n{number}", "tool": "echo"} for number in range(20)]
-    document = await runs.run_raw({"plan": {"nodes": nodes}, "options": {"max_parallel": 10**9}})
-    assert document["status"] == "completed"
-
-
-@pytest.mark.parametrize("defect", [KeyError("x"), RecursionError("deep")], ids=repr)
 async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
-    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, defect: Exception
+    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guard S7, F7: the workflow task would be tried again for ever."""
 
     def broken(*arguments: Any, **keywords: Any) -> None:
-        raise defect
+        raise RecursionError("deep")
 
     monkeypatch.setattr(Scheduler, "start", broken)
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo"}]})
@@ -99,7 +89,7 @@ async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
         await handle.result()
     cause = failure.value.cause
     assert isinstance(cause, ApplicationError)
-    assert (cause.type, cause.message) == (wire.ERROR_BUG, f"{type(defect).__name__}: {defect}")
+    assert (cause.type, cause.message) == (wire.ERROR_BUG, "RecursionError: deep")
     cached_runs.forget(handle)
 
 
@@ -343,23 +333,6 @@ def test_compiled_plan_of_very_many_edges_takes_under_a_second_of_work() -> None
         spent.append(time.process_time() - started)
         assert scheduler.is_finished
     assert min(spent) < 1
-
-
-async def test_raw_plan_over_the_limit_of_a_run_is_reported_in_the_same_sentence(
-    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guard S15: what `check` and `run` say before, the run says of itself, compiled inside or outside."""
-    monkeypatch.setattr(plan_limits, "PLAN_STEPS", 1_000)
-    monkeypatch.setattr(plan_limits, "PLAN_NODES", 500)
-    nodes = [{"id": str(number), "tool": "echo"} for number in range(1_001)]
-    with pytest.raises(PlanInvalid) as refused:
-        await cached_runs.start({"nodes": nodes})
-    written = await document_of(await cached_runs.start_raw({"plan": {"nodes": nodes}}))
-    assert (written["error"]["code"], written["error"]["message"]) == ("too_large", str(refused.value))
-    compiled = await document_of(await cached_runs.start_raw(_compiled(*nodes)))
-    assert compiled["error"]["code"] == "too_large"
-    assert "it has 1,001, the limit is 500; send the plan as written" in compiled["error"]["message"]
-    await cached_runs.check_ended()
 
 
 async def test_raw_plan_with_very_many_nodes_is_compiled_outside(detecting_runs: Runs) -> None:

@@ -17,7 +17,7 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.loading import load_parties
 from tests.support import onboarding
 from tests.support.goals import ended, purposes, scripted_runs
-from tests.support.intents import answer, fund, intents_answer, intents_goal, made, product, seed
+from tests.support.intents import fund, intents_answer, intents_goal, made, product
 from tests.support.onboarding import intent, looked_up
 from tests.support.people import answer as give
 from tests.support.people import asks, view_of
@@ -47,27 +47,6 @@ async def test_request_becomes_intents_that_run_without_an_answer(scripted: Scri
         "json_schema",
         True,
     )
-
-
-async def test_intents_that_cannot_run_are_returned_in_their_own_terms(scripted: Scripted) -> None:
-    problems = {
-        "circular": "CircularDependencyError: @result_1 → @result_2 → @result_1",
-        "result-of-nothing": "Invalid reference: @result_2: nothing makes it",
-        "session-reference-without-session": "'cbu-id' is @cbu, which the session does not have",
-    }
-    script = [text for name in problems for text in (intents_answer(*seed(name)), intents_answer(fund("Mended")))]
-    async with scripted(*script) as (server, runs):
-        for name, result in problems.items():
-            before = len(server.calls)
-            found = await ended(runs, await runs.start_compiled(intents_goal(runs)))
-            nodes = ["plan", "read", "plan#2", "read#2", "@result_1"]
-            assert (found["status"], [*found["nodes"]]) == ("completed", nodes), name
-            assert [each for each in found["nodes"]["read"]["result"]["problems"] if result in each["message"]], name
-            assert purposes([*server.calls][before:]) == [("plan", "plan"), ("plan#2", "repair")]
-            repair = server.calls[-1].messages[-1]["content"]
-            assert repair.startswith("These intents cannot be run:")
-            assert result in repair
-            assert '"at": "/intents/' in repair
 
 
 async def test_nothing_to_do_completes_with_the_explanation(scripted: Scripted) -> None:
@@ -110,36 +89,7 @@ async def test_non_interactive_run_fails_if_the_model_is_not_sure_enough(scripte
     )
 
 
-async def test_approver_may_give_other_intents(scripted: Scripted) -> None:
-    async with scripted(intents_answer(fund("Apex"))) as (_, runs):
-        handle = await runs.start_compiled(intents_goal(runs, approve_plan=True))
-        await asks(runs, handle, "approve")
-        wrong = {"approved": True, "arguments": {"plan": answer(product("GOLD", "@result_2"))}}
-        await give(handle, "approve", wrong)
-        await asks(runs, handle, "approve#2")
-        [request] = (await view_of(runs, handle)).document()["waiting_for"]
-        other = answer(fund("Apex II"), product("CUSTODY", "@result_1"))
-        await give(handle, "approve#2", {"approved": True, "arguments": {"plan": other}})
-        found = await ended(runs, handle)
-    assert "The plan that was given instead cannot be run: invalid_arguments at /intents/0" in request["prompt"]
-    assert (found["status"], made(found)) == ("completed", {"@result_1": "completed", "@result_2": "completed"})
-    assert found["nodes"]["@result_1"]["result"]["name"] == "Apex II"
-
-
 # Integration with sessions and lookups.
-
-
-async def test_intent_that_fails_blocks_only_what_needs_it_and_nothing_is_planned_again(scripted: Scripted) -> None:
-    script = intents_answer(
-        intent("cbu.ensure", name="Apex", client_type="?"), product("CUSTODY", "@result_1"), fund("B")
-    )
-    async with scripted(script) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(intents_goal(runs)))
-    assert (found["status"], made(found)) == (
-        "completed_with_failures",
-        {"@result_1": "failed", "@result_2": "blocked", "@result_3": "completed"},
-    )
-    assert len(server.calls) == 1
 
 
 async def test_request_from_outside_with_names_of_a_session(scripted: Scripted) -> None:
@@ -233,18 +183,3 @@ async def test_party_whose_name_gives_orders_is_only_a_name(client: Client, tmp_
         cbu = {"id": "fund_x", "name": trap, "kind": "fund"}
         found = await ended(runs, await runs.start_compiled(intents_goal(runs, context={"cbu": cbu}, turns=[trap])))
     assert (found["status"], found["nodes"]["@result_2"]["result"]["entity_name"]) == ("completed", trap)
-
-
-async def test_approval_lists_the_pending_lookups(client: Client, tmp_path: Path) -> None:
-    script = intents_answer(fund("Apex"), director("John Smith"), confidence=0.3)
-    async with desk(client, tmp_path, script) as (_, runs):
-        handle = await runs.start_compiled(intents_goal(runs, confidence=0.5))
-        request = await request_of(runs, handle, "approve")
-        await give(handle, "approve", {"approved": True})
-        found = await ended(runs, handle)
-    assert "Looked up first: 'John Smith' (person)" in request["prompt"].splitlines()
-    given = '{"role":"DIRECTOR","cbu-id":"@result_1","entity-id":"John Smith (person)"}'
-    line = f"! @result_2: cbu.assign-role (idempotent) with {given}, after @result_1"
-    assert line in request["prompt"].splitlines()
-    assert "The plan has 2 nodes; 2 of them can change something." in request["prompt"]
-    assert found["nodes"]["@result_2"]["result"]["entity_name"] == "John Smith"

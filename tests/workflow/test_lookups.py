@@ -17,7 +17,7 @@ from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.models import Party
 from dagwright_onboarding.parties import NaturalKey, add_party
 from tests.support.eventually import eventually
-from tests.support.people import answer, asks, refusal_of, signal, view_of
+from tests.support.people import answer, asks, view_of
 from tests.support.runs import Document, Handle, Runs, document_of, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.test_forks import fork
@@ -150,37 +150,6 @@ async def test_all_ambiguous_lookups_are_asked_together_before_anything_runs(
     ]
 
 
-async def test_wrong_answers_are_refused_and_the_request_stays(runs: Runs, database: EntityDatabase) -> None:
-    handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
-    await asks(runs, handle, MARIA)
-    offered = await refusal_of(handle, {"request_id": MARIA, "answer": {"selected": ["nobody"]}})
-    assert '"nobody" is not offered' in offered
-    assert '"none of these"' in offered
-    both = await refusal_of(handle, {"request_id": MARIA, "answer": {"selected": ["create new"], "text": "x"}})
-    assert both.endswith(
-        """either 'selected' or 'text' is allowed, not both; expected {"selected": ["x"]} or {"text": "…"}"""
-    )
-    assert "the text is missing" in await refusal_of(handle, {"request_id": MARIA, "answer": {"text": "  "}})
-    await signal(handle, MARIA, {"selected": party_ids(database, "Maria García")})
-    assert results(await document_of(handle)) == [{"who": party_ids(database, "Maria García")[0]}]
-
-
-async def test_another_text_is_searched_and_asked_about_again(runs: Runs, database: EntityDatabase) -> None:
-    handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
-    await asks(runs, handle, MARIA)
-    await answer(handle, MARIA, {"text": "Smith"})
-    await asks(runs, handle, f"{MARIA}#2")
-    [asked] = (await view_of(runs, handle)).document()["waiting_for"]
-    assert asked["prompt"].startswith("Which person is meant by 'Smith' (lookup: person 'Maria Garcia')?")
-    await answer(handle, f"{MARIA}#2", {"selected": ["none of these"]})
-    await asks(runs, handle, f"{MARIA}#3")
-    await answer(handle, f"{MARIA}#3", {"text": "Nobody At All"})
-    await asks(runs, handle, f"{MARIA}#4")
-    [sarah] = party_ids(database, "Sarah Chen")
-    await answer(handle, f"{MARIA}#4", {"text": sarah})
-    assert results(await document_of(handle)) == [{"who": sarah}]
-
-
 async def test_person_is_created_once_all_is_settled_and_not_before(
     runs: Runs, database: EntityDatabase, unique: str
 ) -> None:
@@ -199,27 +168,6 @@ async def test_person_is_created_once_all_is_settled_and_not_before(
         (True, "created at the request of a person"),
         (False, "chosen by a person"),
     ]
-
-
-async def test_new_party_of_unknown_type_is_asked_for_its_type_and_jurisdiction(
-    runs: Runs, database: EntityDatabase, unique: str
-) -> None:
-    name = f"Zenith {unique}"
-    handle = await runs.start({"intents": [intent(who=looking(name, "entity"))]})
-    request = f"lookup:entity:{name}"
-    await asks(runs, handle, request)
-    await answer(handle, request, {"text": "create new"})
-    await asks(runs, handle, f"{request}#2")
-    await answer(handle, f"{request}#2", {"selected": ["company"]})
-    await asks(runs, handle, f"{request}#3")
-    await answer(handle, f"{request}#3", {"data": {"jurisdiction": "lu"}})
-    document = await document_of(handle)
-    assert document["lookups"][0]["party"] == {
-        "id": party_ids(database, name)[0],
-        "name": name,
-        "kind": "company",
-        "jurisdiction": "LU",
-    }
 
 
 async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs, bench: Bench, unique: str) -> None:
@@ -244,14 +192,6 @@ async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs,
     assert {node["status"] for node in document["nodes"].values()} == {"cancelled"}
     assert not bench.effects[unique]
     assert "lookups" not in document
-
-
-async def test_known_values_are_not_searched(runs: Runs, database: EntityDatabase) -> None:
-    [spanish] = party_ids(database, "Maria García")
-    known = {Lookup("Maria Garcia", "person"): {"id": spanish, "name": "Maria García", "kind": "person"}}
-    document = await document_of(await runs.start({"intents": [intent(who=looking("Maria Garcia"))]}, bound=known))
-    assert results(document) == [{"who": spanish}]
-    assert [each["reason"] for each in document["lookups"]] == ["known before"]
 
 
 async def test_party_that_is_gone_by_the_time_all_is_bound_is_refused(runs: Runs) -> None:

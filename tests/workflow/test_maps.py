@@ -29,7 +29,6 @@ from tests.support.runs import (
     Runs,
     bare,
     bare_node,
-    blocked,
     document_of,
     done,
     events_of,
@@ -41,8 +40,6 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-SIZE = 52
-"""Items of a map that is cut into four chunks."""
 RUN_ITEMS = map_batches.MAP_BATCH_ITEMS
 """Items of a map that a run holds itself, without the patch of these tests."""
 
@@ -135,24 +132,6 @@ async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypa
     assert restored["nodes"]["m"]["items"] == {"completed": size}
 
 
-async def test_small_results_are_inline_in_the_run(runs: Runs) -> None:
-    handle = await runs.start(_over(list(range(24))))
-    document = await document_of(handle)
-    assert document["nodes"]["m"]["result"] == [number**2 for number in range(24)]
-    names = [history.workflow_id.removeprefix(handle.id) for history in await histories_of(runs.client, handle)]
-    assert sorted(names) == ["", "/m[0-5]", "/m[12-17]", "/m[18-23]", "/m[6-11]"]
-
-
-async def test_failed_items_fail_the_map_with_their_count_and_the_first(runs: Runs) -> None:
-    after = {"id": "after", "tool": "echo", "depends_on": ["m"]}
-    wrong = {"n": "{{item}}", "wrong": [28, 29, 48]}
-    document = await runs.run(_over(list(range(SIZE)), after, tool="odd_only", arguments=wrong))
-    assert document["nodes"] == {
-        "m": failed("tool_failed: 3 of 52 items failed; the first: m[28]: 28 is wrong"),
-        "after": blocked("m"),
-    }
-
-
 async def test_condition_of_items_is_asked_for_each(runs: Runs) -> None:
     limit = {"id": "limit", "tool": "echo", "arguments": {"n": 14}}
     plan = {**_over(list(range(24)), limit, when="item >= limit.result.n && index != 19 && item < inputs.most")}
@@ -226,13 +205,6 @@ async def test_death_of_a_worker_is_soon_noticed_in_every_activity_of_a_map(
     assert waits == {"wide_table": 3.0, "load_items": 15.0, "echo": 3.0, "put_blob": 3.0, "join_items": 15.0}
 
 
-async def test_limit_of_a_tool_holds_over_the_whole_map(runs: Runs, meter: Meter) -> None:
-    meter.most = 0
-    document = await document_of(await runs.start(_over(list(range(24)), tool="metered_narrow")))
-    assert document["nodes"]["m"]["result"] == list(range(24))
-    assert 2 <= meter.most <= 3
-
-
 async def test_maps_share_the_limit_of_their_run(runs: Runs, meter: Meter) -> None:
     meter.most = 0
     (first,) = _over(list(range(24)), tool="metered")["nodes"]
@@ -257,15 +229,6 @@ async def test_sub_plans_of_many_items_are_started_by_chunks(runs: Runs) -> None
     assert document["nodes"]["m"]["result"] == [n**2 if n in (0, 12, 20) else None for n in range(21)]
     names = {history.workflow_id.removeprefix(handle.id) for history in await histories_of(runs.client, handle)}
     assert {"/m[0-5]/m[0]", "/m[11-15]/m[12]", "/m[16-20]/m[20]"} <= names
-
-
-async def test_run_of_a_chunk_shows_its_items(runs: Runs) -> None:
-    handle = await runs.start(_over(list(range(21)), tool="odd_only", arguments={"n": "{{item}}", "wrong": [7]}))
-    await document_of(handle)
-    below = await runs.restored(runs.client.get_workflow_handle(f"{handle.id}/m[6-10]"))
-    assert list(below["nodes"]) == ["m", *(f"m[{number}]" for number in range(6, 11))]
-    assert bare(below)["nodes"]["m[7]"] == failed("tool_failed: 7 is wrong")
-    assert bare(below)["nodes"]["m[8]"] == done(8)
 
 
 async def _found(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:

@@ -12,8 +12,6 @@ from dagwright.client.events import AnyRunEvent, FeedbackClosed, FeedbackRequest
 from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded
 from dagwright.client.run import Run
-from dagwright.client.session import Session
-from dagwright.client.sessions import SessionNotFound
 from dagwright.client.steering import CommandRejected
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
@@ -22,7 +20,7 @@ from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually
 from tests.support.goals import goal, written
-from tests.support.python_runs import PythonRuns, TurnClient
+from tests.support.python_runs import PythonRuns
 from tests.support.runs import Runs
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
@@ -171,26 +169,6 @@ async def test_events_continue_from_every_cursor_without_gap_or_repetition(
     [end] = [each for each in live if isinstance(each, RunStatusEvent) and each.type == "run.completed"]
     assert end.status == RunStatus.COMPLETED
     assert {"type": "run.completed", "run_id": handle.id, "status": "completed"}.items() <= end.to_json().items()
-
-
-async def test_events_after_the_end_can_be_read_in_steps(python: PythonRuns) -> None:
-    nodes = [call(name, "give_up" if name == "c" else "echo") for name in "abc"]
-    handle = await python.runs.start(plan(*nodes, {**call("d", "add", left=1, right=2), "depends_on": ["c"]}))
-    await python.of(handle).result(raise_on_failure=False)
-    whole = durable_of(await events_of(python.of(handle)))
-    assert isinstance(whole[-1], RunStatusEvent)
-    assert (whole[-1].type, whole[-1].status) == ("run.completed", RunStatus.COMPLETED_WITH_FAILURES)
-    assert {description(each) for each in whole} >= {"node.failed c", "node.blocked d", "node.completed a"}
-    one_by_one: list[AnyRunEvent] = []
-    while not one_by_one or one_by_one[-1].type != "run.completed":
-        async for event in python.of(handle).events(after=one_by_one[-1].cursor if one_by_one else None):
-            one_by_one.append(event)
-            break
-    assert one_by_one == whole
-    [failed] = [each for each in whole if each.type == "node.failed"]
-    assert isinstance(failed, NodeEvent)
-    assert failed.error is not None
-    assert failed.error.message == "no"
 
 
 async def test_feedback_answers_requests_by_their_type(python: PythonRuns) -> None:
@@ -372,34 +350,3 @@ async def test_text_of_a_model_is_streamed_and_continues_from_a_cursor(
         assert rest[-1].type == "run.completed"
         last = [event async for event in run.events(after=rest[-1].cursor, text=True)]
     assert last == []
-
-
-async def test_session_has_turns_that_a_model_plans(scripted: Scripted, bench: Bench, tmp_path: Path) -> None:
-    script = [
-        *(written(call("a", "echo", said="rain")), json_text({"answer": "It rains.", "missing": []})),
-        *(written(call("b", "echo", said="sun")), json_text({"answer": "It will be dry.", "missing": []})),
-    ]
-    async with scripted(*script) as (model, runs):
-        session = Session(TurnClient(runs, bench, tmp_path), "weather")
-        with pytest.raises(SessionNotFound, match="'weather'"):
-            await session.turns()
-        first = await session.ask("How is the weather?")
-        assert (await first.result()).output == "It rains."
-        second = await session.ask("And tomorrow?")
-        assert (await second.result()).output == "It will be dry."
-        third = await session.start(plan(call("c", "plus", left=1, right=2)))
-        await third.result()
-        assert "It rains." in str(model.calls[2].messages)
-
-        async def is_idle() -> bool:
-            return (await session.state()).status == "idle"
-
-        await eventually(is_idle)
-        turns = await session.turns()
-        assert [(turn.number, turn.run_id, turn.status, turn.answer) for turn in turns[:2]] == [
-            (1, first.id, "completed", "It rains."),
-            (2, second.id, "completed", "It will be dry."),
-        ]
-        assert turns[2].run_id == third.id
-        assert await session.end() == "has ended"
-        assert (await session.state()).status == "ended"

@@ -173,39 +173,6 @@ def answer_with_gaps(words: str, *missing: str) -> str:
     return json.dumps({"answer": words, "missing": list(missing)})
 
 
-async def test_answer_in_which_something_is_missing_leads_to_another_plan_and_another_answer(
-    scripted: Scripted,
-) -> None:
-    plan = written(call("a", "echo", n=1), call("b", "give_up", message="gone"))
-    again = written(call("c", "echo", n="{{a.result.n}}"))
-    script = (plan, answer_with_gaps("One, and no second.", "the second"), again, answer_with_gaps("One and two."))
-    async with scripted(*script) as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Both.", "echo", "give_up"))
-        found = await ended(runs, handle)
-        _, title = await titles(runs, handle, "plan")
-    assert (found["status"], found["output"]) == ("completed", "One and two.")
-    assert states(found) == {
-        "plan": "completed",
-        "read": "completed",
-        "a": "completed",
-        "b": "superseded",
-        "answer": "superseded",
-        "plan#2": "completed",
-        "read#2": "completed",
-        "c": "completed",
-        "answer#2": "completed",
-    }
-    assert title == "planning again (1 of 3): missing in the answer: the second"
-    assert purposes([*server.calls]) == [
-        ("plan", "plan"),
-        ("answer", "answer"),
-        ("plan#2", "replan"),
-        ("answer#2", "answer"),
-    ]
-    assert server.calls[2].messages[-1]["content"].endswith("- missing in the answer: the second")
-    assert (server.calls[1].response_format, server.calls[3].response_format) == ("json_schema", "json_schema")
-
-
 async def test_large_answer_in_its_response_format_is_given_out(scripted: Scripted) -> None:
     words = "long " * 60_000
     answer = slow(text(answer_with_gaps(words, "more")), characters=4_000)

@@ -15,13 +15,9 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
-from temporalio import workflow
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from dagwright.core.boundary import wire
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.keys import KeyFile
 from dagwright.server import LocalServer, ServerUnreachable, local, open_connection
@@ -60,25 +56,6 @@ async def _first_line(process: asyncio.subprocess.Process) -> str:
     return line.decode().strip()
 
 
-@workflow.defn(name="WaitForSignal")
-class WaitForSignal:
-    def __init__(self) -> None:
-        self._texts: str | None = None
-
-    @workflow.run
-    async def run(self) -> str:
-        await workflow.wait_condition(lambda: self._texts is not None)
-        return str(self._texts)
-
-    @workflow.signal
-    async def write(self, text: str) -> None:
-        self._texts = text
-
-
-def _worker(client: Client, task_queue: str) -> Worker:
-    return Worker(client, task_queue=task_queue, workflows=[WaitForSignal], workflow_runner=UnsandboxedWorkflowRunner())
-
-
 async def test_namespace_keeps_closed_runs_for_ninety_days(server: LiveServer, client: Client) -> None:
     described = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     assert described.config.workflow_execution_retention_ttl.ToTimedelta() == timedelta(days=90)
@@ -91,21 +68,6 @@ async def test_every_setting_reaches_the_server(server: LiveServer) -> None:
     pragmas = {value for name, value in pairwise(command) if name == "--sqlite-pragma"}
     assert settings == {f"{name}={value}" for name, value in DYNAMIC_CONFIG.items()}
     assert pragmas == {"journal_mode=wal", "synchronous=normal"}
-
-
-async def test_search_attributes_are_registered(client: Client) -> None:
-    attributes = TypedSearchAttributes(
-        [
-            SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running"),
-            SearchAttributePair(SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING), ["ann"]),
-            SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_SESSION), "s-1"),
-        ]
-    )
-    handle = await client.start_workflow(
-        "Nobody", id="search-attributes", task_queue="nobody", search_attributes=attributes
-    )
-    assert (await handle.describe()).typed_search_attributes == attributes
-    await handle.terminate()
 
 
 async def test_interface_of_the_server_answers(server: LiveServer) -> None:
@@ -175,17 +137,6 @@ async def test_killed_command_leaves_a_server_that_the_next_one_uses_and_ends(st
     assert local.find() is None
 
 
-async def test_server_that_is_kept_stays_until_it_is_stopped(state_dir: Path) -> None:
-    local = LocalServer(Settings(state_dir=state_dir))
-    async with local.hold():
-        local.keep()
-    assert local.find() is not None
-
-    assert await local.stop() == ["server"]
-    assert local.find() is None
-    assert await local.stop() == []
-
-
 async def test_command_that_started_the_server_ends_it_even_if_its_state_was_deleted(state_dir: Path) -> None:
     async with open_connection(Settings(state_dir=state_dir)) as connection:
         host, _, port = connection.server.address.partition(":")
@@ -194,19 +145,6 @@ async def test_command_that_started_the_server_ends_it_even_if_its_state_was_del
     assert not state_dir.exists()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(host, int(port))
-
-
-async def test_run_survives_the_kill_of_its_server(state_dir: Path) -> None:
-    async with live_server(state_dir) as live:
-        client = await live.start()
-        address = live.address
-        async with _worker(client, "survivor"):
-            handle = await client.start_workflow(WaitForSignal.run, id="survivor", task_queue="survivor")
-            await live.kill()
-            fresh = await live.start()
-            assert live.address == address
-            await fresh.get_workflow_handle("survivor").signal("write", "still here")
-            assert await handle.result() == "still here"
 
 
 async def test_runs_of_another_version_are_refused_in_one_sentence(state_dir: Path, tmp_path: Path) -> None:

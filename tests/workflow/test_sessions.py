@@ -188,20 +188,6 @@ async def test_id_of_a_run_that_is_no_turn_of_the_session_is_refused(bench: Sess
             await bench.close(name)
 
 
-async def test_run_that_failed_leaves_the_names_of_what_completed(bench: SessionBench, unique: str) -> None:
-    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "give_up"), "depends_on": ["a"]}]
-    started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
-    with pytest.raises(WorkflowFailureError):
-        await bench.client.get_workflow_handle(started.workflow_id).result()
-    await bench.sessions.settled(unique, started.workflow_id)
-    session = (await bench.sessions.look(unique)).session
-    (turn,) = session.turns
-    assert (turn.status, turn.names, [*session.names]) == ("failed", ("cbu",), ["cbu"])
-    assert turn.outcome is not None
-    assert turn.outcome.startswith("'b' failed: ")
-    await bench.close(unique)
-
-
 @pytest.mark.parametrize("way", ["signal", "temporal", "terminate"])
 async def test_turn_that_is_stopped_in_any_way_frees_the_session(bench: SessionBench, unique: str, way: str) -> None:
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]

@@ -248,16 +248,6 @@ async def test_invalid_limits_are_refused_before_history(cached_runs: Runs, benc
     await cached_runs.check_ended()
 
 
-async def test_limits_that_come_with_the_start_hold_from_the_beginning(runs: Runs, bench: Bench, unique: str) -> None:
-    message = {"max_parallel": 1, "deadline": "1h", "by": "ann"}
-    plan = {**_held(unique, count=2), "deadline": "1s"}
-    bench.open(unique)
-    handle = await runs.start_raw({"plan": plan}, start_signal=wire.SET_LIMITS, start_signal_args=[message])
-    document = await ended_document(runs, handle)
-    assert (document["status"], bench.most_running[unique]) == ("completed", 1)
-    assert document["notes"] == [_note("set_limits", "max_parallel 1 and deadline 1h set by ann")]
-
-
 def _held_in_task_and_thread(name: str) -> dict[str, Any]:
     """Return a plan in which one node is done, two run until they are stopped, and one waits."""
     return {
@@ -340,18 +330,3 @@ async def test_calls_that_ended_with_the_cancel_have_ended(uncached_runs: Runs, 
     completed = [name for name, node in document["nodes"].items() if node["status"] == "completed"]
     assert len(completed) == len(ended)
     await uncached_runs.check_ended()
-
-
-async def test_result_that_comes_while_the_run_stops_is_kept(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(
-        {
-            "nodes": [
-                {"id": "write", "tool": "hold_write", "arguments": {"name": unique}, "heartbeat": "30s"},
-                {"id": "after", "tool": "echo", "depends_on": ["write"]},
-            ]
-        }
-    )
-    await eventually(lambda: unique in bench.entered)
-    await handle.signal("cancel")
-    bench.open(unique)
-    assert bare(await document_of(handle))["nodes"] == {"write": done(unique), "after": cancelled()}

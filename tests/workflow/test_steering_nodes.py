@@ -188,39 +188,6 @@ async def test_nodes_are_added_and_wait_for_those_that_are_there(runs: Runs, ben
     assert [step["command"] for step in document["nodes"]["c"]["lineage"]["overrides"]] == ["add_nodes"]
 
 
-async def test_added_nodes_have_the_run_read_parts_of_large_results(runs: Runs, bench: Bench, unique: str) -> None:
-    table = {"tool": "table", "arguments": {"rows": 2_000}}
-    plan = {"nodes": [{"id": "t", **table}, _hold("on", unique), {"id": "late", **table, "depends_on": ["on"]}]}
-    handle = await runs.start(plan)
-    await _is(runs, handle, "t", "completed")
-
-    def nodes(of: str) -> list[dict[str, Any]]:
-        reading = {"id": "n", "tool": "hold", "arguments": {"name": f"{{{{{of}.result.rows[5].name}}}}"}}
-        asking = {"type": "CLARIFICATION", "prompt": f"Is {{{{{of}.result.rows[3].name}}}} right?"}
-        return [reading, _hold("w", "w", when=f"{of}.result.n > 5"), {"id": "h", "human": asking}]
-
-    names = ("row 5", "w")
-    for name in names:
-        bench.open(name)
-    refused = await refusal_of(handle, {"nodes": nodes("t")}, update=wire.ADD_NODES)
-    assert [part.partition(",")[0] for part in refused.split("; ")] == [
-        "too_large at /nodes/1: t.result.n is in the payload store",
-        "too_large at /nodes/2: t.result.rows[3].name is in the payload store",
-    ]
-    await _update(handle, wire.ADD_NODES, nodes=[{**nodes("t")[0], "id": "first"}])
-    await _update(handle, wire.ADD_NODES, nodes=nodes("late"))
-    bench.open(unique)
-
-    async def asks() -> bool:
-        return bool((await _document(runs, handle))["waiting_for"])
-
-    await eventually(asks)
-    assert (await _document(runs, handle))["waiting_for"][0]["prompt"] == "Is row 3 right?"
-    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request_id": "h", "answer": {"text": "yes"}})
-    ended = (await ended_document(runs, handle))["nodes"]
-    assert [ended[name]["result"] for name in ("first", "n", "w")] == ["row 5", "row 5", "w"]
-
-
 async def test_invalid_message_is_refused(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start({"nodes": [_hold("on", unique)]})
     await eventually(lambda: unique in bench.entered)

@@ -15,7 +15,7 @@ from dagwright.core.boundary import wire
 from dagwright.protocol.planned_nodes import planned_message
 from dagwright.testing import slow, step, text
 from tests.support.eventually import eventually
-from tests.support.goals import call, ended, goal, purposes, written
+from tests.support.goals import call, ended, goal, written
 from tests.support.people import answer, asks, view_of
 from tests.support.runs import Document, Handle
 from tests.support.tools import Bench
@@ -133,29 +133,6 @@ async def test_invalid_node_in_the_middle_is_returned_and_accepted_nodes_stay(sc
     assert bench.entered == ["a"]
     assert results(found, "a", "d") == {"a": "a", "d": {"of": "a"}}
     assert found["nodes"]["b"]["result"]["of"] == {"of": "a"}
-
-
-async def test_accepted_node_that_is_changed_by_a_repair_is_returned_once_more(scripted: Scripted) -> None:
-    bench, released = Bench(), asyncio.Event()
-    first = call("a", "hold", name="a")
-    wrong = written(first, call("b", "fly"))
-    changed = written(call("a", "hold", name="another"))
-    async with scripted(
-        held(wrong, released, after=json.dumps(first)), changed, written(first), "Done.", bench=bench
-    ) as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Look.", "hold"))
-        await eventually(lambda: bench.entered == ["a"])
-        released.set()
-        bench.open("a")
-        found = await ended(runs, handle)
-    assert [problem["code"] for problem in found["nodes"]["read#2"]["result"]["problems"]] == ["accepted_changed"]
-    assert (found["status"], bench.entered) == ("completed", ["a"])
-    assert purposes([*server.calls]) == [
-        ("plan", "plan"),
-        ("plan#2", "repair"),
-        ("plan#3", "repair"),
-        ("answer", "answer"),
-    ]
 
 
 async def test_interrupted_stream_continues_with_the_accepted_nodes(scripted: Scripted) -> None:

@@ -202,16 +202,6 @@ async def test_release_is_gradual(served: Runs, service: Service) -> None:
     assert (await document_of(handle))["status"] == "cancelled"
 
 
-async def test_run_with_held_calls_can_be_cancelled(served: Runs, service: Service) -> None:
-    await pause_tool(served.client, service.send, by=None, reason=None)
-    handle = await served.start({"nodes": [_node("a", service.send), _node("b", service.send, "a")]})
-    await _holds(handle, 1)
-    await handle.signal(wire.CANCEL)
-    document = await document_of(handle)
-    assert {name: node["status"] for name, node in document["nodes"].items()} == {"a": "cancelled", "b": "cancelled"}
-    assert service.calls == []
-
-
 async def test_sub_plan_waits_with_its_tool_and_the_parent_run_reports_it(served: Runs, service: Service) -> None:
     await pause_tool(served.client, service.send, by="ann", reason=None)
     words = await _message(served, service.send)
