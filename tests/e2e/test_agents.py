@@ -65,16 +65,16 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
     ],
 )
 async def test_run_whose_agents_would_have_no_model_is_refused_before_anything_starts(
-    own_command_line: CommandLine, options: tuple[str, ...], environment: dict[str, str], status: str, reported: str
+    own_folder: CommandLine, options: tuple[str, ...], environment: dict[str, str], status: str, reported: str
 ) -> None:
-    (own_command_line.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
+    (own_folder.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
     first = {"id": "first", "tool": "calculator", "arguments": {"expression": "1+1"}}
     below = {"id": "below", "plan": {"nodes": _PLAN["nodes"]}, "depends_on": ["first"]}
     plan = {"nodes": [first, below]}
-    (own_command_line.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    own_command_line.environment |= environment
+    (own_folder.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    own_folder.environment |= environment
 
-    end = await own_command_line("run", "plan.json", "--agents", "cards.json", *options, "--json")
+    end = await own_folder("run", "plan.json", "--agents", "cards.json", *options, "--json")
 
     assert (end.code, end.document["status"]) == (2, status)
     assert end.document["message"].startswith(reported)

@@ -127,8 +127,8 @@ async def test_missing_model_setting_is_refused(command_line: CommandLine, keys:
 
 
 @pytest.mark.parametrize("more", [(), ("--detach",)], ids=["here", "in the background"])
-async def test_no_key_is_refused_before_anything_starts(own_command_line: CommandLine, more: tuple[str, ...]) -> None:
-    end = await own_command_line("ask", "Do it.", "--model", "small", *more, "--json")
+async def test_no_key_is_refused_before_anything_starts(own_folder: CommandLine, more: tuple[str, ...]) -> None:
+    end = await own_folder("ask", "Do it.", "--model", "small", *more, "--json")
     assert (end.code, end.document) == (2, {"status": "no_key", "message": f"{_NO_KEY}; {_TRY}"})
 
 
@@ -180,31 +180,6 @@ async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine)
     assert json.dumps("list_files") in server.calls[0].text
 
 
-_MANY_TOOLS = """
-from dagwright.tools import tool
-
-def made(number):
-    def look(where: str, **more: str) -> str:
-        return f"{number} {where}"
-    look.__doc__ = f"Looks for number {number}. " + "It is long to tell how. " * 100
-    return tool(effects="read", name=f"look.{number}")(look)
-
-for number in range(150):
-    globals()[f"look_{number}"] = made(number)
-"""
-
-
-async def test_tools_over_the_limit_of_a_planner_are_omitted_and_named(command_line: CommandLine) -> None:
-    (command_line.folder / "many.py").write_text(_MANY_TOOLS, encoding="utf-8")
-    plan = written(call("a", "look.1", where="here"))
-    async with ModelServer(plan, "There.") as server:
-        commands = asking(command_line, server)
-        end = await commands("ask", "Look.", "--tools", "many.py", "--id", "ask-many-tools", "--json")
-    assert (end.code, end.document["output"], end.document["nodes"]["a"]["result"]) == (0, "There.", "1 here")
-    assert end.stderr.startswith("the catalogue of the planner omits '")
-    assert len(server.calls[0].text) < 110_000
-
-
 async def test_ask_reports_why_it_replanned(command_line: CommandLine) -> None:
     first = {**call("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
     script = (written(first), written(first), "It cannot be said.")
@@ -219,12 +194,3 @@ async def test_ask_reports_why_it_replanned(command_line: CommandLine) -> None:
     [line] = [line for line in lines if line.startswith("plan#2: planning again (1 of 1): 'sum' failed: ")]
     assert line in result.stdout or "planning again (1 of 1)" in result.stdout
     assert "sum#2" in why.stdout
-
-
-async def test_non_interactive_request_finishes_at_the_limit_of_its_budget(command_line: CommandLine) -> None:
-    async with ModelServer(SUM, "It is 6.") as server:
-        arguments = ["ask", "Double it.", "--budget", "calls=1", "--non-interactive", "--id", "ask-nobody"]
-        end = await asking(command_line, server)(*arguments)
-    assert (end.code, end.stderr) == (0, "")
-    assert "It is 6." in end.stdout.splitlines()
-    assert "the budget is used up, so the run finishes with the results so far" in end.stdout

@@ -30,7 +30,7 @@ def _sum(expression: str = "1") -> str:
 
 
 @pytest.fixture
-async def talk(own_command_line: CommandLine) -> AsyncIterator[Talk]:
+async def talk(command_line: CommandLine) -> AsyncIterator[Talk]:
     """Start chats in which something can be typed; one that a test leaves is killed before its server is ended."""
     started: list[Terminal] = []
 
@@ -98,9 +98,9 @@ async def test_failed_turn_is_reported_and_the_chat_continues(command_line: Comm
     assert "dagwright chat --session failing" in end.stdout.splitlines()[-1]
 
 
-async def test_person_talks_checks_the_status_and_continues_later(own_command_line: CommandLine, talk: Talk) -> None:
+async def test_person_talks_checks_the_status_and_continues_later(command_line: CommandLine, talk: Talk) -> None:
     async with ModelServer(_sum(), "It is **one**.\n\n- and no more", _sum(), "Two.") as server:
-        commands = asking(own_command_line, server)
+        commands = asking(command_line, server)
         chat = await talk(commands)
         name = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
         # A line break within the message.
@@ -119,9 +119,9 @@ async def test_person_talks_checks_the_status_and_continues_later(own_command_li
     assert "\x1b[1mone" in chat.screen
 
 
-async def test_requests_of_a_run_are_answered_in_place(own_command_line: CommandLine, talk: Talk) -> None:
+async def test_requests_of_a_run_are_answered_in_place(command_line: CommandLine, talk: Talk) -> None:
     async with ModelServer(written(_QUESTION), "Done.") as server:
-        commands = asking(own_command_line, server)
+        commands = asking(command_line, server)
         chat = await talk(commands, "--session", "asked")
         chat.types(f"Show it.{ENTER}")
         await chat.shows("Which? (number or name):")
@@ -133,10 +133,10 @@ async def test_requests_of_a_run_are_answered_in_place(own_command_line: Command
         assert '["Acme LLC"]' in server.calls[1].text
 
 
-async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(own_command_line: CommandLine, talk: Talk) -> None:
+async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
     async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
-        commands = asking(own_command_line, server)
+        commands = asking(command_line, server)
         chat = await talk(commands, "--session", "left")
         chat.types(f"First.{ENTER}")
         await eventually(lambda: len(server.calls) == 2)
@@ -158,9 +158,9 @@ async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(own_command_line:
     assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
 
 
-async def test_run_that_was_left_is_cancelled_from_the_chat(own_command_line: CommandLine, talk: Talk) -> None:
+async def test_run_that_was_left_is_cancelled_from_the_chat(command_line: CommandLine, talk: Talk) -> None:
     async with ModelServer(written(_QUESTION)) as server:
-        commands = asking(own_command_line, server)
+        commands = asking(command_line, server)
         chat = await talk(commands, "--session", "stopped")
         chat.types(f"Show it.{ENTER}")
         await chat.shows("Which? (number or name):")
@@ -250,12 +250,12 @@ async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_one(com
     assert "Result: completed: | Acme Corp LLC |" in server.calls[-2].text
 
 
-async def test_answer_grows_on_a_terminal_while_it_is_written(own_command_line: CommandLine, talk: Talk) -> None:
+async def test_answer_grows_on_a_terminal_while_it_is_written(command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
     words = "Oslo has rain today. Bergen has more of it."
     answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
     async with ModelServer(_sum(), answer) as server:
-        chat = await talk(asking(own_command_line, server))
+        chat = await talk(asking(command_line, server))
         chat.types(f"What is the weather?{ENTER}")
         await chat.shows(words[:20])
         assert "more of it" not in chat.screen

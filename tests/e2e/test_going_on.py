@@ -140,7 +140,7 @@ async def test_up_is_idempotent_and_down_ends_it(own_commands_without_server: Co
 
 
 async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, write_plan: Plans) -> None:
-    plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="10s"), title="Killed in a step")
+    plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="6s"), title="Killed in a step")
     running = await command_line.start("run", plan, "--id", "lost")
     await line_with(running, "running    long  wait · Take a while")
     running.send_signal(signal.SIGKILL)

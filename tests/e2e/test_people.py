@@ -101,21 +101,6 @@ async def test_answer_without_a_worker_is_sent_by_signal(command_line: CommandLi
     assert (watched.code, watched.document["nodes"]["check"]["result"]["approved"]) == (0, True)
 
 
-async def test_name_of_a_node_answers_all_its_items(command_line: CommandLine, write_plan: Plans) -> None:
-    each = {**_asking("each", type="SELECTION", options=[1, 2], prompt="Which {{item}}?"), "for_each": ["x", "y", "z"]}
-    run = await command_line.start("run", write_plan({**each, "key": "{{item}}"}), "--id", "items")
-    requests = await _has_asked(command_line, "items", 3)
-    one = await command_line("feedback", "items", "each[y]", "--select", "1")
-    rest = await command_line("feedback", "items", "each", "--select", "2")
-    end = await ended(run)
-    result = await command_line("result", "items", "--json")
-
-    assert [request["request_id"] for request in requests] == ["each[x]", "each[y]", "each[z]"]
-    assert [done.code for done in (one, rest, end)] == [0, 0, 0]
-    assert (one.stdout, rest.stdout) == ("'each[y]' is answered\n", "2 requests of 'each' are answered\n")
-    assert [item["selected"] for item in result.document["nodes"]["each"]["result"]] == [[2], [1], [2]]
-
-
 async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine, write_plan: Plans) -> None:
     inner = {"plan": 1, "inputs": {"x": {}}, "nodes": [_asking()], "output": "{{check.result.reason}}"}
     each = {"id": "each", "for_each": ["a", "b", "c"], "key": "{{item}}", "plan": inner, "arguments": {"x": "{{item}}"}}

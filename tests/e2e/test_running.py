@@ -121,27 +121,6 @@ async def test_same_id_attaches_to_the_same_plan_and_refuses_another(
     assert other.stderr.strip() == other.document["message"]
 
 
-async def test_missing_input_is_refused_in_non_interactive_runs(command_line: CommandLine, write_plan: Plans) -> None:
-    plan = write_plan(calculation("a", "{{PLACEHOLDER_n}}"), inputs={"n": {"type": "number", "prompt": "How many?"}})
-    end = await command_line("run", plan, "--json")
-
-    assert end.code == 2
-    assert end.document == {
-        "status": "invalid",
-        "file": plan,
-        "line": None,
-        "errors": [
-            {
-                "code": "missing_input",
-                "pointer": "/inputs/n",
-                "node_id": None,
-                "message": "the input 'n' is missing: How many?",
-                "hint": "give it with --input n=VALUE, in Python with inputs={'n': VALUE}",
-            }
-        ],
-    }
-
-
 async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(pause("long", "10m"))
     end = await command_line("run", plan, "--deadline", "500ms", "--json")
