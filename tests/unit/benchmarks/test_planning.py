@@ -10,11 +10,10 @@ import pytest
 from benchmarks.planning.asking import Planned, plan_all
 from benchmarks.planning.cases import read_cases
 from benchmarks.planning.report import report, table
-from benchmarks.planning.score import Score
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.planner import PlanningOptions
 from dagwright.planner.plan_parser import parse_plan
-from dagwright.testing import ANY_NUMBER, ModelServer, Refused, Step, json_text, step
+from dagwright.testing import ModelServer, Step, json_text, step
 from tests.support.programs import start_program
 
 pytestmark = pytest.mark.waits
@@ -92,26 +91,6 @@ async def test_repaired_plan_counts_after_repair_and_an_invalid_one_does_not() -
     assert lines[2] == "| plans that can be run | 18 of 20 | 19 of 20 |"
     assert lines[-2] == "Without a plan:"
     assert lines[-1].startswith("- How much is 17 * 23 + 4?: ")
-
-
-async def test_plan_with_a_wrong_tool_and_a_missing_edge_costs_what_it_should() -> None:
-    answer = {"nodes": [{"id": "x", "tool": "search_web", "arguments": {"query": "weather"}}]}
-    async with ModelServer(step(json_text(answer), last=asked_for(0)), *right_steps(0)) as server:
-        planned = await planned_with(server)
-    assert planned[0].last is not None
-    assert planned[0].last.tools == frozenset({"search_web"})
-    tools = sum(len(case.facts.tools) for case in CASES.requests)
-    score = Score(found=tools - 1, predicted=tools, expected=tools)
-    assert report(planned, model="small")["after_repair"]["node_f1"] == score.f1
-
-
-async def test_service_that_refuses_is_reported_with_its_advice() -> None:
-    async with ModelServer(step(Refused(401, "no", code="invalid_api_key"), times=ANY_NUMBER)) as server:
-        planned = await planned_with(server)
-    assert {None if each.failure is None else each.failure.error for each in planned} == {"model_key_refused"}
-    assert "| node F1 | 0.000 | 0.000 |" in table(planned)
-    [result] = [line for line in table(planned).splitlines() if line.startswith("- ")]
-    assert result.startswith("- all 20 requests: ")
 
 
 async def test_command_prints_the_table_and_saves_what_was_written(tmp_path: Path) -> None:

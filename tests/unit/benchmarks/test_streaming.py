@@ -16,14 +16,12 @@ from benchmarks.planning.paced import (
     TOKENS_PER_S,
     TOOL,
     Shape,
-    agent_script,
     chain,
-    mixed,
     plan_text,
     planner_script,
 )
-from benchmarks.planning.streaming import STREAMED, TURNS, WHOLE, runs_of, tool_starts
-from benchmarks.planning.streaming_report import Comparison, RunTimes, comparison, report, written_figure
+from benchmarks.planning.streaming import tool_starts
+from benchmarks.planning.streaming_report import Comparison, RunTimes, report, written_figure
 from dagwright.planner.plan_parser import parse_plan
 from dagwright.testing import Completion
 from dagwright.tools import load_tools
@@ -47,10 +45,6 @@ def named(arguments: object) -> list[str]:
     return [part.partition(".")[0] for part in json.dumps(arguments).split("{{")[1:]]
 
 
-def test_last_third_of_a_mixed_plan_joins_two_others_each() -> None:
-    assert list(mixed(6).before) == [(), (), (), (), (0, 1), (2, 3)]
-
-
 def test_streamed_and_whole_plan_take_the_model_the_same_time() -> None:
     shape = chain(3)
     seconds = []
@@ -62,21 +56,6 @@ def test_streamed_and_whole_plan_take_the_model_the_same_time() -> None:
         seconds.append(plan.pace.first_s + pieces * plan.pace.each_s)
         assert answer.pace.first_s == len(ANSWER_WORDS) / TOKEN_CHARACTERS / TOKENS_PER_S
     assert seconds == pytest.approx([len(plan_text(shape)) / TOKEN_CHARACTERS / TOKENS_PER_S] * 2, abs=0.04)
-
-
-def test_agent_makes_the_calls_of_the_plan_one_a_turn_and_then_answers() -> None:
-    answers = [step.answer for step in agent_script("run", chain(3))]
-    calls = [answer.tool_calls for answer in answers if isinstance(answer, Completion)]
-    assert [[call.name for call in each] for each in calls] == [[TOOL], [TOOL], [TOOL], []]
-    assert ["known" in json.loads(each[0].arguments_text) for each in calls[:3]] == [False, True, True]
-
-
-def test_ways_take_turns_and_each_warms_up_before_it_counts() -> None:
-    runs = runs_of([3], 2)
-    assert [(run.way, run.is_counted) for run in runs[:3]] == [(STREAMED, False), (WHOLE, False), (TURNS, False)]
-    assert [run.way for run in runs[3:6]] == [STREAMED, WHOLE, TURNS]
-    assert [run.way for run in runs[12:15]] == [WHOLE, TURNS, STREAMED]
-    assert len({run.id for run in runs}) == len(runs)
 
 
 def test_only_the_tool_of_the_plan_counts_as_its_start() -> None:
@@ -103,19 +82,6 @@ SMALL = Comparison(
     whole=[taken(2.4, 6.0)],
     turns=[taken(0.5, 7.25)],
 )
-
-
-def test_table_has_medians_of_every_way_and_the_goal_in_the_last_row() -> None:
-    assert comparison([SMALL]) == (
-        "| plan | nodes | tokens | written at the first tool | first tool: streamed | whole plan | ReAct "
-        "| end: streamed | whole plan | ReAct |\n"
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
-        "| chain | 3 | 120 | 32 % | 1.20 s | 2.40 s | 0.50 s | 5.50 s | 6.00 s | 7.25 s |\n"
-        "\n"
-        "| figure | measured | goal | |\n"
-        "|---|---|---|---|\n"
-        "| largest share of a plan written when its first tool starts | 32 % | at most 40 % | reached |"
-    )
 
 
 def test_worst_plan_decides_and_is_named_in_the_file() -> None:

@@ -166,22 +166,6 @@ def test_unreadable_file_hides_no_other_problem(command: Command) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["check", "run"])
-def test_lone_surrogate_hides_no_other_problem(name: str, command: Command) -> None:
-    nodes = [{"id": "a\ud800", "tool": "nobody"}, {"id": "b", "tool": "calculate", "depends_on": ["a\ud800", "c"]}]
-    code, out, _ = command(name, _write("plan.json", {"nodes": nodes}), "--json")
-    assert (code, _errors(out)) == (
-        2,
-        [
-            ("invalid_syntax", "/nodes/0/id"),
-            ("invalid_syntax", "/nodes/1/depends_on/0"),
-            ("unknown_tool", "/nodes/0/tool"),
-            ("unknown_tool", "/nodes/1/tool"),
-            ("unknown_dependency", "/nodes/1/depends_on/1"),
-        ],
-    )
-
-
 def test_all_invalid_inputs_of_a_run_are_reported(command: Command) -> None:
     texts = {name: {"expression": f"{{{{PLACEHOLDER_{name}}}}}"} for name in "abcd"}
     nodes = [{"id": name, "tool": "calculator", "arguments": text} for name, text in texts.items()]
@@ -231,10 +215,6 @@ def test_unused_session_name_is_noted(command: Command) -> None:
     assert (code, json.loads(out)["notes"][0]["message"].rpartition("; ")[2]) == (0, "it uses no name of a session")
 
 
-def test_any_tool_accepts_unknown_tools(command: Command) -> None:
-    assert command("check", _write("plan.json", _UNKNOWN_TOOL), "--allow-unknown-tools")[0] == 0
-
-
 @pytest.mark.waits
 def test_package_is_the_same_program_and_its_check_imports_no_temporal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -246,14 +226,6 @@ def test_package_is_the_same_program_and_its_check_imports_no_temporal(
     modules = [line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")]
     assert len(modules) == len(ended.stderr.splitlines())
     assert ("dagwright.interfaces.cli" in modules, "temporalio" in modules) == (True, False)
-
-
-def test_unknown_input_is_refused_with_the_nearest(command: Command) -> None:
-    node = {"id": "a", "when": "inputs.flag == 'x'", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
-    inputs = {"net": {"type": "number", "default": 1}, "flag": {"type": "string"}}
-    file = _write("plan.json", {"plan": 1, "inputs": inputs, "nodes": [node]})
-    words = "plan.json: invalid_field at /inputs/nett: the plan has no input 'nett' (did you mean 'net'?)\n"
-    assert command("run", file, "--input", "nett=4", "--input", "flag=x", "--input", "d=1s") == (2, "", words)
 
 
 def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Command) -> None:
@@ -357,14 +329,6 @@ def test_invalid_setting_is_reported(command: Command, monkeypatch: pytest.Monke
     monkeypatch.setenv("DAGWRIGHT_LOG_LEVEL", "shouting")
     code, _, err = command("check", _write("small.json", _VALID))
     assert (code, err.partition(": ")[0]) == (2, "DAGWRIGHT_LOG_LEVEL can not be used")
-
-
-def test_parties_are_loaded_and_refused_rows_are_listed(command: Command) -> None:
-    Path("parties.csv").write_text("name,kind,jurisdiction\nAnn Lee,person,GB\n,person,GB\n", encoding="utf-8")
-    code, out, _ = command("entities", "load", "parties.csv", "--json")
-    report = json.loads(out)
-    assert (code, report["added"], report["updated"], report["unchanged"]) == (1, 1, 0, 0)
-    assert [row["line"] for row in report["refused"]] == [3]
 
 
 def test_help_describes_each_value_and_not_its_type(command: Command) -> None:
