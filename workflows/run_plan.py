@@ -74,7 +74,7 @@ from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload, memo_
 from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
 from dagwright.workflows.engine import Engine
-from dagwright.workflows.handing_on import compensation_snapshot, put_state, state_of
+from dagwright.workflows.state_transfer import compensation_snapshot, put_state, state_of
 from dagwright.workflows.maps import end_of_map_batch, items_of_map_batch
 from dagwright.workflows.people import FeedbackMessages
 from dagwright.workflows.plan_pages import load_plan

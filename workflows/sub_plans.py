@@ -258,16 +258,16 @@ class SubPlans:
             return []
 
     def _input_of(self, task: Task) -> dict[str, Any]:
-        if task.undoes is None:
+        if task.compensated_task is None:
             child_input = self._input_of_task(task)
         else:
-            input_of_task = self._input_of_task(task.undoes)
+            input_of_task = self._input_of_task(task.compensated_task)
             map_batch = next_map_batch_input(input_of_task.map_batch) if input_of_task.map_batch is not None else None
             snapshot = replace(snapshot_from_json(task.child_snapshot), started_at=now_s())
             child_input = replace(
                 input_of_task, deadline_s=None, map_batch=map_batch, snapshot=snapshot, only_compensates=True
             )
-        scope = (task.undoes or task).scope or self._run.scope
+        scope = (task.compensated_task or task).scope or self._run.scope
         parent = Parent(workflow.info().workflow_id, task.call_id)
         run = self._run
         child_input = replace(child_input, scope=scope, parent=parent, notifies=run.notifies, model=run.model)
@@ -289,7 +289,7 @@ class SubPlans:
     async def _start_child(self, task: Task, encoded: Payload) -> workflow.ChildWorkflowHandle[Any, Any]:
         info = workflow.info()
         return await workflow.start_child_workflow(
-            workflow_type_of((task.undoes or task).node.sub_plan),
+            workflow_type_of((task.compensated_task or task).node.sub_plan),
             RawValue(encoded),
             id=limits.child_workflow_id(info.workflow_id, task.call_id),
             result_type=RawValue,
@@ -319,7 +319,7 @@ def _memo_of_child(task: Task) -> dict[str, Any]:
 
 
 def _title_of_child(task: Task) -> str | None:
-    sub_plan = (task.undoes or task).node.sub_plan
+    sub_plan = (task.compensated_task or task).node.sub_plan
     return sub_plan.title if sub_plan is not None else None
 
 

@@ -91,7 +91,7 @@ def _first_of(failed: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
 def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
     output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
     if scheduler is not None:
-        error = _error_of(scheduler) or scheduler.features.extension.shortfall() or error
+        error = _error_of(scheduler) or scheduler.features.extension.goal_error() or error
     notes = [dict(note) for note in facts.notes]
     omitted = omitted_sinks(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.is_finished else 0
     if omitted:
@@ -182,8 +182,8 @@ def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, 
     declared = tool_of(node, scheduler.plan.tools) if node.tool in scheduler.plan.tools else None
     document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
     document["supersedes"] = node.supersedes if task_id == node.id else None
-    if node.undoes is not None:
-        document["compensates"] = node.undoes
+    if node.compensates is not None:
+        document["compensates"] = node.compensates
     if (usage := scheduler.state.totals.usage.tasks.get(task_id)) is not None:
         document["usage"] = usage.to_document()
     if (agent := agent_of(node)) is not None:

@@ -71,7 +71,7 @@ class AddPlannedNodes:
         """Return `None`: `Planned.read` has checked the command."""
         return None
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command.
 
         Raises:
@@ -90,7 +90,7 @@ class _NoChange:
         """Return `None`."""
         return None
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Change nothing."""
 
 

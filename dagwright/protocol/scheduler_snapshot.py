@@ -95,8 +95,8 @@ def _phase_from_json(state: Mapping[str, Any], scheduler: RunScheduler) -> Phase
     """Return the phase of a run, which follows from its end and from the extensions of its plan."""
     if not state["is_stopped"]:
         return Phase.COMPENSATING if state["error"] is not None or state["cancelled"] else Phase.ACTIVE
-    undoes = any(node.undoes is not None for each in scheduler.state.extensions for node in each.nodes)
-    return Phase.CLOSED if undoes else Phase.STOPPED
+    is_compensating = any(node.compensates is not None for each in scheduler.state.extensions for node in each.nodes)
+    return Phase.CLOSED if is_compensating else Phase.STOPPED
 
 
 def _limits_to_json(scheduler: RunScheduler) -> dict[str, Any]:

@@ -32,11 +32,11 @@ def effects_summary(scheduler: RunScheduler) -> str | None:
     if scheduler.plan.written_count > DOCUMENT_NODES:
         return None
     completed = [(node, record) for node, record in scheduler.state.shown() if record.status is NodeStatus.COMPLETED]
-    compensated = {node.undoes for node, _ in completed}
+    compensated = {node.compensates for node, _ in completed}
     summaries = [
         _call_summary(node.tool, record.result)
         for node, record in completed
-        if node.undoes is None
+        if node.compensates is None
         and node.id not in compensated
         and node.tool in scheduler.plan.tools
         and tool_of(node, scheduler.plan.tools).effects in _CHANGING

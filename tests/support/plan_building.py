@@ -129,7 +129,7 @@ class FreePursuit:
     def next_extension(self, state: RunState) -> Extension | None:
         return None
 
-    def shortfall(self, state: RunState) -> NodeError | None:
+    def goal_error(self, state: RunState) -> NodeError | None:
         return None
 
     def is_own(self, node_id: str) -> bool:

@@ -145,7 +145,7 @@ class CompiledNode:
     """Id of the node that it replaces."""
     effects: str | None = None
     """Effects of its calls, if they differ from those of its tool; see `tool_of`."""
-    undoes: str | None = None
+    compensates: str | None = None
     """Id of the node or item that it compensates for; its arguments come from that call."""
 
     @property

@@ -38,7 +38,7 @@ class Task:
             `checkpoint` if it saved one.
         scope: scope of its idempotency key, if a fork reuses that of another run.
         child_snapshot: for a sub-plan in a fork, the snapshot of its run as JSON.
-        undoes: for a run that compensates for another run, the task of that run.
+        compensated_task: for a run that compensates for another run, the task of that run.
     """
 
     id: str
@@ -51,7 +51,7 @@ class Task:
     answers: Sequence[Mapping[str, Any]] = ()
     scope: str | None = None
     child_snapshot: Any = None
-    undoes: "Task | None" = None
+    compensated_task: "Task | None" = None
 
     @property
     def is_run(self) -> bool:

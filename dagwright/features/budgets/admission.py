@@ -131,7 +131,7 @@ class BudgetAdmission(SchedulerComponent):
     def before_start(self, task: Task, at: float) -> bool:
         """Reserve budget for a call, or let it wait; in a run that finishes early, skip it."""
         budget = self.budget
-        if budget is None or task.map_batch is not None or task.node.undoes is not None:
+        if budget is None or task.map_batch is not None or task.node.compensates is not None:
             return False
         if budget.finishing is not None and is_needed_to_finish(task.node):
             return False
@@ -302,7 +302,7 @@ class BudgetAdmission(SchedulerComponent):
         tasks: list[TaskRef] = []
         state = self._state
         for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
-            is_needed = is_needed_to_finish(node) or node.undoes is not None
+            is_needed = is_needed_to_finish(node) or node.compensates is not None
             if node.kind in ("region", "reported") or is_needed or map_batches.is_batched(record):
                 continue
             refs = [TaskRef(number, index) for index in range(len(record.items))] or [state.items.node(number)]

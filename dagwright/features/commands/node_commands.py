@@ -59,7 +59,7 @@ class CancelNode:
             return f"{self.node!r} is being stopped already"
         return None
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
@@ -135,7 +135,7 @@ class RetryNode:
             return refusal or _refusal_of_size(scheduler, self.arguments, "arguments")
         return scheduler.state.refusal_of_rebuild()
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
@@ -218,7 +218,7 @@ class SetResult:
             return refusal
         return scheduler.state.refusal_of_rebuild() or _refusal_of_size(scheduler, self.result, "results")
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
@@ -260,7 +260,7 @@ class AddNodes:
         refusal = _refusal_of_added_nodes(scheduler) or refusal_of_extension(scheduler.state, self.extension)
         return refusal or refusal_of_own_ids(scheduler.state, self.extension)
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command."""
         add_nodes(scheduler, self.extension, self.by, at=at)
         scheduler.features.feedback.requests.stored_bytes += self.stored_bytes

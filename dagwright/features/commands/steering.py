@@ -1,7 +1,7 @@
 """Commands to a run: pause, resume, cancel, change its policy or its limits.
 
 Each command is a dataclass with two methods, so that the workflow, the history reader and the property tests behave the
-same: `refusal_of` returns why the command is refused, without side effects, and `do` applies a command that is not
+same: `refusal_of` returns why the command is refused, without side effects, and `apply` applies a command that is not
 refused. Commands to nodes are in `dagwright.features.commands.node_commands`.
 """
 
@@ -42,7 +42,7 @@ class RunCommand(Protocol):
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Return why the command is refused, or `None`; it has no side effects."""
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command.
 
         Raises:
@@ -70,7 +70,7 @@ def apply_command(sent: RunCommand | UnparsedCommand, scheduler: RunScheduler, *
     if (refusal := command.refusal_of(scheduler, at=at)) is not None:
         return refusal
     try:
-        command.do(scheduler, at=at)
+        command.apply(scheduler, at=at)
     except ComputeBudgetExceeded:
         return TOO_MUCH_AT_ONCE
     return None
@@ -95,7 +95,7 @@ class Pause:
         actor = f", {_who_paused(paused)}" if paused.by or paused.reason else ""
         return f"the run is paused already{actor}"
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command."""
         scheduler.state.paused = Paused(at, self.by.name, self.by.reason)
 
@@ -110,7 +110,7 @@ class Resume:
         """Return why the command is refused, or `None`."""
         return "the run is not paused" if scheduler.state.paused is None else None
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:  # noqa: ARG002 - a command
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:  # noqa: ARG002 - a command
         """Apply the command."""
         scheduler.state.paused = None
 
@@ -130,7 +130,7 @@ class Cancel:
             return f"{STOPPED} already"
         return _ENDED if scheduler.is_finished else None
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command."""
         scheduler.cancel(at, reason=self.by.reason)
 
@@ -146,7 +146,7 @@ class SetPolicy:
         """Return why the command is refused, or `None`."""
         return STOPPED if scheduler.is_stopped else None
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command."""
         scheduler.features.feedback.set_policy(self.policy, at, by=self.by.name or "")
 
@@ -180,7 +180,7 @@ class SetLimits:
             return "the run shares the budget of its parent run; change it there"
         return None
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
         """Apply the command.
 
         Raises:
@@ -253,7 +253,7 @@ def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
         known = [node.id for node, _ in scheduler.state.shown()][:_NAMES_COMPARED]
         hint = suggestion(task_id, known)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
-    if scheduler.state.phase is Phase.COMPENSATING and scheduler.plan.nodes[ref.node].undoes is None:
+    if scheduler.state.phase is Phase.COMPENSATING and scheduler.plan.nodes[ref.node].compensates is None:
         return COMPENSATING_REFUSAL
     record = scheduler.state.record(ref)
     if record.status is NodeStatus.SUPERSEDED:

@@ -90,7 +90,7 @@ def may_have_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -
     # A `reported` node runs outside of this run, and is compensated there.
     is_call = node.kind == "tool" and has_side_effects(node, tools)
     is_resolver = node.kind == "lookup" and tool_of(node, tools).effects in _CHANGING
-    return node.undoes is None and (is_call or is_resolver)
+    return node.compensates is None and (is_call or is_resolver)
 
 
 def _calls(state: RunState) -> Iterator[tuple[TaskRef, Record]]:
@@ -169,7 +169,7 @@ def _compensation_node(state: RunState, ref: TaskRef, node_id: str, *, needs: Se
         approval="never",
         retry=RetryRule() if is_run else default_retry(tool.effects, tool.max_attempts),
         timeout_s=0.0 if is_run else tool.timeout_s,
-        undoes=state.id_of(ref),
+        compensates=state.id_of(ref),
     )
 
 
@@ -202,7 +202,7 @@ def _reason_not_compensable(state: RunState, ref: TaskRef, record: Record) -> st
 def without_compensation(plan: CompiledPlan) -> CompiledPlan:
     """Return the plan of a run without its compensation nodes, which are the last added nodes."""
     end = plan.written_count
-    added = sum(node.undoes is not None for node in plan.nodes)
+    added = sum(node.compensates is not None for node in plan.nodes)
     if not added:
         return plan
     moved = [
@@ -216,21 +216,21 @@ def compensated_tasks(state: RunState) -> tuple[frozenset[str], list[str]]:
     """Return the nodes and items that a run has compensated or will, and those with an unknown outcome."""
     gone, unclear = set[str](), list[str]()
     for node, record in state.shown():
-        if node.undoes is None:
+        if node.compensates is None:
             continue
         if record.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED):
-            gone.add(node.undoes)
+            gone.add(node.compensates)
         elif record.attempts and (node.kind == "plan" or record.error is None or _is_unknown(record)):
-            unclear.append(node.undoes)
+            unclear.append(node.compensates)
     return frozenset(gone), unclear
 
 
 def compensated_by(state: RunState) -> dict[str, str]:
     """Return compensated node or item -> its compensation node."""
-    if not any(node.undoes is not None for each in state.extensions for node in each.nodes):
+    if not any(node.compensates is not None for each in state.extensions for node in each.nodes):
         return {}
     completed = (node for node, record in state.shown() if record.status is NodeStatus.COMPLETED)
-    return {node.undoes: node.id for node in completed if node.undoes is not None}
+    return {node.compensates: node.id for node in completed if node.compensates is not None}
 
 
 # Reports.
@@ -238,7 +238,7 @@ def compensated_by(state: RunState) -> dict[str, str]:
 
 def compensation_counts(state: RunState) -> Counter[NodeStatus]:
     """Return status -> number of compensation nodes."""
-    return Counter(record.status for node, record in state.shown() if node.undoes is not None)
+    return Counter(record.status for node, record in state.shown() if node.compensates is not None)
 
 
 def why_not_completed(state: RunState) -> NodeError:
@@ -289,7 +289,7 @@ def uncompensated_calls(state: RunState) -> list[UncompensatedCall]:
 
     For a run that has not ended, the result includes calls that are not compensated yet.
     """
-    nodes = {node.undoes: (node, record) for node, record in state.shown() if node.undoes is not None}
+    nodes = {node.compensates: (node, record) for node, record in state.shown() if node.compensates is not None}
     calls: list[UncompensatedCall] = []
     for ref, record in _calls(state):
         name = state.id_of(ref)

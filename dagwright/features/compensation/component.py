@@ -77,12 +77,12 @@ class Compensation(SchedulerComponent):
         Raises:
             UnresolvedReference, ComputeBudgetExceeded: the arguments of the call cannot be resolved any more.
         """
-        state, compensated_id = self._state, task.node.undoes
+        state, compensated_id = self._state, task.node.compensates
         if compensated_id is None:
             return False
         ref = state.items.ref(compensated_id)
         undone, record = make_task(state, ref), state.record(ref)
-        task.undoes = undone if task.node.kind == "plan" else None
+        task.compensated_task = undone if task.node.kind == "plan" else None
         if task.node.kind == "plan":
             undone.scope = record.scope
             task.arguments, task.child_snapshot = undone.arguments, record.child_snapshot

@@ -57,7 +57,7 @@ class ApprovalGate:
         override = state.overrides.get(state.id_of(ref))
         may_need_approval = node.kind in ("tool", "plan") and state.map_batch(ref) is None
         # A call that was allowed may also be compensated; otherwise a compensation could stop halfway.
-        if not may_need_approval or node.undoes is not None:
+        if not may_need_approval or node.compensates is not None:
             return None
         verdict = self.verdict(ref)
         # The plan decides about approvals, but cannot allow a call that the policy of the run refuses.

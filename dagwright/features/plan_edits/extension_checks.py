@@ -40,8 +40,8 @@ def refusal_of_other_arguments(state: RunState, ref: TaskRef) -> str | None:
         return too_large
     if node.for_each is not None or ref.item is not None:
         return f"the items of {node.id!r} take their arguments from the plan; retry them without arguments"
-    if node.undoes is not None:
-        return f"{node.id!r} compensates {node.undoes!r}, whose call determines its arguments"
+    if node.compensates is not None:
+        return f"{node.id!r} compensates {node.compensates!r}, whose call determines its arguments"
     if node.kind == "human":
         return f"{node.id!r} is a request to a person and has no arguments"
     if any(state.plan.nodes[each].inner is not None for each in state.dependents_of(ref.node)):

@@ -51,13 +51,13 @@ class PlanExtension(SchedulerComponent):
         message = f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"
         self._scheduler.abort(NodeError("Bug", message), at)
 
-    def shortfall(self) -> NodeError | None:
+    def goal_error(self) -> NodeError | None:
         """Return why a run that has ended has not reached its goal, or `None`."""
         if self.extender is None or not self._state.is_finished:
             return None
-        return self.extender.shortfall(self._state)
+        return self.extender.goal_error(self._state)
 
     def run_status(self, status: RunStatus) -> RunStatus:
         """Return `COMPLETED_WITH_FAILURES` for a completed run that has not reached its goal."""
-        is_short = status is RunStatus.COMPLETED and self.shortfall() is not None
+        is_short = status is RunStatus.COMPLETED and self.goal_error() is not None
         return RunStatus.COMPLETED_WITH_FAILURES if is_short else status

@@ -43,7 +43,7 @@ class PlanExtender(Protocol):
         """
         ...
 
-    def shortfall(self, state: RunState) -> NodeError | None:
+    def goal_error(self, state: RunState) -> NodeError | None:
         """Return why a run that has ended has not reached its goal; `None` if it has."""
         ...
 

@@ -84,7 +84,7 @@ class AgentLoop:
             return turn.after_calls()
         return turn.after_answer()
 
-    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - an extender
+    def goal_error(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - an extender
         """Return `None`: the nodes report the errors of such a run."""
         return None
 

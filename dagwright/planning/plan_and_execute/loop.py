@@ -88,7 +88,7 @@ class PlanAndExecute:
         clash = run.clash_with(approved)
         return run.approval(read, plan_result, problems=clash) if clash else run.planned(approval, approved)
 
-    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - interface of extenders
+    def goal_error(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - interface of extenders
         """Return `None`: the nodes report the errors of such a run."""
         return None
 

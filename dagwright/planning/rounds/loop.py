@@ -99,7 +99,7 @@ class Rounds:
             return self._start_sub_goals(run, last)
         return self._plan_next(run) if run.is_joined else None
 
-    def shortfall(self, state: RunState) -> NodeError | None:
+    def goal_error(self, state: RunState) -> NodeError | None:
         """Return why the planner did not finish, for a run that answers with the available deliverables."""
         if not is_answered(state):
             return None

@@ -35,7 +35,7 @@ class OneMore:
             return None
         return Extension(1, (CompiledNode("more", tool="any", dependencies=(0,)),))
 
-    def shortfall(self, state: RunState) -> NodeError | None:
+    def goal_error(self, state: RunState) -> NodeError | None:
         return NodeError("short", "not all of it")
 
     def is_own(self, node_id: str) -> bool:

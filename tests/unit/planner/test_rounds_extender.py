@@ -128,7 +128,7 @@ class Question:
     @property
     def error(self) -> str:
         """Code of the error of the run."""
-        error = self.scheduler.state.error or self.scheduler.features.extension.shortfall()
+        error = self.scheduler.state.error or self.scheduler.features.extension.goal_error()
         return error.code if error is not None else ""
 
 

@@ -363,7 +363,7 @@ def test_names_are_those_that_a_planner_can_use_and_a_run_has_set() -> None:
         "_a.b-c",
     ]
     declared = ToolDeclaration("make", Effects.IDEMPOTENT, undo="undo", sets="cbu")
-    nodes = (*(CompiledNode(name, tool="make") for name in "abc"), CompiledNode("~c", tool="undo", undoes="c"))
+    nodes = (*(CompiledNode(name, tool="make") for name in "abc"), CompiledNode("~c", tool="undo", compensates="c"))
     plan = CompiledPlan(nodes, {"make": declared, "undo": ToolDeclaration("undo")})
     names = names_set(_ran(plan, lambda task_id: {"id": task_id}))
     assert names == {"cbu": {"id": "b", "name": None, "kind": None}}
@@ -381,7 +381,7 @@ def test_results_of_a_run_are_summarized_without_ids() -> None:
     }
     nodes = (
         *(CompiledNode(name, tool="look" if name == "look" else "make") for name in results),
-        CompiledNode("~e", tool="undo", undoes="e"),
+        CompiledNode("~e", tool="undo", compensates="e"),
     )
     tools = {name: ToolDeclaration(name, effects) for name, effects in _EFFECTS.items()}
     scheduler = _ran(CompiledPlan(nodes, tools), results.get)
