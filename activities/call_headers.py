@@ -34,7 +34,7 @@ from dagwright.core.expressions.stored_values import Projection
 from dagwright.core.model.compiled import projections_from_json
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
-from dagwright.planning.model_calls.calls import NOTHING_SET, ModelConfig, model_config_from_json
+from dagwright.planning.model_calls.model_requests import NOTHING_SET, ModelConfig, model_config_from_json
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import MissingSecret, SecretRefused
 from dagwright.tools.secret_bindings import problem_of_secret

@@ -1,8 +1,8 @@
 """The activity `call_model`: one durable model call.
 
-It takes a request (`dagwright.planning.model_calls.calls`) whose messages may contain bindings to stored values, and
-returns the response, by reference if it is large. The client's own retries are off: each attempt makes one call, and
-Temporal's retry policy decides on the next one, with the delay that the service requested.
+It takes a request (`dagwright.planning.model_calls.model_requests`) whose messages may contain bindings to stored
+values, and returns the response, by reference if it is large. The client's own retries are off: each attempt makes one
+call, and Temporal's retry policy decides on the next one, with the delay that the service requested.
 
 Attempts: a response that is in the history is never requested again. If a worker dies after the model responded and
 before the server recorded the response, the next attempt calls the model again, as for a `read`. If the payload store
@@ -44,7 +44,9 @@ from dagwright.llm.clients import ModelClients
 from dagwright.planner.prompts import interrupted_message
 from dagwright.planner.rounds_parser import parse_round
 from dagwright.planning.agent_loop.feedback_markers import find_marker
-from dagwright.planning.model_calls.calls import (
+from dagwright.planning.model_calls.message_preparation import sendable_messages
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_requests import (
     ModelError,
     ModelRequest,
     ModelResponse,
@@ -54,9 +56,7 @@ from dagwright.planning.model_calls.calls import (
     response_to_json,
     user,
 )
-from dagwright.planning.model_calls.failures import ModelFailure
-from dagwright.planning.model_calls.messages import sendable_messages
-from dagwright.planning.model_calls.responses import MARKER_PROJECTION, SUMMARY_PROJECTIONS, TOOL_CALLS_BYTES
+from dagwright.planning.model_calls.response_summary import MARKER_PROJECTION, SUMMARY_PROJECTIONS, TOOL_CALLS_BYTES
 from dagwright.tools.context import Cancellation
 from dagwright.tools.errors import InvalidArguments, ResultNotStored, ResultTooLarge, ValueLost, ValueNotLoaded
 from dagwright.tools.redaction import Redaction

@@ -70,8 +70,8 @@ from dagwright.core.expressions.stored_values import StoredValue, stored_to_json
 from dagwright.core.model.lineage import lineage_of_locations
 from dagwright.core.model.tools import Effects
 from dagwright.llm.clients import ModelClients
-from dagwright.planning.model_calls.calls import ModelCall, ModelResponse
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_requests import ModelCall, ModelResponse
 from dagwright.process.drain import drain_s, writes_in_flight
 from dagwright.protocol.outcomes import outcome_unknown_message
 from dagwright.tools import ToolRegistry, ToolSpec

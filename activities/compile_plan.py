@@ -25,7 +25,7 @@ from dagwright.dialects import TEXT_DIALECTS
 from dagwright.dialects.reading import read_text
 from dagwright.planner.goal_start import goal_from_document, is_goal
 from dagwright.planner.rounds_start import is_rounds, rounds_from_document
-from dagwright.planning.rounds.rounds import RoundsLimits
+from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.plans.pages import Travelling, made_to_travel
 from dagwright.plans.preparation import check_plan, policy_problems, prepare_to_ask
 from dagwright.store import PayloadStore

@@ -24,8 +24,8 @@ from dagwright.core.boundary.wire import (
 )
 from dagwright.core.extras import MissingExtra
 from dagwright.core.model.tools import Effects
-from dagwright.planning.model_calls.calls import Action
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_requests import Action
 from dagwright.tools.errors import (
     AskPerson,
     GiveUp,

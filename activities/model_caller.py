@@ -14,8 +14,8 @@ from dagwright.activities.heartbeats import Heartbeats
 from dagwright.core.boundary.usage import Usage
 from dagwright.llm.client import ModelClient, ModelStream
 from dagwright.llm.clients import ModelClients, SecretMissing
-from dagwright.planning.model_calls.calls import ModelCall, ModelError, ModelResponse, NamedEndpoint
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_requests import ModelCall, ModelError, ModelResponse, NamedEndpoint
 
 
 class ModelCaller:

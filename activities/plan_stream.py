@@ -24,8 +24,8 @@ from dagwright.features.plan_edits.accepted_nodes import without_nulls
 from dagwright.llm.client import ModelStream
 from dagwright.planner.plan_parser import can_start_early
 from dagwright.planner.schema import MAX_PLANNED_NODES
-from dagwright.planning.model_calls.calls import Planning
-from dagwright.planning.plan_and_execute.goals import HARMLESS, decode_tools
+from dagwright.planning.model_calls.model_requests import Planning
+from dagwright.planning.plan_and_execute.goal_spec import HARMLESS, decode_tools
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.planned_nodes import planned_message

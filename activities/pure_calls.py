@@ -22,7 +22,7 @@ from dagwright.core.model.compiled import PURE_TIMEOUT_S
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects
-from dagwright.planning.model_calls.calls import ModelCall, ModelResponse
+from dagwright.planning.model_calls.model_requests import ModelCall, ModelResponse
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, active_context
 from dagwright.tools.environment import ToolEnvironment

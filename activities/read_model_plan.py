@@ -21,7 +21,7 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.intents_parser import parse_intents
 from dagwright.planner.plan_parser import parse_plan, rejected_plan
-from dagwright.planning.plan_and_execute.goals import Profile, context_from_json, decode_tools
+from dagwright.planning.plan_and_execute.goal_spec import Profile, context_from_json, decode_tools
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS
 from dagwright.tools.errors import InvalidArguments, ValueNotLoaded
 from dagwright.tools.redaction import Redaction

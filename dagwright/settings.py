@@ -28,8 +28,8 @@ from pydantic_core import PydanticCustomError
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import LONGEST
 from dagwright.core.plugins import installed_plugins
-from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
-from dagwright.planning.rounds.rounds import (
+from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
+from dagwright.planning.rounds.rounds_spec import (
     MAX_ROUNDS,
     MAX_ROUNDS_LIMIT,
     QUESTION_TIMEOUT_S,

@@ -74,12 +74,12 @@ from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload, memo_
 from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
 from dagwright.workflows.engine import Engine
-from dagwright.workflows.state_transfer import compensation_snapshot, put_state, state_of
 from dagwright.workflows.maps import end_of_map_batch, items_of_map_batch
 from dagwright.workflows.people import FeedbackMessages
 from dagwright.workflows.plan_pages import load_plan
 from dagwright.workflows.retries import FIVE_ATTEMPTS
 from dagwright.workflows.search_attributes import SearchAttributes
+from dagwright.workflows.state_transfer import compensation_snapshot, put_state, state_of
 from dagwright.workflows.steerable import Steerable
 from dagwright.workflows.sub_plans import end_of, report_end, report_turn
 from dagwright.workflows.timers import now_s

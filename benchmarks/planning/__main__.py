@@ -15,8 +15,8 @@ from benchmarks.planning.cases import read_cases
 from benchmarks.planning.report import report, table
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.planner import PlanningOptions
-from dagwright.planning.model_calls.calls import ModelConfig
-from dagwright.planning.plan_and_execute.goals import MAX_PLANS
+from dagwright.planning.model_calls.model_requests import ModelConfig
+from dagwright.planning.plan_and_execute.goal_spec import MAX_PLANS
 from dagwright.settings import Settings
 
 PARALLEL = 4

@@ -12,10 +12,10 @@ from dagwright.core.model.usage import NONE, Usage
 from dagwright.llm import ModelClient
 from dagwright.planner import PlanningOptions, build_catalogue, planning_messages, prepare_goal, repair_message
 from dagwright.planner.plan_parser import parse_plan
-from dagwright.planning.model_calls.calls import Message, user
-from dagwright.planning.model_calls.failures import ModelFailure
-from dagwright.planning.plan_and_execute.goals import PLAN, REPAIR, goal_from_json
-from dagwright.planning.plan_and_execute.nodes import plan_request
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_requests import Message, user
+from dagwright.planning.plan_and_execute.goal_nodes import plan_request
+from dagwright.planning.plan_and_execute.goal_spec import PLAN, REPAIR, goal_from_json
 
 
 @dataclass(frozen=True, slots=True)

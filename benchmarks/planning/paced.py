@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.planning.slow_tools import statement_about
-from dagwright.planning.plan_and_execute.goals import ANSWER, PLAN
+from dagwright.planning.plan_and_execute.goal_spec import ANSWER, PLAN
 from dagwright.testing import Completion, Step, slow, step, text, tool_call
 
 TOKENS_PER_S = 50.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.planning.model_calls.calls import Message, ModelConfig, OutputSchema
+from dagwright.planning.model_calls.model_requests import Message, ModelConfig, OutputSchema
 from dagwright.tools.context import ToolContext
 from dagwright.tools.errors import AskPerson, GiveUp, ToolLoadError
 from dagwright.tools.loading import load_module

@@ -10,8 +10,8 @@ from typing import Any
 
 from dagwright.agents.classes import AgentContext
 from dagwright.core.boundary.text import cut_with_count
-from dagwright.planning.model_calls.calls import Action, Message, system, user
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_requests import Action, Message, system, user
 from dagwright.tools.errors import GiveUp
 
 STEPS = 5

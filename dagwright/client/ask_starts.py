@@ -12,7 +12,7 @@ from dagwright.client.options import (
 )
 from dagwright.client.requests import TextRequest, prepare_request
 from dagwright.client.starts import StartRequest
-from dagwright.planning.plan_and_execute.goals import context_from_json
+from dagwright.planning.plan_and_execute.goal_spec import context_from_json
 from dagwright.protocol.sessions import SessionRecord
 from dagwright.toolset.toolset import Toolset
 

@@ -24,7 +24,7 @@ from dagwright.client.run_lists import quoted
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
-from dagwright.core.model.answers import size_problem
+from dagwright.core.model.answer_forms import size_problem
 from dagwright.core.model.requests import ClientChannel, MayAnswer, Request
 from dagwright.core.scheduler.map_batches import is_batched
 from dagwright.core.scheduler.task_creation import call_of_task

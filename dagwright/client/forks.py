@@ -39,9 +39,9 @@ from dagwright.features.forks.planner import (
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.map_items import OpenReader
 from dagwright.history.run_reader import RunNotFound, RunView
-from dagwright.planning.plan_and_execute.goals import PLAN
-from dagwright.planning.plan_and_execute.nodes import without_what_followed
-from dagwright.planning.rounds.nodes import without_later_rounds
+from dagwright.planning.plan_and_execute.goal_nodes import without_later_plans
+from dagwright.planning.plan_and_execute.goal_spec import PLAN
+from dagwright.planning.rounds.rounds_nodes import without_later_rounds
 from dagwright.protocol.messages import RunInput
 from dagwright.protocol.run_snapshot import RunSnapshot, pieces_of, snapshot_to_json, state_to_text
 from dagwright.protocol.scheduler_snapshot import state_to_json
@@ -331,7 +331,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
     Raises:
         ForkRefused: nodes of the plan replaced other nodes, or the effects of a tool have changed.
     """
-    plan = without_compensation(without_later_rounds(without_what_followed(plan, rerun), rerun))
+    plan = without_compensation(without_later_rounds(without_later_plans(plan, rerun), rerun))
     if any(node.supersedes is not None for node in plan.nodes):
         advice = "give the intended plan as the `plan` of the fork"
         if plan.has_planner:

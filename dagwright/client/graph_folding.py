@@ -11,7 +11,7 @@ from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.region_members import offloaded_regions
 from dagwright.core.scheduler.run_end import region_counts
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.planning.rounds.documents import drawn_needs, groups_of
+from dagwright.planning.rounds.rounds_documents import drawn_needs, groups_of
 
 BOXES = 200
 ARROWS = 450

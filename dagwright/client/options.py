@@ -14,8 +14,8 @@ from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import LONGEST, Duration, parse_duration
 from dagwright.dialects.reading import read_plan_file
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
-from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
-from dagwright.planning.rounds.rounds import Synthesis
+from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
+from dagwright.planning.rounds.rounds_spec import Synthesis
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 

@@ -10,9 +10,9 @@ from dagwright.client.starts import DEFAULT_OPTIONS, RunStartOptions, StartReque
 from dagwright.core.validation.workers import workers_among
 from dagwright.planner import PlanningOptions, RoundsOptions, prepare_goal, prepare_rounds
 from dagwright.planning.conversation import TurnSummary
-from dagwright.planning.model_calls.calls import ModelConfig
-from dagwright.planning.plan_and_execute.goals import Profile, context_from_json
-from dagwright.planning.rounds.rounds import RoundsLimits, Synthesis
+from dagwright.planning.model_calls.model_requests import ModelConfig
+from dagwright.planning.plan_and_execute.goal_spec import Profile, context_from_json
+from dagwright.planning.rounds.rounds_spec import RoundsLimits, Synthesis
 from dagwright.protocol.sessions import SessionRecord
 from dagwright.toolset.toolset import Toolset
 

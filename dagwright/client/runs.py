@@ -171,7 +171,7 @@ class Runs:
                 other: bool(names),
                 "another model": model != view.run_input.model,
             }
-            what = " and ".join(message for message, is_there in differences.items() if is_there) or what
+            what = " and ".join(message for message, exists in differences.items() if exists) or what
         return f"the id {workflow_id!r} belongs to a run with {what}; choose another id"
 
     async def list_runs(self, *, limit: int = 100, run_filter: RunFilter | None = None) -> list[RunSummary]:
@@ -261,7 +261,7 @@ class Runs:
         name = (await self._memo_of(workflow_id)).get(wire.MEMO_SESSION)
         return name if isinstance(name, str) else None
 
-    async def is_there(self, workflow_id: str) -> bool:
+    async def exists(self, workflow_id: str) -> bool:
         """Return whether there is a run with this ID."""
         return await self._find(workflow_id) is not None
 

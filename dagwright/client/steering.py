@@ -24,7 +24,7 @@ from dagwright.client.feedback import (
 )
 from dagwright.core.boundary import wire
 from dagwright.core.errors import DagwrightError
-from dagwright.core.model.answers import size_problem
+from dagwright.core.model.answer_forms import size_problem
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration

@@ -29,8 +29,8 @@ from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.text_stream import DeliveredText, PartialText, PartialTexts, TextMark, TextPart
 from dagwright.llm.visible_text import VisibleText
 from dagwright.planning.agent_loop.spec import is_turn, turn_after
-from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar, text_from_json
-from dagwright.planning.model_calls.responses import ANSWER_FIELD, has_text_in_output, summarize_response
+from dagwright.planning.model_calls.partial_text import TEXT_INDEX, TextSoFar, text_from_json
+from dagwright.planning.model_calls.response_summary import ANSWER_FIELD, has_text_in_output, summarize_response
 from dagwright.protocol.messages import MessageInvalid, read_message
 
 FIRST_PAUSE_S = 0.04
@@ -360,10 +360,10 @@ def text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, TextSoFar] | N
 
 def _text_in_heartbeat(call: PendingActivityInfo) -> TextSoFar | None:
     details = call.heartbeat_details.payloads
-    if len(details) <= TEXT_PLACE:
+    if len(details) <= TEXT_INDEX:
         return None
     with suppress(MessageInvalid):
-        return text_from_json(read_message(details[TEXT_PLACE]))
+        return text_from_json(read_message(details[TEXT_INDEX]))
     return None
 
 

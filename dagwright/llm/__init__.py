@@ -1,15 +1,16 @@
 """Models: a client for every server that speaks OpenAI's protocol.
 
-`ModelClient` makes calls; `planning.model_calls.calls` defines their input and output; `ModelFailure` classifies a
-failed call. This package does not read the environment or import Temporal, and only `transport` imports `openai`, at
-the first call.
+`ModelClient` makes calls; `planning.model_calls.model_requests` defines their input and output; `ModelFailure`
+classifies a failed call. This package does not read the environment or import Temporal, and only `transport` imports
+`openai`, at the first call.
 """
 
 from dagwright.core.boundary.usage import Usage
 from dagwright.llm.capabilities import CapabilityCache
 from dagwright.llm.client import Endpoint, ModelClient, ModelStream
 from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
-from dagwright.planning.model_calls.calls import (
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_requests import (
     Action,
     CallLabels,
     Message,
@@ -24,7 +25,6 @@ from dagwright.planning.model_calls.calls import (
     tool_result,
     user,
 )
-from dagwright.planning.model_calls.failures import ModelFailure
 
 __all__ = [
     "Action",

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from dagwright.llm.errors import ServiceError, model_error_of
-from dagwright.planning.model_calls.calls import ModelCall, ModelError
+from dagwright.planning.model_calls.model_requests import ModelCall, ModelError
 
 
 class OutputMode(StrEnum):

@@ -9,7 +9,7 @@ from typing import Self
 from dagwright.llm.capabilities import CapabilityCache
 from dagwright.llm.client import ANSWER_S, Endpoint, ModelClient
 from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
-from dagwright.planning.model_calls.calls import NamedEndpoint
+from dagwright.planning.model_calls.model_requests import NamedEndpoint
 from dagwright.tools.redaction import Redaction
 
 

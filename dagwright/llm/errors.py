@@ -5,7 +5,7 @@ source of OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq and LiteLLM's proxy.
 
     Exception
     ├── ServiceError      failure of the transport or the response parser, before it is classified
-    └── ModelFailure      failure as raised to callers: `planning.model_calls.failures`
+    └── ModelFailure      failure as raised to callers: `planning.model_calls.model_failure`
 """
 
 import re
@@ -17,8 +17,8 @@ from typing import Any, Literal
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes, one_line
 from dagwright.core.boundary.usage import Usage
-from dagwright.planning.model_calls.calls import Action, ModelError
-from dagwright.planning.model_calls.failures import ACTIONS, ModelFailure
+from dagwright.planning.model_calls.model_failure import ACTIONS, ModelFailure
+from dagwright.planning.model_calls.model_requests import Action, ModelError
 from dagwright.tools.retry_after import requested_delay
 
 Kind = Literal["status", "stream", "connection", "timeout", "broken", "answer"]

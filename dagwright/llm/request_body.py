@@ -9,7 +9,7 @@ from typing import Any
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.llm.capabilities import Capabilities, OutputMode
 from dagwright.llm.strict_schema import StrictSchema
-from dagwright.planning.model_calls.calls import Message, ModelCall, OutputSchema
+from dagwright.planning.model_calls.model_requests import Message, ModelCall, OutputSchema
 
 _TOOL_NAME_CHARACTERS = 64
 """The protocol allows letters, digits, `_` and `-` in tool names; names in plans may contain dots."""

@@ -11,7 +11,7 @@ import structlog
 
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.extras import require_extra
-from dagwright.mcp_client.answers import failure_text, locations_of, result_of
+from dagwright.mcp_client.call_results import failure_text, locations_of, result_of
 from dagwright.mcp_client.config import ServerConfig
 from dagwright.mcp_client.listing import versions_of
 from dagwright.tools.context import ToolContext

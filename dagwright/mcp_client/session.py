@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from dagwright import __version__
-from dagwright.mcp_client.answers import CONNECTION_CLOSED, is_session_gone, tool_error_of
+from dagwright.mcp_client.call_results import CONNECTION_CLOSED, is_session_gone, tool_error_of
 from dagwright.mcp_client.config import Address, Program, ServerConfig
 from dagwright.mcp_client.stderr_tail import StderrTail
 from dagwright.tools.errors import NotStarted, RemoteFailed

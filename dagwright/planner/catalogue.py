@@ -10,7 +10,7 @@ from typing import Any
 from dagwright.core.boundary.text import cut_for_model, one_line
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.planning.model_calls.messages import json_line
+from dagwright.planning.model_calls.message_preparation import json_line
 
 CATALOGUE_CHARACTERS = 96 * 1024
 """Limit for all lines together, about 25,000 tokens: a quarter of the context window of models that plan well."""

@@ -21,8 +21,9 @@ from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.prompts import ANSWER_PROMPT, REPLAN_PROMPT, planning_messages
 from dagwright.planner.schema import answer_schema, response_schema
 from dagwright.planner.verbs import intent_verbs, verb_catalogue
-from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
-from dagwright.planning.plan_and_execute.goals import (
+from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
+from dagwright.planning.plan_and_execute.goal_nodes import goal_plan
+from dagwright.planning.plan_and_execute.goal_spec import (
     MAX_PLANS,
     MAX_REPLANS,
     PLANS_LIMIT,
@@ -33,7 +34,6 @@ from dagwright.planning.plan_and_execute.goals import (
     confidence_from_json,
     context_from_json,
 )
-from dagwright.planning.plan_and_execute.nodes import goal_plan
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 

@@ -24,7 +24,7 @@ from dagwright.features.feedback.plan_text import one_line
 from dagwright.planner.intents_schema import MAX_INTENTS
 from dagwright.planner.plan_parser import ParsedPlan, build_parsed_plan, problems_of, reject_oversized
 from dagwright.planner.verbs import intent_verbs
-from dagwright.planning.plan_and_execute.goals import PlannedNodes
+from dagwright.planning.plan_and_execute.goal_spec import PlannedNodes
 
 _GROUPS = ("params", "refs", "lookups")
 _EXPLANATION_SHOWN = 1_000

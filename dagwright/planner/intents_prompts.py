@@ -11,8 +11,8 @@ from typing import Any
 from dagwright.core.boundary.text import cut_for_model
 from dagwright.planner.catalogue import Catalogue
 from dagwright.planner.prompts import turns_message
-from dagwright.planning.model_calls.calls import Message, system, user
-from dagwright.planning.model_calls.messages import json_line
+from dagwright.planning.model_calls.message_preparation import json_line
+from dagwright.planning.model_calls.model_requests import Message, system, user
 
 _NAME_CHARACTERS = 200
 

@@ -25,8 +25,8 @@ from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planner.prompts import accepted_message, repair_message
 from dagwright.planner.reserved_ids import rename_reserved_ids
 from dagwright.planner.schema import MAX_PLANNED_NODES
-from dagwright.planning.agent_loop.nodes import with_agents
-from dagwright.planning.plan_and_execute.goals import (
+from dagwright.planning.agent_loop.agent_nodes import with_agents
+from dagwright.planning.plan_and_execute.goal_spec import (
     DECLARATION,
     OWN_IDS,
     PlannedNodes,

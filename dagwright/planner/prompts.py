@@ -11,9 +11,9 @@ from dagwright.core.boundary.text import cut_for_model
 from dagwright.core.model.errors import Problem
 from dagwright.planner.catalogue import Catalogue
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
-from dagwright.planning.model_calls.calls import Message, system, user
-from dagwright.planning.model_calls.messages import json_line
-from dagwright.planning.plan_and_execute.goals import Profile
+from dagwright.planning.model_calls.message_preparation import json_line
+from dagwright.planning.model_calls.model_requests import Message, system, user
+from dagwright.planning.plan_and_execute.goal_spec import Profile
 
 TURN_CHARACTERS = 1_000
 NEWEST_TURN_CHARACTERS = 10_000

@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.core.model.document import Document
 from dagwright.dialects.written_values import Repair
-from dagwright.planning.plan_and_execute.goals import is_own
+from dagwright.planning.plan_and_execute.goal_spec import is_own
 
 _NO_REFERENCES = ("id", "depends_on", "plan", "tool", "title")
 """Fields of a node without references in braces; a sub-plan has ids of its own."""

@@ -17,7 +17,7 @@ from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Repair
 from dagwright.planner.prompts import repair_message
 from dagwright.planner.sub_goal_checks import REPEATED, RoundChecks
 from dagwright.planner.sub_goal_fields import Fields, plain
-from dagwright.planning.plan_and_execute.goals import decode_tools
+from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS, PlannedSubGoal, RoundContext
 from dagwright.protocol.documents import encoded_size
 

@@ -11,9 +11,9 @@ from dagwright.core.boundary.text import cut_for_model, one_line
 from dagwright.core.validation.workers import WorkerTool
 from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_schema, fit_lines
 from dagwright.planning.conversation import TurnSummary, recent_turns
-from dagwright.planning.model_calls.calls import Message, system, user
-from dagwright.planning.model_calls.messages import json_line
-from dagwright.planning.rounds.rounds import Synthesis
+from dagwright.planning.model_calls.message_preparation import json_line
+from dagwright.planning.model_calls.model_requests import Message, system, user
+from dagwright.planning.rounds.rounds_spec import Synthesis
 
 NEWEST_TURN_CHARACTERS = 10_000
 """Limit for the newest turn, which the question may refer to: enough for the whole answer as a session reports it."""

@@ -16,9 +16,9 @@ from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_prompts import ANSWER_PROMPT, intention_messages, planner_prompt, worker_catalogue
 from dagwright.planner.rounds_schema import rounds_schema
 from dagwright.planning.conversation import TurnSummary, recent_turns, turns_from_json
-from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
-from dagwright.planning.rounds.nodes import rounds_plan
-from dagwright.planning.rounds.rounds import RoundsLimits, RoundsSpec, checked_max_rounds, checked_synthesis
+from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
+from dagwright.planning.rounds.rounds_nodes import rounds_plan
+from dagwright.planning.rounds.rounds_spec import RoundsLimits, RoundsSpec, checked_max_rounds, checked_synthesis
 from dagwright.protocol.documents import encoded_size
 
 ROUNDS_PROFILE = ROUNDS_KIND

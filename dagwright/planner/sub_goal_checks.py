@@ -12,7 +12,7 @@ from dagwright.core.model.worker_cards import WorkerCard
 from dagwright.core.validation.workers import PRECONDITION_MISSING, WorkerTool, other_slot, slots_not_given
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
 from dagwright.planner.sub_goal_fields import Fields
-from dagwright.planning.rounds.rounds import MAX_TRIES
+from dagwright.planning.rounds.rounds_spec import MAX_TRIES
 from dagwright.planning.rounds.sub_goals import (
     DONE,
     Input,

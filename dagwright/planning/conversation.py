@@ -105,7 +105,9 @@ def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:
         # Skip the scan: a plan may have a hundred thousand nodes.
         return names
     compensated_tasks = {
-        node.compensates for node, record in scheduler.state.shown() if node.compensates and record.status is NodeStatus.COMPLETED
+        node.compensates
+        for node, record in scheduler.state.shown()
+        if node.compensates and record.status is NodeStatus.COMPLETED
     }
     for node, record in scheduler.state.shown():
         declared = scheduler.plan.tools.get(node.tool)

@@ -12,9 +12,9 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import AGENT_KIND, GOAL_KIND, ROUNDS_KIND
 from dagwright.core.validation.model_policy import policy_of_extender
 from dagwright.features.plan_extension.extender import PlanExtender
-from dagwright.planning.agent_loop.loop import AgentLoop
-from dagwright.planning.plan_and_execute.loop import PlanAndExecute
-from dagwright.planning.rounds.loop import Rounds
+from dagwright.planning.agent_loop.agent_extender import AgentLoop
+from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
+from dagwright.planning.rounds.rounds_extender import Rounds
 
 _KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], PlanExtender]]] = {
     AGENT_KIND: (wire.WORKFLOW_RUN_AGENT, AgentLoop.from_json),

@@ -30,7 +30,7 @@ from dagwright.dialects.written_plan import read_written_plan
 from dagwright.dialects.written_values import CUT_OFF, Repair
 from dagwright.features.plan_edits.accepted_nodes import with_accepted
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
-from dagwright.planning.agent_loop.nodes import with_agents
+from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 

@@ -22,7 +22,7 @@ from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, com
 from dagwright.features.lookups.positions import lookup_errors
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import names_set
-from dagwright.planning.rounds.documents import groups_of, rounds_document, rounds_in_short
+from dagwright.planning.rounds.rounds_documents import groups_of, rounds_document, short_rounds_document
 from dagwright.protocol.failures import FIRST_FAILED
 from dagwright.protocol.lineage import lineage_of_run
 
@@ -320,7 +320,7 @@ def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
     reference = {"ref": "history", "counts": dict(sorted(counts.items())), **first}
     counted = {**document, "nodes": {}, "nodes_ref": reference}
     if "rounds" in counted and encoded_size(counted) > DOCUMENT_LIMIT_BYTES:
-        counted["rounds"] = rounds_in_short(counted["rounds"])
+        counted["rounds"] = short_rounds_document(counted["rounds"])
     return counted
 
 

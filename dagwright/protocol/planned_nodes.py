@@ -12,7 +12,7 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
-from dagwright.core.model.answers import size_problem
+from dagwright.core.model.answer_forms import size_problem
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.task_creation import task_of_call
@@ -20,8 +20,8 @@ from dagwright.features.commands.steering import RunCommand, UnparsedCommand, re
 from dagwright.features.plan_edits.edit_checks import checked_extension
 from dagwright.features.plan_edits.node_additions import add_early_nodes
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.planning.plan_and_execute.goals import PLAN, own_id
-from dagwright.planning.plan_and_execute.loop import PlanAndExecute
+from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
+from dagwright.planning.plan_and_execute.goal_spec import PLAN, own_id
 from dagwright.protocol.command_messages import MESSAGE_BYTES, CommandMessage
 from dagwright.protocol.messages import MessageInvalid
 

@@ -14,7 +14,7 @@ from dagwright.features.deadline import Deadline
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.planning.agent_loop.nodes import with_agents
+from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.planning.extenders import extender_of
 from dagwright.protocol.budgets import initial_budget, shared_budget
 from dagwright.protocol.messages import RunInput

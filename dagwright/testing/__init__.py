@@ -6,7 +6,9 @@ strict: see `dagwright.testing.server`. `python -m dagwright.testing SCRIPT.yaml
 here imports the model client, so neither can hide a mistake of the other.
 """
 
-from dagwright.testing.answers import (
+from dagwright.testing.script import ANY_NUMBER, ReceivedCall, ScriptNotFollowed, Step, When, step
+from dagwright.testing.script_file import ScriptInvalid, read_script
+from dagwright.testing.scripted_answers import (
     Answer,
     Completion,
     Cut,
@@ -25,8 +27,6 @@ from dagwright.testing.answers import (
     tool_call,
     tool_calls,
 )
-from dagwright.testing.script import ANY_NUMBER, ReceivedCall, ScriptNotFollowed, Step, When, step
-from dagwright.testing.script_file import ScriptInvalid, read_script
 from dagwright.testing.search import Found, SearchAnswer, SearchServer, found
 from dagwright.testing.server import ModelServer
 

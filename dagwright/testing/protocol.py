@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from dagwright.testing.answers import Completion, Refused, Tokens
 from dagwright.testing.script import ReceivedCall
+from dagwright.testing.scripted_answers import Completion, Refused, Tokens
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _METADATA_KEYS, _METADATA_KEY_CHARACTERS, _METADATA_VALUE_CHARACTERS = 16, 64, 512

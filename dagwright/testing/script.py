@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.core.boundary.text import cut_characters, one_line
-from dagwright.testing.answers import Answer, summary_of, to_answer
+from dagwright.testing.scripted_answers import Answer, summary_of, to_answer
 
 ANY_NUMBER = None
 """`times` of a step that may be used any number of times, including zero."""

@@ -20,7 +20,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dagwright.core.model.times import parse_duration
-from dagwright.testing.answers import (
+from dagwright.testing.script import ANY_NUMBER, ReceivedCall, Reply, Step, When
+from dagwright.testing.scripted_answers import (
     Answer,
     Completion,
     Cut,
@@ -33,7 +34,6 @@ from dagwright.testing.answers import (
     Tokens,
     json_text,
 )
-from dagwright.testing.script import ANY_NUMBER, ReceivedCall, Reply, Step, When
 from dagwright.testing.server import ModelServer
 
 

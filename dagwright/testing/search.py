@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.testing.answers import Refused
 from dagwright.testing.http import Exchange, ReceivedRequest, ScriptedServer
+from dagwright.testing.scripted_answers import Refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.testing.answers import Answer, Completion, Cut, Pace, Raw, Refused, Reset, Silence
 from dagwright.testing.http import JSON_TYPE, Exchange, ReceivedRequest, ScriptedServer
 from dagwright.testing.protocol import DONE, WireCompletion, event, validation_error
 from dagwright.testing.script import ReceivedCall, Script, Step, step
+from dagwright.testing.scripted_answers import Answer, Completion, Cut, Pace, Raw, Refused, Reset, Silence
 
 _COMPLETIONS = "/chat/completions"
 _MODELS = "/models"

@@ -2,7 +2,7 @@
 
 from dagwright.core.model.worker_cards import WorkerCard
 from dagwright.core.model.worker_results import WorkerResult
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.tools.context import ToolContext, context
 from dagwright.tools.errors import AskPerson, GiveUp, NotStarted, RetryLater, ToolLoadError
 from dagwright.tools.loading import load_tools

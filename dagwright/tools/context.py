@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from dagwright.planning.model_calls.calls import NOTHING_SET, Message, ModelConfig, OfferedTool, OutputSchema
+from dagwright.planning.model_calls.model_requests import NOTHING_SET, Message, ModelConfig, OfferedTool, OutputSchema
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NoToolContext
 from dagwright.tools.model_access import PURPOSE, ModelAccess, PendingModelCall, model_call, no_model

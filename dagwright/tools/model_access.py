@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, wait
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.planning.model_calls.calls import (
+from dagwright.planning.model_calls.model_requests import (
     CallLabels,
     Message,
     ModelCall,

@@ -20,7 +20,7 @@ from dagwright.core.plugins import InstalledPlugin, PluginError, installed_plugi
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
 from dagwright.llm.client import Endpoint
 from dagwright.llm.clients import ModelSetup
-from dagwright.planning.rounds.rounds import RoundsLimits
+from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.protocol.plan_limits import is_queue
 from dagwright.protocol.webhooks import Hook, signing_key
 from dagwright.settings import Settings, app_settings

@@ -18,10 +18,10 @@ _GROUPS: Mapping[str, Sequence[str]] = {
         "dagwright.planner.goals",
         "dagwright.planner.schema",
         "dagwright.planner.plan_parser",
-        "dagwright.planning.plan_and_execute.goals",
+        "dagwright.planning.plan_and_execute.goal_spec",
     ),
     "Agents": ("dagwright.planning.agent_loop.spec",),
-    "Rounds": ("dagwright.planning.rounds.rounds", "dagwright.planner.rounds_schema"),
+    "Rounds": ("dagwright.planning.rounds.rounds_spec", "dagwright.planner.rounds_schema"),
 }
 """Heading -> modules whose described numbers are limits."""
 _KIB, _MIB = 1024, 1024 * 1024

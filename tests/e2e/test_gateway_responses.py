@@ -42,11 +42,11 @@ async def test_response_in_the_background_is_fetched_until_it_is_there(serve: Se
         started = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
         found: list[Response] = []
 
-        async def is_there() -> bool:
+        async def exists() -> bool:
             found.append(await live.openai.responses.retrieve(started.id))
             return found[-1].status == "completed"
 
-        await eventually(is_there)
+        await eventually(exists)
     assert (started.status, started.background, started.output) == ("in_progress", True, [])
     assert json.loads(found[-1].output_text) == {"more": 6}
 

@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.planner import RoundsOptions, prepare_rounds
-from dagwright.planning.rounds.rounds import MAX_ROUNDS, SYNTHESIS, RoundsLimits, Synthesis
+from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS, SYNTHESIS, RoundsLimits, Synthesis
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import AskPerson, GiveUp, SubGoal, ToolRegistry, WorkerResult, worker_tool

@@ -97,11 +97,11 @@ class ScriptedRun:
         return {**document, "error": run_error_of(document)}
 
     async def session_of(self, run: str) -> str | None:
-        if not await self.is_there(run):
+        if not await self.exists(run):
             raise RunNotFound(f"there is no run {run!r}")
         return None
 
-    async def is_there(self, run: str) -> bool:
+    async def exists(self, run: str) -> bool:
         return run == RUN or run in self.started
 
     async def start(self, request: StartRequest) -> None:
@@ -173,7 +173,7 @@ async def scripted_context(
         people=run.people,
         document=run.document,
         session_of=run.session_of,
-        is_there=run.is_there,
+        exists=run.exists,
         start=run.start,
     )
     async with open_context(settings, connection, toolset, templates=templates) as context:

@@ -21,8 +21,8 @@ from dagwright.core.model.tools import MODEL_TOOL, PLAN_READER
 from dagwright.core.validation.model_policy import policy_of_extender
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.extenders import extender_of
-from dagwright.planning.model_calls.calls import request_from_json
-from dagwright.planning.model_calls.messages import sendable_messages
+from dagwright.planning.model_calls.message_preparation import sendable_messages
+from dagwright.planning.model_calls.model_requests import request_from_json
 from dagwright.protocol.documents import RunFacts, result_document
 from tests.support.activity_bench import ActivityBench
 from tests.support.function_bench import FunctionBench

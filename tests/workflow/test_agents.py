@@ -10,7 +10,7 @@ from temporalio.client import Client
 from dagwright.core.boundary import limits, wire
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.feedback_markers import find_marker
-from dagwright.planning.model_calls.calls import OutputSchema
+from dagwright.planning.model_calls.model_requests import OutputSchema
 from dagwright.testing import Raw, json_text, step, tool_call, tool_calls
 from tests.support.agents import agent, answered, ended, messages_of
 from tests.support.eventually import eventually

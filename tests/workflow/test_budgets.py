@@ -12,8 +12,8 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.extenders import workflow_type_of
-from dagwright.planning.model_calls.calls import ModelCall, ModelRequest, user
-from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
+from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
+from dagwright.planning.model_calls.model_requests import ModelCall, ModelRequest, user
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import ended

@@ -83,7 +83,7 @@ def test_hidden_parts_of_an_approved_plan_need_approval() -> None:
     run = asked(written(*[call(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", approve_plan=True)
     assert run.asked("approve").prompt.endswith(
         "\n… and 1 more, 1 of them can change something\n\n"
-        "Of 1 of its nodes not all is shown; the policy decides on each of them."
+        "1 of its nodes are not shown completely; the policy decides on each of them."
     )
     run.answer("approve", {"approved": True})
     run.answer("n40", {"approved": False})

@@ -18,7 +18,7 @@ from dagwright.activities.call_model import model_activity
 from dagwright.activities.values import LargeValues
 from dagwright.llm import Endpoint, ModelCall, OfferedTool, OutputSchema, user
 from dagwright.llm.clients import ModelClients, ModelSetup
-from dagwright.planning.model_calls.calls import ModelRequest, messages_from_json, request_to_json
+from dagwright.planning.model_calls.model_requests import ModelRequest, messages_from_json, request_to_json
 from dagwright.testing import ModelServer, Refused, busy, json_text, step, text, tool_call
 from dagwright.workflows.calls import CallInterceptor
 from tests.support.eventually import eventually

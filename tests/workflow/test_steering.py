@@ -45,11 +45,11 @@ async def _view_with(runs: Runs, handle: Handle, status: str) -> RunView:
     """Return the document of a run from the reader, once the run is in a state."""
     found: list[RunView] = []
 
-    async def is_there() -> bool:
+    async def exists() -> bool:
         found.append(await RunReader(runs.client, handle.id).read())
         return found[-1].status == status
 
-    await eventually(is_there)
+    await eventually(exists)
     return found[-1]
 
 

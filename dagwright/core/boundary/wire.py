@@ -92,9 +92,9 @@ ACTIVITY_LOAD_VALUES = "load_values"
 ACTIVITY_AWAIT_STORE = "await_store"
 """Activity: waits for the payload store, for a call that could not be made or whose result could not be stored."""
 ACTIVITY_CALL_MODEL = tools.MODEL_TOOL
-"""Activity: calls a model (`dagwright.planning.model_calls.calls`)."""
+"""Activity: calls a model (`dagwright.planning.model_calls.model_requests`)."""
 ACTIVITY_READ_MODEL_PLAN = tools.PLAN_READER
-"""Activity: compiles the plan that a model wrote (`dagwright.planning.plan_and_execute.goals`)."""
+"""Activity: compiles the plan that a model wrote (`dagwright.planning.plan_and_execute.goal_spec`)."""
 ACTIVITY_LOAD_OUTPUT = "load_run_output"
 """Activity: loads the output of a run that has ended, for a workflow of another type that started it."""
 ACTIVITY_NOTIFY = "notify"

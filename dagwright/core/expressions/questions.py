@@ -13,7 +13,7 @@ from dagwright.core.boundary.text import cut_characters
 from dagwright.core.expressions.resolution import as_text
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
-from dagwright.core.model.answers import BadAnswer, default_answer
+from dagwright.core.model.answer_forms import BadAnswer, default_answer
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Purpose, Request

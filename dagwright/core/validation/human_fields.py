@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dagwright.core.expressions.questions import OPTIONS, QUESTION_BYTES, BadQuestion
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.answers import BadAnswer, default_answer
+from dagwright.core.model.answer_forms import BadAnswer, default_answer
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.plan import Human, Node, OnTimeout, OnTimeoutDefault, OnTimeoutEscalate

@@ -9,7 +9,7 @@ from typing import Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.resolution import UnresolvedReference
-from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
+from dagwright.core.model.answer_forms import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestBook, Through
 from dagwright.core.model.states import NodeStatus
@@ -19,7 +19,7 @@ from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.features.feedback.answer_reading import AcceptedAnswer, AnswerReader, without_number
 from dagwright.features.feedback.approval_gate import ApprovalGate
-from dagwright.features.feedback.state import FeedbackState
+from dagwright.features.feedback.feedback_state import FeedbackState
 from dagwright.features.plan_edits.node_additions import apply_addition
 
 RunAnswer = Callable[[Any, Feedback, float], None]

@@ -12,7 +12,7 @@ from typing import Any
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.questions import BadQuestion, request_of
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.answers import BadAnswer, adds_nodes, normal_form, question_key, size_of, size_problem
+from dagwright.core.model.answer_forms import BadAnswer, adds_nodes, normal_form, question_key, size_of, size_problem
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, RequestBook
@@ -22,7 +22,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.approval_gate import refusal_message
-from dagwright.features.feedback.state import FeedbackState
+from dagwright.features.feedback.feedback_state import FeedbackState
 from dagwright.features.plan_edits.edit_checks import checked_extension
 from dagwright.features.plan_edits.extension_checks import refusal_of_other_arguments, with_other_arguments
 from dagwright.features.plan_edits.sent_tools import tools_from_json

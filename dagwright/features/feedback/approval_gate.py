@@ -13,7 +13,7 @@ from dagwright.core.model.policy import INLINE_AGENT, INLINE_HINT, INLINE_REFUSE
 from dagwright.core.model.requests import Purpose
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.features.feedback.state import FeedbackState
+from dagwright.features.feedback.feedback_state import FeedbackState
 
 
 def refusal_message(tool: str) -> str:

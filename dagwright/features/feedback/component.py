@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.resolution import UnresolvedReference
-from dagwright.core.model.answers import size_of
+from dagwright.core.model.answer_forms import size_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import Policy, with_tools_allowed
 from dagwright.core.model.requests import Feedback, Request, RequestBook, book_from_json
@@ -22,9 +22,9 @@ from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.feedback.answer_handling import AnswerHandler
 from dagwright.features.feedback.answer_reading import AnswerReader
 from dagwright.features.feedback.approval_gate import ApprovalGate, Question
+from dagwright.features.feedback.feedback_state import FeedbackState
 from dagwright.features.feedback.request_opening import Raised, RequestOpener
 from dagwright.features.feedback.run_requests import RunRequests
-from dagwright.features.feedback.state import FeedbackState
 
 _REQUEST_HOOKS = frozenset({"on_node_ended", "on_node_reset", "after_update"})
 """Hooks that are only needed once there are requests or stored answers."""

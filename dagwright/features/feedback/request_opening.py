@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.expressions.questions import BadQuestion, request_of
-from dagwright.core.model.answers import ERROR_CHOICES, size_problem
+from dagwright.core.model.answer_forms import ERROR_CHOICES, size_problem
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Closing, Feedback, Purpose, Request
 from dagwright.core.model.states import NodeStatus
@@ -16,7 +16,7 @@ from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.features.feedback.answer_reading import EARLY_BYTES
-from dagwright.features.feedback.state import FeedbackState
+from dagwright.features.feedback.feedback_state import FeedbackState
 
 QUESTIONS_OF_A_CALL = 100
 """Most questions of one call: a tool that always asks, with a default answer, would never end."""

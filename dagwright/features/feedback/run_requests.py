@@ -8,9 +8,9 @@ from dagwright.core.model.requests import INPUTS, PLAN, Feedback, Purpose
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.answer_handling import RunAnswer, rejection
+from dagwright.features.feedback.feedback_state import FeedbackState
 from dagwright.features.feedback.plan_text import plan_summary
 from dagwright.features.feedback.request_opening import RequestOpener
-from dagwright.features.feedback.state import FeedbackState
 
 
 class RunRequests:

@@ -54,7 +54,7 @@ from dagwright.interfaces.cli.round_text import round_lines
 from dagwright.interfaces.cli.running import stays
 from dagwright.interfaces.cli.session_turns import at_work, refusal_of
 from dagwright.interfaces.cli.sessions import turn_lines
-from dagwright.planning.plan_and_execute.goals import PROFILES, Profile
+from dagwright.planning.plan_and_execute.goal_spec import PROFILES, Profile
 from dagwright.protocol.sessions import SessionNameInvalid, Turn, session_name
 from dagwright.server import NO_ANSWER, Connection, ServerUnreachable, open_connection
 from dagwright.settings import Settings

@@ -13,9 +13,17 @@ from dagwright.interfaces.cli.output import Output, one_line, terminal_text, val
 from dagwright.interfaces.cli.plans import value_as_text
 from dagwright.interfaces.cli.round_text import round_lines
 from dagwright.interfaces.cli.wording import displayed_counts, is_excused, node_text, usage_lines
-from dagwright.planning.plan_and_execute.goals import APPROVE, LOW_CONFIDENCE, PLAN, PLAN_INVALID, READ, is_own, own_id
+from dagwright.planning.plan_and_execute.goal_spec import (
+    APPROVE,
+    LOW_CONFIDENCE,
+    PLAN,
+    PLAN_INVALID,
+    READ,
+    is_own,
+    own_id,
+)
 from dagwright.planning.plan_and_execute.replans import PLANNING_AGAIN
-from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
+from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
 from dagwright.protocol.documents import OUTPUT_OMITTED
 from dagwright.protocol.failures import NODE_FAILED
 

@@ -28,9 +28,9 @@ from dagwright.interfaces.cli.options import (
 )
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import AskRequest, ChatRequest, SessionRequest
-from dagwright.planning.plan_and_execute.goals import MAX_PLANS, MAX_REPLANS, PLANS_LIMIT, REPLANS_LIMIT
-from dagwright.planning.rounds.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT, SYNTHESIS, WORKER_TIMEOUT_S
-from dagwright.planning.rounds.rounds import Synthesis as SynthesisChoice
+from dagwright.planning.plan_and_execute.goal_spec import MAX_PLANS, MAX_REPLANS, PLANS_LIMIT, REPLANS_LIMIT
+from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS, MAX_ROUNDS_LIMIT, SYNTHESIS, WORKER_TIMEOUT_S
+from dagwright.planning.rounds.rounds_spec import Synthesis as SynthesisChoice
 
 MaxRounds = Annotated[
     int | None,

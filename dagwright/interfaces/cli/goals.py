@@ -20,7 +20,7 @@ from dagwright.interfaces.cli.running import Showing, run_prepared
 from dagwright.interfaces.cli.session_turns import run_in_session
 from dagwright.interfaces.cli.terms import read_budget
 from dagwright.planner import GoalRefused
-from dagwright.planning.plan_and_execute.goals import context_from_json
+from dagwright.planning.plan_and_execute.goal_spec import context_from_json
 from dagwright.protocol.sessions import SessionRecord, session_name
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of

@@ -3,7 +3,7 @@
 from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.background import will_start_worker
 from dagwright.interfaces.cli.exits import CommandRefused
-from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
+from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset
 

@@ -13,7 +13,7 @@ from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.asking import NO, YES
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.planning.plan_and_execute.goals import APPROVE, is_own, own_id
+from dagwright.planning.plan_and_execute.goal_spec import APPROVE, is_own, own_id
 
 EDIT = frozenset({"e", "edit"})
 

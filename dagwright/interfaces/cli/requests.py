@@ -6,8 +6,8 @@ from typing import Literal
 
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.output import one_line
-from dagwright.planning.plan_and_execute.goals import Profile
-from dagwright.planning.rounds.rounds import Synthesis
+from dagwright.planning.plan_and_execute.goal_spec import Profile
+from dagwright.planning.rounds.rounds_spec import Synthesis
 
 _FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents", "address_file"})
 """Fields with file names, which on Linux may be any bytes; a missing file is reported by its reader."""

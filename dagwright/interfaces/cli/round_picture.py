@@ -8,7 +8,7 @@ from rich.text import Text
 
 from dagwright.interfaces.cli.output import one_line
 from dagwright.interfaces.cli.round_text import LEFT_OUT, NO_CALLS, WORDS, RoundLine, lines_of, phase_text
-from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN
+from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN
 
 _MARKS = {
     "pending": ("·", "dim"),

@@ -12,10 +12,10 @@ from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line
 from dagwright.interfaces.cli.progress import call_text
-from dagwright.planning.rounds.documents import rounds_document
-from dagwright.planning.rounds.loop import Rounds
-from dagwright.planning.rounds.rounds import INTENTION
-from dagwright.planning.rounds.state import RoundsState
+from dagwright.planning.rounds.rounds_documents import rounds_document
+from dagwright.planning.rounds.rounds_extender import Rounds
+from dagwright.planning.rounds.rounds_spec import INTENTION
+from dagwright.planning.rounds.rounds_state import RoundsState
 
 WORDS = 600
 """Maximum length of a text of a planner or worker tool."""

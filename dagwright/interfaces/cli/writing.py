@@ -10,8 +10,8 @@ from string import Template
 from dagwright.core.plugins import installed_plugins
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
-from dagwright.planning.plan_and_execute.goals import OWN_IDS
-from dagwright.planning.rounds.rounds import is_own
+from dagwright.planning.plan_and_execute.goal_spec import OWN_IDS
+from dagwright.planning.rounds.rounds_spec import is_own
 from dagwright.settings import load_settings
 from dagwright.tools import load_tools
 from dagwright.toolset.toolset import load_toolset

@@ -9,7 +9,7 @@ from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import api_error
 from dagwright.interfaces.http.run_requests import START_WAIT_S
 from dagwright.interfaces.http.sse import DONE, Events, event
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
 
 T = TypeVar("T")
 

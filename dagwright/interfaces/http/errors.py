@@ -35,8 +35,8 @@ from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.request_ids import REQUEST_ID
 from dagwright.interfaces.http.validation_errors import describe
 from dagwright.planner import GoalRefused
-from dagwright.planning.model_calls.calls import ModelError
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_requests import ModelError
 from dagwright.process.health import DRAINING
 from dagwright.protocol.sessions import SessionNameInvalid
 from dagwright.server import NO_ANSWER, ServerUnreachable

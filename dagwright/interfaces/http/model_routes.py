@@ -15,7 +15,7 @@ from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.run_documents import json_response
 from dagwright.interfaces.http.run_models import response_docs
 from dagwright.interfaces.http.targets import PROFILE_DESCRIPTIONS, Target, agents_of, profiles_of, target_of
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
 
 router = APIRouter(tags=["models"], route_class=JsonRoute)
 SERVICE_S = 5.0

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from dagwright.client.starts import RunStartOptions, StartRequest, made_id
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.answers import size_problem
+from dagwright.core.model.answer_forms import size_problem
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.interfaces.http import examples

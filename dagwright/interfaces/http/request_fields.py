@@ -17,8 +17,8 @@ from dagwright.core.model.times import parse_duration
 from dagwright.dialects.json_reader import MAX_DEPTH, depth_of
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
-from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
-from dagwright.planning.rounds.rounds import SYNTHESES, Synthesis, checked_max_rounds, checked_synthesis
+from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
+from dagwright.planning.rounds.rounds_spec import SYNTHESES, Synthesis, checked_max_rounds, checked_synthesis
 from dagwright.protocol.run_labels import METADATA, TagsInvalid, checked_tags
 
 JsonObject = dict[str, Any]

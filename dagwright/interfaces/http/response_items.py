@@ -27,7 +27,7 @@ from dagwright.interfaces.http.request_fields import (
     SynthesisField,
 )
 from dagwright.interfaces.http.run_outcome import RunOutcome
-from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
+from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
 
 _PREFIX = "resp_"
 _NO_CALLS_SUFFIX = "~"

@@ -73,7 +73,7 @@ from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, Stream
 from dagwright.interfaces.http.structured_output import output_form_of
 from dagwright.interfaces.http.targets import target_of
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT, TurnSummary
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
 
 router = APIRouter(tags=["responses"], route_class=JsonRoute)
 CANCEL_S = 5.0

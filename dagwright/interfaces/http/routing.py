@@ -14,8 +14,8 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import RoutingMode
 from dagwright.interfaces.http.targets import Target
 from dagwright.llm import ModelClient, ModelError
-from dagwright.planning.model_calls.calls import CallLabels, ModelCall, ModelConfig, OutputSchema, system, user
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_requests import CallLabels, ModelCall, ModelConfig, OutputSchema, system, user
 
 MAX_TOOLS = 40
 REQUEST_CHARACTERS = 4_000

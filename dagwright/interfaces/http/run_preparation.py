@@ -26,7 +26,7 @@ from dagwright.interfaces.http.run_starts import ActiveStart, Prepare, RunStart
 from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
 from dagwright.planning.conversation import TurnSummary
-from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
+from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.plans.posted import compiled_to_ask
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.plans.templates import Template

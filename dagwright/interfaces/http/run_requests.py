@@ -214,7 +214,7 @@ def _refuse_other(
 
 async def _is_there(context: GatewayContext, run: str) -> bool:
     try:
-        return await context.runs.is_there(await context.visible_run(run))
+        return await context.runs.exists(await context.visible_run(run))
     except RunNotFound:
         return False
 

@@ -94,7 +94,7 @@ class RunQuota:
             is_first = run not in self._starting and await self._has_room(counted, runs)
             if is_first:
                 self._starting.add(run)
-            elif run not in self._starting and not await runs.is_there(run):
+            elif run not in self._starting and not await runs.exists(run):
                 many = f"{self._most:,} run{'' if self._most == 1 else 's'}"
                 message = f"{self._owner!r} may have {many} at a time: wait for a run to end, or cancel one"
                 raise limit_exceeded(message, retry_after_s=RETRY_AFTER_S)

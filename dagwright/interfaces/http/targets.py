@@ -7,7 +7,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.validation.workers import workers_among
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.planning.plan_and_execute.goals import PROFILES
+from dagwright.planning.plan_and_execute.goal_spec import PROFILES
 
 Kind = Literal["plan", "agent", "profile", "model"]
 PROFILE_DESCRIPTIONS = {

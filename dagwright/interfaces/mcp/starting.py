@@ -22,7 +22,7 @@ from dagwright.core.validation.model_policy import model_policy
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.planner import GoalRefused
 from dagwright.planner.plan_parser import with_policy_approval
-from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
+from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.plans.posted import checked_posted, posted_plan
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template, Templates, compiled_with

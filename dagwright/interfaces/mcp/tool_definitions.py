@@ -10,7 +10,7 @@ from dagwright.core.model.agents import agent_cards
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, SYNTHESES
+from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, SYNTHESES
 from dagwright.plans.templates import Template, Templates
 
 RUN_PLAN: Final = "run_plan"

@@ -1,4 +1,5 @@
 """The tool loop of an LLM agent: a model turn, its tool calls in parallel, the next turn.
 
-`nodes` turns an agent node into a sub-plan that grows, `spec` is its JSON form, and `loop` is the plan extender.
+`agent_nodes` turns an agent node into a sub-plan that grows, `spec` is the JSON form of an agent, and `agent_extender`
+is the plan extender.
 """

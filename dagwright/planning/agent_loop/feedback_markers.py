@@ -23,7 +23,7 @@ _MARKER_CHARACTERS = 2_000
 """Maximum length of a marker, so that the search takes linear time for answers of any length."""
 _QUESTION_CHARACTERS = 500
 """Longer answers contain more than a question."""
-_HOW = "write [[FEEDBACK INFORMATION: question | {JSON Schema}]]"
+_MARKER_SYNTAX = "write [[FEEDBACK INFORMATION: question | {JSON Schema}]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,16 @@ def _parse_marker(marker: _Marker, text: str, spec: AgentSpec) -> ParsedAnswer:
     if marker.type != "INFORMATION" or marker.type not in spec.request_types:
         return ParsedAnswer(text, _question_of(marker, spec))
     if marker.schema is None and _SCHEMA.search(marker.content) is not None:
-        return ParsedAnswer(text, problem=f"the schema of an INFORMATION request is not a JSON object; {_HOW}")
+        return ParsedAnswer(
+            text, problem=f"the schema of an INFORMATION request is not a JSON object; {_MARKER_SYNTAX}"
+        )
     question: dict[str, Any] = {"type": marker.type, "prompt": marker.content.strip() or "The agent asks for help"}
     if marker.schema is not None:
         question["schema"] = marker.schema
     try:
         return ParsedAnswer(text, validate_question_fields(question))
     except BadQuestion as error:
-        return ParsedAnswer(text, problem=f"{error}; {_HOW}")
+        return ParsedAnswer(text, problem=f"{error}; {_MARKER_SYNTAX}")
 
 
 def _question_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:

@@ -14,7 +14,8 @@ from dagwright.core.model.agent_cards import FeedbackPolicy
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, tool_from_json, tool_to_json
 from dagwright.core.model.tools import AGENT_KIND, ENCODED_FIELDS, ToolDeclaration
 from dagwright.core.validation.model_policy import POLICY, model_policy
-from dagwright.planning.model_calls.calls import (
+from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
+from dagwright.planning.model_calls.model_requests import (
     CallLabels,
     Message,
     ModelCall,
@@ -24,7 +25,6 @@ from dagwright.planning.model_calls.calls import (
     system,
     user,
 )
-from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
 
 FEEDBACK_POLICIES: Sequence[FeedbackPolicy] = get_args(FeedbackPolicy)
 
@@ -44,7 +44,7 @@ _ASK_PERSON = "ask_person"
 _TURN = re.compile(r"turn[0-9]+(#[0-9]+)?")
 REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "INFORMATION", "GUIDANCE")
 """Types of the requests that an agent may make to people."""
-_TYPES_BEFORE = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
+_LEGACY_REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
 """Default for specs without the field, from runs that started before the field existed, so their histories replay."""
 
 
@@ -191,10 +191,10 @@ def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
             max_turns=int(encoded["max_turns"]),
             max_tokens=encoded.get("max_tokens"),
             feedback_policy=encoded["feedback_policy"],
-            request_types=tuple(map(str, encoded.get("request_types", _TYPES_BEFORE))),
+            request_types=tuple(map(str, encoded.get("request_types", _LEGACY_REQUEST_TYPES))),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no agent: {error!r}") from None
+        raise ValueError(f"not an agent spec: {error!r}") from None
     if not 1 <= spec.max_turns <= TURNS_LIMIT:
         raise ValueError(f"max_turns: an agent has 1 to {TURNS_LIMIT} turns, not {spec.max_turns}")
     if spec.max_tokens is not None and (type(spec.max_tokens) is not int or spec.max_tokens < 1):

@@ -15,7 +15,7 @@ from dagwright.core.model.compiled import CompiledNode, default_retry
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.planning.agent_loop.spec import AgentSpec, ask_person_tool
-from dagwright.planning.model_calls.calls import ToolCall
+from dagwright.planning.model_calls.model_requests import ToolCall
 
 _NAME_CHARACTERS = 80
 """Limit for the name of an unknown tool in an error message."""
@@ -37,7 +37,7 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) ->
         turn: number of the node of the turn that made the call.
 
     Raises:
-        CallRefused: the call is invalid.
+        ToolCallInvalid: the call is invalid.
     """
     if spec.is_feedback_tool(call.name):
         asking = ask_person_tool(spec.request_types)
@@ -60,7 +60,7 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) ->
     )
 
 
-def tools_there_are(name: str, spec: AgentSpec) -> str:
+def unknown_tool_message(name: str, spec: AgentSpec) -> str:
     """Return the message for a call of an unknown tool, with the names of all available tools.
 
     Complexity: linear in the number of tools, about 10 µs per tool, so only one call per turn gets this list.

@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.core.boundary.usage import USAGE_INDEX
 
-TEXT_PLACE = USAGE_INDEX + 1
+TEXT_INDEX = USAGE_INDEX + 1
 """Index of the text in the details of a heartbeat, after the usage."""
 WINDOW_CHARACTERS = 32 * 1024
 """Maximum length of the text in a heartbeat: the server writes each heartbeat to its disk."""

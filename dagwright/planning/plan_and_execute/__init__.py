@@ -1,4 +1,4 @@
 """Plan and execute: a model writes a plan, its nodes run, the model replans or answers.
 
-`loop` is the plan extender, `state` its state, `goals` the wire form of a goal.
+`goal_extender` is the plan extender, `goal_state` its state, `goal_spec` the wire form of a goal.
 """

@@ -14,10 +14,16 @@ from dagwright.core.boundary.text import cut_bytes, one_line
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.planning.model_calls.calls import user
-from dagwright.planning.plan_and_execute.goals import REPLAN, Goal
+from dagwright.planning.model_calls.model_requests import user
+from dagwright.planning.plan_and_execute.goal_spec import REPLAN, Goal
 from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, ReplanContext
-from dagwright.planning.plan_and_execute.steps import Step, StepMessages, characters_of_each, step_messages, step_text
+from dagwright.planning.plan_and_execute.step_messages import (
+    Step,
+    StepMessages,
+    characters_of_each,
+    step_messages,
+    step_text,
+)
 
 PLANNING_AGAIN = "planning again"
 """Prefix of the title of the call: the title shows the number of the replan and its reason."""
@@ -135,7 +141,7 @@ def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collecti
         replaced: IDs of the nodes that are replaced.
     """
     left = [(node, record) for node, record in steps if node.id not in replaced and node.on_error != "skip"]
-    hopeless = {state.number_of(node.id) for node, record in left if record.status is NodeStatus.FAILED}
+    unreachable = {state.number_of(node.id) for node, record in left if record.status is NodeStatus.FAILED}
     blocked = {state.number_of(node.id): node for node, record in left if record.status is NodeStatus.BLOCKED}
     waiting: dict[int | None, list[int | None]] = {}
     for number, node in blocked.items():
@@ -146,15 +152,17 @@ def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collecti
     numbers = [*blocked]
     while numbers:
         number = numbers.pop()
-        if number not in hopeless and not _can_start(state, blocked[number], hopeless):
-            hopeless.add(number)
+        if number not in unreachable and not _can_start(state, blocked[number], unreachable):
+            unreachable.add(number)
             numbers += waiting.get(number, ())
-    return tuple(node.id for node, _ in left if state.number_of(node.id) in hopeless)
+    return tuple(node.id for node, _ in left if state.number_of(node.id) in unreachable)
 
 
-def _can_start(state: RunState, node: CompiledNode, hopeless: Collection[int | None]) -> bool:
+def _can_start(state: RunState, node: CompiledNode, unreachable: Collection[int | None]) -> bool:
     """Check whether a blocked node may start once all of its reachable dependencies have ended."""
-    hopeful = (*_DONE, *REPLACEABLE)
-    alive = sum(number not in hopeless and state.records[number].status in hopeful for number in node.dependencies)
+    startable = (*_DONE, *REPLACEABLE)
+    reachable = sum(
+        number not in unreachable and state.records[number].status in startable for number in node.dependencies
+    )
     kind, required = node.join
-    return alive == len(node.dependencies) if kind == "all" else alive >= (required or 1)
+    return reachable == len(node.dependencies) if kind == "all" else reachable >= (required or 1)

@@ -1,4 +1,5 @@
 """Iterative planning: in each round a model assigns sub-goals to worker tools and sees their results.
 
-`loop` is the plan extender, `state` its state, `documents` what documents and graphs of a run show of it.
+`rounds_extender` is the plan extender, `rounds_state` derives its state, and `rounds_documents` formats that state for
+documents and graphs of a run.
 """

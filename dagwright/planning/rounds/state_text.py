@@ -15,9 +15,9 @@ import pydantic_core
 from dagwright.core.boundary.text import cut_bytes, cut_for_model, one_line
 from dagwright.core.expressions.stored_values import StoredValue, is_whole
 from dagwright.core.model.errors import NodeError
-from dagwright.planning.model_calls.messages import json_line
-from dagwright.planning.rounds.rounds import MAX_ROUNDS_REACHED
-from dagwright.planning.rounds.state import RoundsState, SubGoalProgress
+from dagwright.planning.model_calls.message_preparation import json_line
+from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_REACHED
+from dagwright.planning.rounds.rounds_state import RoundsState, SubGoalProgress
 from dagwright.planning.rounds.sub_goals import INPUTS
 
 STATE_BYTES = 64 * 1024
@@ -53,7 +53,7 @@ def state_message(run: RoundsState, *, number: int) -> str:
     return "\n".join([head, *_reasons(run), *_state_lines(run)])
 
 
-def in_short(parts: Sequence[tuple[Any, Any]], *, most: int) -> Sequence[Any]:
+def shortened_oldest(parts: Sequence[tuple[Any, Any]], *, most: int) -> Sequence[Any]:
     """Return the full form of each part, or the short form of the oldest parts if all full forms are too large.
 
     Args:
@@ -63,21 +63,21 @@ def in_short(parts: Sequence[tuple[Any, Any]], *, most: int) -> Sequence[Any]:
     sizes = [tuple(len(pydantic_core.to_json(value)) for value in pair) for pair in parts]
     total = sum(size for size, _ in sizes)
     shortened: list[Any] = []
-    for (whole, brief), (size, brief_size) in zip(parts, sizes, strict=True):
+    for (full, brief), (size, brief_size) in zip(parts, sizes, strict=True):
         is_brief = total > most and brief_size < size
         total -= size - brief_size if is_brief else 0
-        shortened.append(brief if is_brief else whole)
+        shortened.append(brief if is_brief else full)
     return shortened
 
 
 def _reasons(run: RoundsState) -> Iterator[str]:
     """Yield the planner's reasons in earlier rounds, for as many of the newest rounds as fit."""
-    taken = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
+    accepted = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
     lines = []
-    for call in taken.values():
+    for call in accepted.values():
         text = cut_bytes(one_line(call.reasoning), max_bytes=_REASON_BYTES)
         lines.append(f"- {json_line({'round': call.round, 'reasoning': text})}")
-    entries = [line for line in in_short([(line, "") for line in lines], most=REASONS_BYTES) if line]
+    entries = [line for line in shortened_oldest([(line, "") for line in lines], most=REASONS_BYTES) if line]
     if entries:
         yield "Your reasoning in earlier rounds:"
         yield from entries
@@ -88,7 +88,7 @@ def _state_lines(run: RoundsState) -> Iterator[str]:
     slots = sum(len(one.slots) for one in each if one.is_done)
     limit = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slots)))
     by_age = sorted(each, key=lambda one: one.number)
-    entries = in_short(
+    entries = shortened_oldest(
         [(_line(_describe(one, run, limit=limit)), _line(_brief(one))) for one in by_age], most=STATE_BYTES
     )
     lines = {one.number: line for one, line in zip(by_age, entries, strict=True)}
@@ -220,8 +220,8 @@ def gap_lines(gaps: Sequence[SubGoalProgress], stopped: NodeError | None) -> Seq
     for one in gaps[:CAVEATS]:
         status = "not started" if one.status == "pending" else one.status
         reason = one.message if one.status == "partial" else one.error
-        about = _short_line(one.sub_goal.description or one.sub_goal.worker)
-        lines.append(f"{about}: {status}{f': {_short_line(reason)}' if reason else ''}")
+        title = _short_line(one.sub_goal.description or one.sub_goal.worker)
+        lines.append(f"{title}: {status}{f': {_short_line(reason)}' if reason else ''}")
     if (left := len(gaps) - CAVEATS) > 0:
         lines.append(f"and {left} more")
     return lines

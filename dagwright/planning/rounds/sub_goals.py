@@ -104,7 +104,7 @@ class RoundContext:
     """Marks a model call as a planner call, and contains everything that its answer is checked against.
 
     Args:
-        workers: worker tools that the planner may use, as `planning.plan_and_execute.goals` serializes tools.
+        workers: worker tools that the planner may use, as `planning.plan_and_execute.goal_spec` serializes tools.
         known: the known sub-goals, in the order in which they were first requested.
     """
 

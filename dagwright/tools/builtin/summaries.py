@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dagwright.planning.model_calls.calls import system, user
+from dagwright.planning.model_calls.model_requests import system, user
 from dagwright.tools.context import context
 from dagwright.tools.spec import tool
 

@@ -15,7 +15,7 @@ from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_PROJECTIONS
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user
 from dagwright.llm.clients import ModelClients, ModelSetup
-from dagwright.planning.model_calls.calls import (
+from dagwright.planning.model_calls.model_requests import (
     ModelRequest,
     NamedEndpoint,
     OfferedTool,
@@ -23,8 +23,8 @@ from dagwright.planning.model_calls.calls import (
     request_from_json,
     request_to_json,
 )
-from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar, text_from_json
-from dagwright.planning.model_calls.responses import TOOL_CALLS_BYTES, summarize_response
+from dagwright.planning.model_calls.partial_text import TEXT_INDEX, TextSoFar, text_from_json
+from dagwright.planning.model_calls.response_summary import TOOL_CALLS_BYTES, summarize_response
 from dagwright.protocol.outcomes import read_result
 from dagwright.testing import Completion, ModelServer, Raw, ScriptedToolCall, Tokens, json_text, slow, text, tool_call
 from tests.support.activity_bench import ActivityBench
@@ -207,7 +207,7 @@ async def test_a_failure_reports_its_remedy_and_its_usage() -> None:
 async def _streamed(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
     """Return the answer of a call, and the text in its heartbeats."""
     bench, result = Bench(server), list[Any]()
-    bench.temporal.on_heartbeat = lambda *details: result.append(details[TEXT_PLACE : TEXT_PLACE + 1])
+    bench.temporal.on_heartbeat = lambda *details: result.append(details[TEXT_INDEX : TEXT_INDEX + 1])
     bench.temporal.info = replace(bench.temporal.info, **info)
     payload = await bench.payload(asked)
     return json.loads(payload.data), [text_from_json(each[0]) if each else None for each in result]

@@ -24,7 +24,7 @@ from dagwright.core.boundary.wire import HEADER_ATTEMPTS
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar
+from dagwright.planning.model_calls.partial_text import TEXT_INDEX, TextSoFar
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.outcomes import apply_failure, read_failure
 from dagwright.server.tool_pauses import ToolPause
@@ -294,7 +294,7 @@ async def test_text_is_sent_each_time_with_the_other_details() -> None:
 
     first, second = await _sent(work, before=["cursor"])
     assert first == ("cursor", None, None, TEXT.to_json())
-    assert (second[0], usage_of_heartbeat(second).calls, second[TEXT_PLACE]["text"]) == ("cursor", 1, "Oslo has")
+    assert (second[0], usage_of_heartbeat(second).calls, second[TEXT_INDEX]["text"]) == ("cursor", 1, "Oslo has")
 
 
 async def test_next_attempt_keeps_usage_and_details_and_no_text_of_the_one_before() -> None:
@@ -302,7 +302,7 @@ async def test_next_attempt_keeps_usage_and_details_and_no_text_of_the_one_befor
     (only,) = await _sent(
         lambda heartbeats: heartbeats.add_usage(Usage(calls=1)), before=["cursor", {"done": 1}, used, TEXT.to_json()]
     )
-    assert (only[:2], usage_of_heartbeat(only).calls, len(only)) == (("cursor", {"done": 1}), 3, TEXT_PLACE)
+    assert (only[:2], usage_of_heartbeat(only).calls, len(only)) == (("cursor", {"done": 1}), 3, TEXT_INDEX)
 
 
 async def test_attempt_without_new_text_sends_the_earlier_text() -> None:

@@ -18,7 +18,7 @@ from dagwright.interfaces.cli.app import run_command_line
 from dagwright.interfaces.cli.model_needed import refuse_without_model
 from dagwright.llm import Endpoint, ModelClient, ModelFailure, user
 from dagwright.mcp_client import Variables, load_servers
-from dagwright.planning.model_calls.calls import ModelCall
+from dagwright.planning.model_calls.model_requests import ModelCall
 from dagwright.settings import load_settings
 from dagwright.store.bucket import BucketStore
 from dagwright.store.location import BucketLocation

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.expressions.compute_budget import MAX_WORK
-from dagwright.core.model import answers
+from dagwright.core.model import answer_forms
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import Policy, Rule
@@ -243,14 +243,14 @@ def test_answer_to_a_whole_map_is_looked_at_once(monkeypatch: pytest.MonkeyPatch
     human = {"type": "CLARIFICATION", "prompt": "What of {{item}}?"}
     scheduler = scheduler_of(node("m", for_each=[*range(50)], human=human))
     sizes: list[Any] = []
-    real = answers.size_problem
+    real = answer_forms.size_problem
 
-    def counted(answer: Any, most: int = answers.ANSWER_BYTES) -> str | None:
+    def counted(answer: Any, most: int = answer_forms.ANSWER_BYTES) -> str | None:
         sizes.append(answer)
         return real(answer, most)
 
     for place in (
-        "dagwright.core.model.answers.size_problem",
+        "dagwright.core.model.answer_forms.size_problem",
         "dagwright.features.feedback.answer_reading.size_problem",
     ):
         monkeypatch.setattr(place, counted)

@@ -24,7 +24,7 @@ from dagwright.features.plan_edits import edits as plan_edits
 from dagwright.features.plan_edits.edit_checks import checked_extension, work_of_nodes
 from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.planning.agent_loop.nodes import with_agents
+from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import configured, node, scheduler_of, started_run, states
 

@@ -34,7 +34,7 @@ from dagwright.history.token_streams import (
     is_superseded,
     text_call,
 )
-from dagwright.planning.model_calls.calls import Message, ModelResponse, response_to_json
+from dagwright.planning.model_calls.model_requests import Message, ModelResponse, response_to_json
 from dagwright.planning.model_calls.partial_text import WINDOW_CHARACTERS, TextSoFar, end_of, text_from_json
 from dagwright.protocol.conversion import data_converter
 from tests.support.eventually import eventually

@@ -9,7 +9,7 @@ import pytest
 from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelError, ModelFailure, OutputSchema, Usage
 from dagwright.llm.errors import ServiceError
 from dagwright.llm.transport import ERROR_BYTES
-from dagwright.planning.model_calls.failures import ACTIONS
+from dagwright.planning.model_calls.model_failure import ACTIONS
 from dagwright.testing import (
     Answer,
     Completion,

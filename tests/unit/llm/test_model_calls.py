@@ -21,7 +21,7 @@ from dagwright.llm import (
     tool_result,
     user,
 )
-from dagwright.planning.model_calls.calls import (
+from dagwright.planning.model_calls.model_requests import (
     ModelRequest,
     NamedEndpoint,
     model_config_from_json,
@@ -29,7 +29,7 @@ from dagwright.planning.model_calls.calls import (
     request_to_json,
     response_to_json,
 )
-from dagwright.planning.model_calls.responses import ResponseSummary, summarize_response
+from dagwright.planning.model_calls.response_summary import ResponseSummary, summarize_response
 
 LOOK = ToolCall(id="c1", name="look.up", arguments="{")
 ANSWERED = (system("s"), user("u"), Message(role="assistant", tool_calls=(LOOK,)), tool_result(LOOK, "r"))

@@ -8,8 +8,8 @@ import jsonschema_rs
 
 from dagwright.agents.classes import PURPOSE as OF_AGENTS
 from dagwright.interfaces.http.routing import PURPOSE as OF_ROUTES
-from dagwright.planning.plan_and_execute.goals import PLAN, REPLAN
-from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLANNER, REPAIR
+from dagwright.planning.plan_and_execute.goal_spec import PLAN, REPLAN
+from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLANNER, REPAIR
 from dagwright.tools.builtin.summaries import PURPOSE as OF_SUMMARIES
 from dagwright.tools.builtin.word_problems import PURPOSE as OF_CALCULATIONS
 from dagwright.tools.model_access import PURPOSE as OF_TOOLS

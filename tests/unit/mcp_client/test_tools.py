@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.mcp_client.answers import failure_text, locations_of, result_of, tool_error_of
+from dagwright.mcp_client.call_results import failure_text, locations_of, result_of, tool_error_of
 from dagwright.mcp_client.config import Program, ServerConfig, ServerRules, ToolRules
 from dagwright.mcp_client.listing import listed_tools, versions_of
 from dagwright.tools.errors import (

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from dagwright.core.expressions.questions import request_of
-from dagwright.core.model.answers import BadAnswer, normal_form
+from dagwright.core.model.answer_forms import BadAnswer, normal_form
 from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.tools import AskPerson
 from dagwright_onboarding.catalogue import PartyKind

@@ -7,8 +7,8 @@ import pytest
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planner import PlanningOptions, prepare_goal
-from dagwright.planning.plan_and_execute.goals import decode_tools
-from dagwright.planning.plan_and_execute.loop import PlanAndExecute
+from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
+from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.protocol.planned_nodes import Planned
 from tests.support.plan_building import pursuing
 
@@ -28,7 +28,7 @@ def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.Monk
         read.append(len(reported))
         return decode_tools(reported)
 
-    monkeypatch.setattr("dagwright.planning.plan_and_execute.loop.decode_tools", counted)
+    monkeypatch.setattr("dagwright.planning.plan_and_execute.goal_extender.decode_tools", counted)
     scheduler.start(0.0)
     assert scheduler.next_task(0.0) is not None
     wrong = Planned("plan", 1, 0, [{"id": "a", "tool": "fly"}])

@@ -23,8 +23,8 @@ from dagwright.planner.plan_parser import PLANNED_BYTES, ParsedPlan
 from dagwright.planner.schema import text_of
 from dagwright.planner.verbs import intent_verbs, verb_catalogue
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
-from dagwright.planning.plan_and_execute.goals import Goal, context_from_json, goal_from_json
-from dagwright.planning.plan_and_execute.loop import PlanAndExecute
+from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
+from dagwright.planning.plan_and_execute.goal_spec import Goal, context_from_json, goal_from_json
 from dagwright.protocol.messages import RunInput
 from dagwright.protocol.run_start import scheduler_for_run
 from dagwright.settings import Settings

@@ -19,9 +19,9 @@ from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planner.rounds_parser import parse_round
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.extenders import extender_of
-from dagwright.planning.rounds.documents import rounds_document
-from dagwright.planning.rounds.nodes import worker_node
-from dagwright.planning.rounds.rounds import RoundsLimits
+from dagwright.planning.rounds.rounds_documents import rounds_document
+from dagwright.planning.rounds.rounds_nodes import worker_node
+from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, PlannedSubGoal
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json

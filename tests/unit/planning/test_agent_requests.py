@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.planning.agent_loop.agent_extender import AgentLoop
 from dagwright.planning.agent_loop.feedback_markers import find_marker, parse_answer
-from dagwright.planning.agent_loop.loop import AgentLoop
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan, spec_from_json
 from tests.support.plan_building import ids_of, started
 

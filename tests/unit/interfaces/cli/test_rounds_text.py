@@ -23,7 +23,7 @@ from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.round_text import calls_of, round_lines, rounds_of
 from dagwright.interfaces.cli.round_text import lines_of as lines_of_rounds
 from dagwright.planner import RoundsOptions
-from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, RoundsLimits
+from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, RoundsLimits
 from dagwright.protocol.documents import graph_document
 from tests.support.rounds import continue_with, done, ref, sub_goal
 from tests.unit.planner.test_rounds_extender import Question

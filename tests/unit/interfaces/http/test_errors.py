@@ -14,8 +14,8 @@ from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.validation import check_document
 from dagwright.interfaces.http.errors import _MODEL_ERRORS, ApiError, api_error
-from dagwright.planning.model_calls.calls import ModelError
-from dagwright.planning.model_calls.failures import ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.planning.model_calls.model_requests import ModelError
 from dagwright.protocol.sessions import SessionNameInvalid
 
 

@@ -83,7 +83,7 @@ class Server:
     async def is_open(self, run: str) -> bool:
         return run in self.open
 
-    is_there = is_open
+    exists = is_open
 
 
 async def started(server: Server, starts: RunQuota, run: str) -> bool:

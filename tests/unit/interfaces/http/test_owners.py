@@ -35,10 +35,10 @@ class Server:
     async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
         return sum(whose == owner and run not in without for run, whose in self.started.items())
 
-    async def is_there(self, run: str) -> bool:
+    async def exists(self, run: str) -> bool:
         return run in self.started
 
-    is_open = is_there
+    is_open = exists
 
     async def send(self, _: str, __: Any, actor: Any) -> str:
         self.steered.append(actor.by)

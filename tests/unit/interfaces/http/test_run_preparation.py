@@ -19,9 +19,9 @@ from dagwright.interfaces.http.request_fields import GatewayOptions
 from dagwright.interfaces.http.run_preparation import AnswerSettings, plan_inputs, prepare_run_start
 from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
-from dagwright.planning.model_calls.calls import ModelConfig
-from dagwright.planning.plan_and_execute.goals import goal_from_json
-from dagwright.planning.rounds.rounds import QUESTION_TIMEOUT_S
+from dagwright.planning.model_calls.model_requests import ModelConfig
+from dagwright.planning.plan_and_execute.goal_spec import goal_from_json
+from dagwright.planning.rounds.rounds_spec import QUESTION_TIMEOUT_S
 from dagwright.plans.templates import Template
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry

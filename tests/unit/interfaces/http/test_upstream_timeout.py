@@ -16,7 +16,7 @@ from tests.unit.interfaces.http.conftest import error_of
 
 class Patient:
     def __init__(self, *, check_interval_s: float = 0.01) -> None:
-        self.is_there = True
+        self.exists = True
         self.status = RPCStatusCode.DEADLINE_EXCEEDED
         self.reached = 0
         self.given_up: list[str] = []
@@ -52,13 +52,13 @@ class Patient:
         self.reached += 1
         if self.reached == 3:
             self.go_on.set()
-        if not self.is_there:
+        if not self.exists:
             raise RPCError("no", self.status, b"")
 
 
 async def test_read_request_fails_if_the_server_does_not_answer() -> None:
     patient = Patient()
-    patient.is_there = False
+    patient.exists = False
     answer = await patient.http.get("/slow")
     assert (*error_of(answer), answer.headers["retry-after"] != "") == (503, "unavailable", True)
     assert (patient.reached, patient.given_up) == (1, ["slow"])
@@ -69,7 +69,7 @@ async def test_slow_read_continues_while_the_server_answers() -> None:
     answer = await patient.http.get("/slow")
     assert (answer.status_code, answer.json(), patient.reached) == (200, "here", 3)
     silent = Patient()
-    silent.is_there, silent.status = False, RPCStatusCode.PERMISSION_DENIED
+    silent.exists, silent.status = False, RPCStatusCode.PERMISSION_DENIED
     assert (await silent.http.get("/slow")).json() == "here"
 
 
@@ -77,7 +77,7 @@ async def test_slow_read_continues_while_the_server_answers() -> None:
 async def test_writes_and_open_streams_are_not_cancelled(method: str, path: str, text: str) -> None:
     # Long enough for the first piece of the stream on a busy machine.
     patient = Patient(check_interval_s=0.3)
-    patient.is_there = False
+    patient.exists = False
 
     async def later() -> None:
         await asyncio.sleep(0.6)

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from dagwright.core.boundary.usage import Usage
 from dagwright.core.errors import DagwrightError
-from dagwright.planning.model_calls.calls import Action, ModelError
+from dagwright.planning.model_calls.model_requests import Action, ModelError
 
 
 class ModelFailure(DagwrightError):

@@ -23,15 +23,31 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
-from dagwright.planning.model_calls.calls import CallLabels, ModelCall, ModelRequest, OutputSchema, system, user
-from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
-from dagwright.planning.model_calls.responses import (
+from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
+from dagwright.planning.model_calls.model_requests import (
+    CallLabels,
+    ModelCall,
+    ModelRequest,
+    OutputSchema,
+    system,
+    user,
+)
+from dagwright.planning.model_calls.response_summary import (
     ANSWER_FIELD,
     ANSWER_PROJECTIONS,
     has_text_in_output,
     missing_information,
 )
-from dagwright.planning.plan_and_execute.goals import (
+from dagwright.planning.plan_and_execute.goal_nodes import (
+    conflict_message,
+    output_of_plan,
+    parser_options,
+    plan_request,
+    problems_text,
+    read_node,
+    with_accepted_projection,
+)
+from dagwright.planning.plan_and_execute.goal_spec import (
     ANSWER,
     APPROVE,
     LOW_CONFIDENCE,
@@ -46,13 +62,6 @@ from dagwright.planning.plan_and_execute.goals import (
     is_own,
     own_id,
     planned_nodes_from_json,
-)
-from dagwright.planning.plan_and_execute.nodes import (
-    output_of_plan,
-    plan_request,
-    read_as,
-    read_node,
-    with_accepted_projection,
 )
 from dagwright.planning.plan_and_execute.replan_context import (
     EXISTING_NODE,
@@ -70,11 +79,10 @@ from dagwright.planning.plan_and_execute.replans import (
     title_of,
     unreachable_nodes,
 )
-from dagwright.planning.plan_and_execute.steps import Step, step_messages
+from dagwright.planning.plan_and_execute.step_messages import Step, step_messages
 
 Output = tuple[Any, Sequence[Binding]]
 """Output of a run: JSON with null at every binding, and its bindings."""
-_MAX_PROBLEMS = 5
 _PROBLEMS_BYTES = 1_500
 """Size limit of the problems that precede the plan in a request for approval."""
 
@@ -95,9 +103,9 @@ class GoalState:
 
     def last(self, name: str) -> int | None:
         """Return the number of the newest node that the run added under an ID of its own."""
-        return max(self._own(name), default=None)
+        return max(self._own_nodes(name), default=None)
 
-    def _own(self, name: str) -> Iterator[int]:
+    def _own_nodes(self, name: str) -> Iterator[int]:
         written = self._state.plan.nodes[: self._state.plan.written_count]
         return (number for number, node in enumerate(written) if own_id(node.id) == name)
 
@@ -112,11 +120,11 @@ class GoalState:
         record = self._state.records[number]
         if record.status is not NodeStatus.COMPLETED:
             return None
-        plan_result = record.result
-        if not isinstance(plan_result, Mapping) or not isinstance(plan_result.get("valid"), bool):
+        parsed = record.result
+        if not isinstance(parsed, Mapping) or not isinstance(parsed.get("valid"), bool):
             name = self._state.plan.nodes[number].id
             raise GoalUnreachable(NodeError("invalid_result", f"the result of {name!r} is not a parsed plan"))
-        return plan_result
+        return parsed
 
     def refuse_to_end_without_plan(self, read: int) -> None:
         """Check that a run without a parsed plan does not end as if it had succeeded.
@@ -141,9 +149,9 @@ class GoalState:
     # Replanning.
 
     @cached_property
-    def _since(self) -> int:
+    def _round_start(self) -> int:
         """Number of the planning call that started the newest round of planning."""
-        plans = list(self._own(PLAN))
+        plans = list(self._own_nodes(PLAN))
         return next((number for number in reversed(plans) if self._is_replan(number)), plans[0])
 
     def _is_replan(self, number: int) -> bool:
@@ -152,11 +160,11 @@ class GoalState:
     @cached_property
     def _replan_context(self) -> ReplanContext | None:
         """State of the run at the start of the newest round of planning; `None` in the first round."""
-        return self._replan_context_at(self._since) if self._is_replan(self._since) else None
+        return self._replan_context_at(self._round_start) if self._is_replan(self._round_start) else None
 
     def _replan_context_at(self, number: int) -> ReplanContext | None:
         nodes = self._state.plan.nodes
-        reader = next((nodes[read] for read in self._own(READ) if number in nodes[read].dependencies), None)
+        reader = next((nodes[read] for read in self._own_nodes(READ) if number in nodes[read].dependencies), None)
         return REPLAN_CONTEXTS.decode(reader.arguments.get("replan_context")) if reader is not None else None
 
     def without_plan(self, read: int) -> Stage:
@@ -201,7 +209,7 @@ class GoalState:
         steps = list(self._planned())
         replan_context = replan_context_of(self._state, steps, reasons)
         replan = replan_messages(self._goal, steps, reasons)
-        done = [read for read in self._own(READ) if self._state.records[read].status is NodeStatus.COMPLETED]
+        done = [read for read in self._own_nodes(READ) if self._state.records[read].status is NodeStatus.COMPLETED]
         # The earlier conversation is in the store.
         request = replace(
             plan_request(self._goal, replan.messages, purpose=REPLAN, replan_context=replan_context),
@@ -213,7 +221,7 @@ class GoalState:
         title = title_of(reasons, count=self._replans() + 1, most=self._goal.replans)
         # Completed nodes are never replaced, so these edges never form a cycle.
         ends = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
-        return self._asking(
+        return self._planning_call(
             request, title=title, dependencies=[done[-1], *ends], bindings=bindings, replan_context=replan_context
         )
 
@@ -235,7 +243,7 @@ class GoalState:
             return None
         handled = {
             node_id
-            for plan in self._own(PLAN)
+            for plan in self._own_nodes(PLAN)
             if self._is_replan(plan) and (replan_context := self._replan_context_at(plan)) is not None
             for node_id in replan_context.because
         }
@@ -277,14 +285,14 @@ class GoalState:
 
     # The nodes of a plan.
 
-    def clash_with(self, plan_result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def id_conflicts(self, parsed: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the problems of a plan whose node IDs are already used in the run; empty if there are none."""
-        nodes = [node for node in _planned_nodes(plan_result).nodes if not _is_stub(node)]
+        nodes = [node for node in _planned_nodes(parsed).nodes if not _is_stub(node)]
         ids = Counter(self._new_id(node) for node in nodes)
         taken = [
             node.id
             for node in nodes
-            if not self.is_there(node) and (self._is_taken(node.id) or ids[self._new_id(node)] > 1)
+            if not self.is_in_run(node) and (self._is_taken(node.id) or ids[self._new_id(node)] > 1)
         ]
         problems = [
             {"code": "duplicate_id", "message": f"the run has another node {node_id!r} already: choose another id"}
@@ -295,41 +303,41 @@ class GoalState:
     def _is_taken(self, node_id: str) -> bool:
         """Check whether an ID is used in the run by a node that cannot be replaced."""
         number = self._state.number_of(self._state.newest_id(node_id))
-        if number is None or number > self._since:
+        if number is None or number > self._round_start:
             return self._state.find(node_id) is not None or task_of_call(self._state, node_id) is not None
         return self._state.records[number].status not in (*REPLACEABLE, NodeStatus.SUPERSEDED)
 
     def _new_id(self, node: CompiledNode) -> str:
         """Return the ID that a node of a plan gets in the run: a new ID if it replaces another node."""
         number = self._state.number_of(self._state.newest_id(node.id))
-        return node.id if number is None or self.is_there(node) else free_id(self._state, number)
+        return node.id if number is None or self.is_in_run(node) else free_id(self._state, number)
 
-    def is_empty(self, plan_result: Mapping[str, Any]) -> bool:
+    def is_empty(self, parsed: Mapping[str, Any]) -> bool:
         """Check whether a plan has no nodes of its own, so there is nothing left to do."""
-        return all(node.get("tool") == EXISTING_NODE.name for node in plan_result["nodes"])
+        return all(node.get("tool") == EXISTING_NODE.name for node in parsed["nodes"])
 
-    def has_nodes(self, plan_result: Mapping[str, Any]) -> bool:
+    def has_nodes(self, parsed: Mapping[str, Any]) -> bool:
         """Check whether all nodes of a plan are in the run. Some nodes may be added before the plan is complete."""
-        ids = [str(node["id"]) for node in plan_result["nodes"] if node.get("tool") != EXISTING_NODE.name]
+        ids = [str(node["id"]) for node in parsed["nodes"] if node.get("tool") != EXISTING_NODE.name]
         newest = {node_id: self._state.newest_id(node_id) for node_id in ids}
-        if any((self._state.number_of(newest[node_id]) or 0) <= self._since for node_id in ids):
+        if any((self._state.number_of(newest[node_id]) or 0) <= self._round_start for node_id in ids):
             return False
         # Nodes that people have added are different nodes, unless they do the same.
         added = {node_id for node_id in ids if self._state.is_added_by_person(newest[node_id])}
-        return not added or all(self._is_same(node) for node in _planned_nodes(plan_result).nodes if node.id in added)
+        return not added or all(self._is_same(node) for node in _planned_nodes(parsed).nodes if node.id in added)
 
-    def is_there(self, node: CompiledNode) -> bool:
+    def is_in_run(self, node: CompiledNode) -> bool:
         """Check whether a node was accepted before its plan was complete, or is a placeholder for an existing node."""
         number = self._state.number_of(self._state.newest_id(node.id))
         if _is_stub(node) or node.kind == "lookup":
             return number is not None
-        return number is not None and number > self._since and self._goal.streams and self._is_same(node)
+        return number is not None and number > self._round_start and self._goal.streams and self._is_same(node)
 
     def _is_same(self, node: CompiledNode) -> bool:
         number = self._state.number_of(self._state.newest_id(node.id))
         assert number is not None
-        there = self._state.plan.nodes[number]
-        return (there.tool, there.arguments, there.bindings) == (node.tool, node.arguments, node.bindings)
+        existing = self._state.plan.nodes[number]
+        return (existing.tool, existing.arguments, existing.bindings) == (node.tool, node.arguments, node.bindings)
 
     def _free(self, name: str) -> str:
         number = self._state.number_of(name)
@@ -348,7 +356,7 @@ class GoalState:
 
     # The plan.
 
-    def next_plan(self, read: int, plan_result: Mapping[str, Any]) -> Extension | Stage:
+    def next_plan(self, read: int, parsed: Mapping[str, Any]) -> Extension | Stage:
         """Build the call that shows the model the problems of its plan, and the node that parses the next plan.
 
         Raises:
@@ -356,36 +364,34 @@ class GoalState:
         """
         last = self.last(PLAN)
         assert last is not None
-        since, replan_context = self._since, self._replan_context
-        written = sum(read > since for read in self._own(READ))
+        since, replan_context = self._round_start, self._replan_context
+        written = sum(read > since for read in self._own_nodes(READ))
         if written >= self._goal.plans and replan_context is not None:
             return Stage.OVER
         if written >= self._goal.plans:
             message = f"the model wrote {written} plan{'s' if written > 1 else ''}, and none can be run"
             raise GoalUnreachable(
-                NodeError(
-                    PLAN_INVALID, cut_bytes(f"{message}; {_problems(plan_result)}", max_bytes=MESSAGE_LIMIT_BYTES)
-                )
+                NodeError(PLAN_INVALID, cut_bytes(f"{message}; {problems_text(parsed)}", max_bytes=MESSAGE_LIMIT_BYTES))
             )
-        messages = [user("" if "repair" in plan_result else _clash_message(plan_result))]
+        messages = [user("" if "repair" in parsed else conflict_message(parsed))]
         # The earlier conversation is in the store and is not repeated in each call.
         call = replace(plan_request(self._goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
         bindings: list[Binding] = [
             (("before",), (ResultOf(self._state.plan.nodes[last].id, "result", ("conversation",)),)),
         ]
-        if "repair" in plan_result:
+        if "repair" in parsed:
             repair = ResultOf(self._state.plan.nodes[read].id, "result", ("repair",))
             bindings.append((("messages", 0, "content"), (repair,)))
         # Nodes with conflicting IDs were not accepted, so they must not be listed as accepted.
-        if self._goal.streams and "repair" in plan_result:
+        if self._goal.streams and "repair" in parsed:
             bindings.append(
                 (("planning", "accepted"), (ResultOf(self._state.plan.nodes[last].id, "result", ("accepted",)),))
             )
-        return self._asking(
+        return self._planning_call(
             call, title="repairing the plan", dependencies=[read], bindings=bindings, replan_context=replan_context
         )
 
-    def _asking(
+    def _planning_call(
         self,
         request: ModelRequest,
         *,
@@ -403,53 +409,54 @@ class GoalState:
             output=output_of_plan(self._goal, read_id),
         )
 
-    def approve_plan(self, plan_result: Mapping[str, Any]) -> bool:
+    def approve_plan(self, parsed: Mapping[str, Any]) -> bool:
         """Check whether a person has to approve a parsed plan before any of it runs.
 
         Raises:
             GoalUnreachable: the confidence of the model is too low, and the run is non-interactive.
         """
-        if self.is_empty(plan_result):
+        if self.is_empty(parsed):
             return False
-        if self._goal.approve_plan or (self._state.policy.approves_changes and plan_result.get("changes", 0) > 0):
+        if self._goal.approve_plan or (self._state.policy.approves_changes and parsed.get("changes", 0) > 0):
             return True
         # A plan without a confidence counts as confidence 0.
-        least, sure = self._goal.confidence, plan_result.get("confidence", 0)
-        if least is None or sure >= least:
+        least, confidence = self._goal.confidence, parsed.get("confidence", 0)
+        if least is None or confidence >= least:
             return False
         if not self._state.options.interactive:
             text = (
-                f"the model gives its intents a confidence of {sure:.4g}, but {least:.4g} is required and this run is "
-                "not interactive, so nothing was done; repeat the request with `approve_plan` or a lower `confidence`"
+                f"the model gives its intents a confidence of {confidence:.4g}, but {least:.4g} is required and this "
+                "run is not interactive, so nothing was done; repeat the request with `approve_plan` or a lower "
+                "`confidence`"
             )
             raise GoalUnreachable(NodeError(LOW_CONFIDENCE, text))
         return True
 
-    def approval(
-        self, read: int, plan_result: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None
-    ) -> Extension:
+    def approval(self, read: int, parsed: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None) -> Extension:
         last = self.last(APPROVE)
         node_id = APPROVE if last is None else self._free(APPROVE)
-        text = str(plan_result.get("summary", ""))
+        text = str(parsed.get("summary", ""))
         if problems is not None:
-            message = cut_bytes(_problems(problems), max_bytes=_PROBLEMS_BYTES)
+            message = cut_bytes(problems_text(problems), max_bytes=_PROBLEMS_BYTES)
             text = f"The plan that was given instead cannot be run: {message}\n\n{text}"
         own = [
             node
-            for node in plan_result["nodes"]
+            for node in parsed["nodes"]
             if node.get("tool") != EXISTING_NODE.name and node.get("kind") not in HIDDEN_KINDS
         ]
-        if unseen := len(own) - len(_described_nodes(plan_result)):
-            text = f"{text}\n\nOf {unseen:,} of its nodes not all is shown; the policy decides on each of them."
+        if undescribed := len(own) - len(_described_nodes(parsed)):
+            text = (
+                f"{text}\n\n{undescribed:,} of its nodes are not shown completely; the policy decides on each of them."
+            )
         prompt = f"May this plan run?\n\n{text}"
         node = CompiledNode(
             node_id,
             title="asking whether the plan may run",
             tool=READ_MODEL_PLAN.name,
             arguments={
-                "plan": plan_result["plan"],
+                "plan": parsed["plan"],
                 "tools": list(self._goal.tools),
-                **read_as(self._goal),
+                **parser_options(self._goal),
                 **_encoded_replan_context(self._replan_context),
             },
             dependencies=(read if last is None else max(read, last),),
@@ -458,22 +465,22 @@ class GoalState:
         )
         return self._extension(node)
 
-    def planned(self, read: int, plan_result: Mapping[str, Any]) -> Extension:
+    def planned(self, read: int, parsed: Mapping[str, Any]) -> Extension:
         """Return the nodes of a plan that are not yet in the run.
 
         Nodes without dependencies depend on the node that parsed the plan. In a replan, a node with the ID of a node
         that can no longer run replaces that node.
         """
         base = self._state.plan.written_count
-        planned = _planned_nodes(plan_result)
+        planned = _planned_nodes(parsed)
         numbers = self._numbers_of(planned, base=base)
-        shown, is_approved = _described_nodes(plan_result), own_id(self._state.plan.nodes[read].id) == APPROVE
+        shown, is_approved = _described_nodes(parsed), own_id(self._state.plan.nodes[read].id) == APPROVE
         nodes = []
         projections: dict[str, Sequence[Projection]] = {}
         for node in planned.nodes:
-            if self.is_there(node):
-                there = self._state.newest_id(node.id)
-                projections |= {there: node.projections} if node.projections else {}
+            if self.is_in_run(node):
+                existing_id = self._state.newest_id(node.id)
+                projections |= {existing_id: node.projections} if node.projections else {}
                 continue
             needed = tuple(numbers[number] for number in node.dependencies)
             if all(planned.nodes[number].kind == "lookup" for number in node.dependencies):
@@ -482,20 +489,20 @@ class GoalState:
             is_seen = is_approved and node.id in shown
             approval = "never" if is_seen and node.approval == "policy" else node.approval
             is_new = self._state.number_of(node.id) is None
-            instead = None if is_new else self._state.newest_id(node.id)
+            replaced_id = None if is_new else self._state.newest_id(node.id)
             nodes.append(
-                replace(node, id=self._new_id(node), dependencies=needed, approval=approval, supersedes=instead)
+                replace(node, id=self._new_id(node), dependencies=needed, approval=approval, supersedes=replaced_id)
             )
         replaced = [node.supersedes for node in nodes if node.supersedes is not None]
         return Extension(base, tuple(nodes), planned.tools, projections, given_up=self._unreachable(replaced))
 
-    def skip_unreachable(self, plan_result: Mapping[str, Any]) -> Extension | None:
+    def skip_unreachable(self, parsed: Mapping[str, Any]) -> Extension | None:
         """Skip the nodes that can no longer run, for a replan whose nodes were all added before it was complete.
 
         Afterwards, no node that failed before the replan is left.
         """
         replan_context = self._replan_context
-        if replan_context is None or self.is_empty(plan_result):
+        if replan_context is None or self.is_empty(parsed):
             return None
         failed = replan_context.ended.get(NodeStatus.FAILED.value, ())
         is_left = any(
@@ -513,14 +520,14 @@ class GoalState:
 
     def _numbers_of(self, planned: PlannedNodes, *, base: int) -> list[int]:
         numbers: list[int] = []
-        following = base
+        next_number = base
         for node in planned.nodes:
-            there = self._state.number_of(self._state.newest_id(node.id)) if self.is_there(node) else None
-            numbers.append(following if there is None else there)
-            following += there is None
+            existing = self._state.number_of(self._state.newest_id(node.id)) if self.is_in_run(node) else None
+            numbers.append(next_number if existing is None else existing)
+            next_number += existing is None
         # Nodes that were generated, not written, follow all added nodes.
         return [
-            number + following - base if number >= base and self.is_there(node) else number
+            number + next_number - base if number >= base and self.is_in_run(node) else number
             for node, number in zip(planned.nodes, numbers, strict=True)
         ]
 
@@ -550,8 +557,8 @@ class GoalState:
         output_path = _output_at("message", "content")
         if self._goal.output_schema:
             projections, output_path = (*node.projections, _STRUCTURED), _output_at(*_STRUCTURED[0])
-        whatever = replace(node, join=("all_done", 0), supersedes=before, projections=projections)
-        return self._extension(whatever, output=output_path)
+        answer_node = replace(node, join=("all_done", 0), supersedes=before, projections=projections)
+        return self._extension(answer_node, output=output_path)
 
 
 _STRUCTURED: Projection = (("output",), "value")
@@ -569,36 +576,17 @@ def _encoded_replan_context(replan_context: ReplanContext | None) -> dict[str, A
     return {} if replan_context is None else {"replan_context": REPLAN_CONTEXTS.encode(replan_context)}
 
 
-def _planned_nodes(plan_result: Mapping[str, Any]) -> PlannedNodes:
+def _planned_nodes(parsed: Mapping[str, Any]) -> PlannedNodes:
     """Decode the nodes of a parsed plan.
 
     Raises:
         GoalUnreachable: the result has no valid nodes.
     """
     try:
-        return planned_nodes_from_json(plan_result)
+        return planned_nodes_from_json(parsed)
     except ValueError as error:
         raise GoalUnreachable(NodeError("invalid_result", str(error))) from None
 
 
-def _clash_message(plan_result: Mapping[str, Any]) -> str:
-    return (
-        f"This plan cannot be run: {_problems(plan_result)}.\n"
-        "Give these nodes other ids.\n"
-        "Write the whole plan again as one JSON object."
-    )
-
-
-def _described_nodes(plan_result: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(plan_result.get("described", ()))
-
-
-def _problems(plan_result: Mapping[str, Any]) -> str:
-    problems = [problem for problem in plan_result.get("problems", ()) if isinstance(problem, Mapping)]
-    entries = [
-        f"{problem.get('code')}{f' at {where}' if (where := problem.get('pointer')) else ''}: {problem.get('message')}"
-        for problem in problems[:_MAX_PROBLEMS]
-    ]
-    count = plan_result.get("problem_count", len(problems))
-    more = count - len(entries) if type(count) is int else 0
-    return "; ".join([*entries, *([f"and {more} more"] if more > 0 else [])])
+def _described_nodes(parsed: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(parsed.get("described", ()))

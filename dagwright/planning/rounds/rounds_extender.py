@@ -24,9 +24,9 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.workers import workers_among
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
-from dagwright.planning.model_calls.nodes import CALL_MODEL
-from dagwright.planning.plan_and_execute.goals import decode_tools
-from dagwright.planning.rounds.nodes import (
+from dagwright.planning.model_calls.model_node import CALL_MODEL
+from dagwright.planning.plan_and_execute.goal_spec import decode_tools
+from dagwright.planning.rounds.rounds_nodes import (
     Output,
     answer_node,
     assembled_output,
@@ -37,7 +37,7 @@ from dagwright.planning.rounds.nodes import (
     repair_node,
     worker_node,
 )
-from dagwright.planning.rounds.rounds import (
+from dagwright.planning.rounds.rounds_spec import (
     ANSWER,
     BUDGET_SPENT,
     INTENTION,
@@ -52,7 +52,7 @@ from dagwright.planning.rounds.rounds import (
     is_own,
     rounds_from_json,
 )
-from dagwright.planning.rounds.state import PlannerCall, RoundsState
+from dagwright.planning.rounds.rounds_state import PlannerCall, RoundsState
 from dagwright.planning.rounds.state_text import caveats, gap_lines, state_message
 from dagwright.planning.rounds.sub_goals import INPUTS, Input, KnownSubGoal, refs_of
 
@@ -83,7 +83,7 @@ class Rounds:
         run = RoundsState(state, self.rounds)
         if state.number_of(ANSWER) is not None:
             return self._without_answer(run)
-        refuse_without_intention(state)
+        require_intention(state)
         last = run.last
         if not last.record.status.is_final:
             return None
@@ -132,7 +132,7 @@ class Rounds:
             worker = self._workers.get(sub_goal.worker)
             if worker is None:
                 raise GoalUnreachable(
-                    NodeError("invalid_result", f"{call.node.id!r} wants a worker {sub_goal.worker!r}")
+                    NodeError("invalid_result", f"{call.node.id!r} requests an unknown worker tool {sub_goal.worker!r}")
                 )
             node = worker_node(
                 sub_goal,
@@ -188,7 +188,7 @@ class Rounds:
         sources = dict.fromkeys(ref.from_sub_goal for value in inputs.values() for ref in refs_of(value))
         if missing := [source for source in sources if source not in run.sub_goals]:
             raise GoalUnreachable(
-                NodeError("invalid_result", f"the answer is to be made of sub-goal {missing[0]}, not there")
+                NodeError("invalid_result", f"the answer uses the sub-goal {missing[0]}, which does not exist")
             )
         left = () if stopped is not None else tuple(run.abandoned_nodes())
         if self.rounds.synthesis == "assemble":
@@ -250,7 +250,7 @@ class Rounds:
         return free_id(run.state, number)
 
 
-def refuse_without_intention(state: RunState) -> None:
+def require_intention(state: RunState) -> None:
     """Raise if the question could not be clarified, because nothing is planned without an intention.
 
     Raises:
@@ -281,7 +281,7 @@ def why_stopped(run: RoundsState) -> NodeError | None:
     if status is NodeStatus.SKIPPED:
         return NodeError(BUDGET_SPENT, f"the budget was used up before round {last.round} was planned: {record.reason}")
     if status is not NodeStatus.COMPLETED:
-        text = f"the planner was not heard in round {last.round}: {last.node.id!r} was {status.value}"
+        text = f"the planner did not respond in round {last.round}: {last.node.id!r} was {status.value}"
         return record.error or NodeError(PLANNER_STOPPED, f"{text}{f': {record.reason}' if record.reason else ''}")
     if last.action is None:
         return _why_unreadable(run, last)
@@ -304,5 +304,5 @@ def _why_unreadable(run: RoundsState, last: PlannerCall) -> NodeError | None:
         return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))
     if sum(call.is_repair for call in run.calls_of(last.round)) < MAX_REPAIRS:
         return None
-    message = f"in round {last.round} the planner gave {MAX_REPAIRS + 1} answers that are of no use; {text}"
+    message = f"in round {last.round} the planner gave {MAX_REPAIRS + 1} unusable answers; {text}"
     return NodeError(PLANNER_INVALID, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))

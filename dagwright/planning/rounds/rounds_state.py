@@ -16,8 +16,8 @@ from dagwright.core.model.worker_results import NOT_STARTED, error_of_unfinished
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.workers import WorkerTool
 from dagwright.features.plan_extension.extender import GoalUnreachable
-from dagwright.planning.model_calls.responses import read_round_of
-from dagwright.planning.rounds.rounds import ANSWER, PLAN, REPAIR, RoundsSpec
+from dagwright.planning.model_calls.response_summary import read_round_of
+from dagwright.planning.rounds.rounds_spec import ANSWER, PLAN, REPAIR, RoundsSpec
 from dagwright.planning.rounds.sub_goals import (
     DONE,
     SUB_GOALS,
@@ -316,5 +316,5 @@ def _parsed_answer_in(node: CompiledNode, record: Record) -> Mapping[str, Any] |
         return None
     parsed = read_round_of(record.result)
     if not isinstance(parsed, Mapping) or not isinstance(parsed.get("valid"), bool):
-        raise GoalUnreachable(NodeError("invalid_result", f"the result of {node.id!r} is no answer of a planner"))
+        raise GoalUnreachable(NodeError("invalid_result", f"the result of {node.id!r} is not an answer of the planner"))
     return parsed

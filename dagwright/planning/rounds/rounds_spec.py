@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from dagwright.core.model.tools import ROUNDS_KIND
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.planning.conversation import TurnSummary, turns_from_json
-from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
+from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 
 INTENTION, PLAN, ANSWER = "intention", "plan", "answer"
 """Ids of the nodes that a run adds by itself; later planner calls have the suffix `#` and a number."""
@@ -138,7 +138,7 @@ def rounds_from_json(encoded: Any) -> RoundsSpec:
             checked_synthesis(encoded.get("synthesis", "model")),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no question to be answered in rounds: {error!r}") from None
+        raise ValueError(f"not a question for rounds: {error!r}") from None
 
 
 def checked_max_rounds(value: Any) -> int:

@@ -14,7 +14,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.planning.plan_and_execute.goals import (
+from dagwright.planning.plan_and_execute.goal_spec import (
     APPROVE,
     READ,
     Goal,
@@ -23,7 +23,7 @@ from dagwright.planning.plan_and_execute.goals import (
     is_own,
     may_start_early,
 )
-from dagwright.planning.plan_and_execute.state import GoalState, Stage
+from dagwright.planning.plan_and_execute.goal_state import GoalState, Stage
 
 
 class PlanAndExecute:
@@ -60,33 +60,33 @@ class PlanAndExecute:
         read = run.last(READ)
         if read is None:
             return Stage.OPEN
-        if (plan_result := run.read_by(read)) is None:
+        if (parsed := run.read_by(read)) is None:
             return run.without_plan(read)
-        if plan_result["valid"] and self._goal.plan_only:
+        if parsed["valid"] and self._goal.plan_only:
             return Stage.OPEN
         if (stage := run.stage_of_reasons()) is not None:
             return stage
-        if not plan_result["valid"]:
-            return run.next_plan(read, plan_result)
+        if not parsed["valid"]:
+            return run.next_plan(read, parsed)
         if (approval := run.last(APPROVE)) is not None and approval > read:
-            return self._approved(run, read, approval, plan_result)
-        if run.has_nodes(plan_result):
-            return run.skip_unreachable(plan_result) or Stage.OVER
-        if run.approve_plan(plan_result):
-            return run.approval(read, plan_result)
-        clash = run.clash_with(plan_result)
-        return run.next_plan(read, clash) if clash else run.planned(read, plan_result)
+            return self._approved(run, read, approval, parsed)
+        if run.has_nodes(parsed):
+            return run.skip_unreachable(parsed) or Stage.OVER
+        if run.approve_plan(parsed):
+            return run.approval(read, parsed)
+        conflicts = run.id_conflicts(parsed)
+        return run.next_plan(read, conflicts) if conflicts else run.planned(read, parsed)
 
-    def _approved(self, run: GoalState, read: int, approval: int, plan_result: Mapping[str, Any]) -> Extension | Stage:
+    def _approved(self, run: GoalState, read: int, approval: int, parsed: Mapping[str, Any]) -> Extension | Stage:
         """Return the next extension for a plan with a request for approval, or its stage."""
         if (approved := run.read_by(approval)) is None:
             return run.without_approval(approval)
         if not approved["valid"]:
-            return run.approval(read, plan_result, problems=approved)
+            return run.approval(read, parsed, problems=approved)
         if run.has_nodes(approved):
             return Stage.OVER
-        clash = run.clash_with(approved)
-        return run.approval(read, plan_result, problems=clash) if clash else run.planned(approval, approved)
+        conflicts = run.id_conflicts(approved)
+        return run.approval(read, parsed, problems=conflicts) if conflicts else run.planned(approval, approved)
 
     def goal_error(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - interface of extenders
         """Return `None`: the nodes report the errors of such a run."""

@@ -10,8 +10,8 @@ from dataclasses import replace
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import Binding, CompiledNode, RetryRule
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.planning.model_calls.calls import ModelRequest, request_to_json
-from dagwright.planning.model_calls.responses import SUMMARY_PROJECTIONS
+from dagwright.planning.model_calls.model_requests import ModelRequest, request_to_json
+from dagwright.planning.model_calls.response_summary import SUMMARY_PROJECTIONS
 
 MODEL_TIMEOUT_S = 1_200.0
 """Timeout of one attempt: a server may be silent for ten minutes while its model thinks, and then stream for several
@@ -33,7 +33,7 @@ def model_node(
     dependencies: Sequence[int] = (),
     bindings: Sequence[Binding] = (),
 ) -> CompiledNode:
-    """Build the node of a model call; `planning.model_calls.responses` reads its result.
+    """Build the node of a model call; `planning.model_calls.response_summary` reads its result.
 
     Args:
         bindings: bindings that are filled when the node starts, such as at `("messages", 1, "content")`; large results

@@ -125,7 +125,7 @@ class Message(BaseModel):
     """ID of the call that a `tool` message answers."""
 
     @model_validator(mode="after")
-    def _fitting(self) -> "Message":
+    def _check_role(self) -> "Message":
         if self.tool_calls and self.role != "assistant":
             raise ValueError(f"a message of {self.role!r} cannot call tools")
         if (self.tool_call_id is None) == (self.role == "tool"):
@@ -283,7 +283,7 @@ class Planning:
     """Options of a call whose answer is a plan, with nodes that are sent to the run while the model writes.
 
     Args:
-        tools: tools that the plan may use, in the encoding of `planning.plan_and_execute.goals`.
+        tools: tools that the plan may use, in the encoding of `planning.plan_and_execute.goal_spec`.
         accepted: accepted nodes of earlier answers, as written.
         replan_context: state of the run at a replan.
     """
@@ -417,7 +417,7 @@ def _planning_from_json(encoded: Any) -> Planning | None:
         return None
     accepted = encoded["accepted"]
     if not isinstance(accepted, list) or not all(isinstance(node, Mapping) for node in accepted):
-        raise ValueError("the nodes that stand already must be a list of nodes")
+        raise ValueError("the accepted nodes must be a list of nodes")
     return Planning(tuple(encoded["tools"]), tuple(accepted), REPLAN_CONTEXTS.decode(encoded.get("replan_context")))
 
 

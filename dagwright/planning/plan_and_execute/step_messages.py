@@ -10,7 +10,7 @@ from dagwright.core.expressions.references import ResultOf, TemplatePart
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.states import Record
-from dagwright.planning.model_calls.calls import Message, user
+from dagwright.planning.model_calls.model_requests import Message, user
 
 RESULT_CHARACTERS = 8_000
 """Limit per result in the messages of the answering or replanning call."""

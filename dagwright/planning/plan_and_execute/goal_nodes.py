@@ -8,10 +8,17 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.validation.model_policy import POLICY, intents_policy, model_policy
-from dagwright.planning.model_calls.calls import CallLabels, Message, ModelCall, ModelRequest, OutputSchema, Planning
-from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
-from dagwright.planning.model_calls.responses import ACCEPTED_PROJECTION
-from dagwright.planning.plan_and_execute.goals import (
+from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
+from dagwright.planning.model_calls.model_requests import (
+    CallLabels,
+    Message,
+    ModelCall,
+    ModelRequest,
+    OutputSchema,
+    Planning,
+)
+from dagwright.planning.model_calls.response_summary import ACCEPTED_PROJECTION
+from dagwright.planning.plan_and_execute.goal_spec import (
     ANSWER,
     PLAN,
     READ,
@@ -22,6 +29,8 @@ from dagwright.planning.plan_and_execute.goals import (
     own_id,
 )
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
+
+_MAX_PROBLEMS = 5
 
 
 def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> CompiledPlan:
@@ -67,7 +76,7 @@ def plan_request(
         config=goal.config,
         # The parser also accepts plans that do not match the schema, because models deviate from it.
         output=OutputSchema(
-            goal.profile, goal.schema if replan_context is None else _or_nothing(goal.schema), is_binding=False
+            goal.profile, goal.schema if replan_context is None else _allowing_no_nodes(goal.schema), is_binding=False
         ),
         labels=CallLabels(purpose=purpose),
     )
@@ -75,7 +84,7 @@ def plan_request(
     return ModelRequest(call, is_continued=True, planning=planning)
 
 
-def _or_nothing(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _allowing_no_nodes(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the response format for a plan that may have no nodes."""
     properties = schema.get("properties")
     nodes = properties.get("nodes") if isinstance(properties, Mapping) else None
@@ -104,7 +113,7 @@ def read_node(
         (("plan",), (ResultOf(plan_id, "result", ("output",)),)),
         (("text",), (ResultOf(plan_id, "result", ("message", "content")),)),
     ]
-    arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **read_as(goal)}
+    arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **parser_options(goal)}
     if replan_context is not None:
         arguments["replan_context"] = REPLAN_CONTEXTS.encode(replan_context)
     if goal.streams:
@@ -122,7 +131,7 @@ def read_node(
     )
 
 
-def read_as(goal: Goal) -> Mapping[str, Any]:
+def parser_options(goal: Goal) -> Mapping[str, Any]:
     """Return the parser options: the profile with its context, or whether the plan may define agents."""
     if goal.profile == "intents":
         return {"profile": goal.profile, "context": {name: dict(what) for name, what in goal.context.items()}}
@@ -136,7 +145,7 @@ def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Binding]] | 
     return None, (((), (ResultOf(read_id, "result", ("plan",)),)),)
 
 
-def without_what_followed(plan: CompiledPlan, rerun: Collection[str]) -> CompiledPlan:
+def without_later_plans(plan: CompiledPlan, rerun: Collection[str]) -> CompiledPlan:
     """Return the plan of a run, cut after the first of the run's own nodes that a fork runs again.
 
     Args:
@@ -157,3 +166,24 @@ def without_what_followed(plan: CompiledPlan, rerun: Collection[str]) -> Compile
     last = plan.nodes[max(number for number in reads if number < count)].id
     output, bindings = output_of_plan(goal_from_json(plan.extender), last) or (None, ())
     return replace(plan, nodes=plan.nodes[:count], output=output, output_bindings=bindings)
+
+
+def conflict_message(parsed: Mapping[str, Any]) -> str:
+    """Return the message to the model about a plan whose node IDs are already used in the run."""
+    return (
+        f"This plan cannot be run: {problems_text(parsed)}.\n"
+        "Give these nodes other ids.\n"
+        "Write the whole plan again as one JSON object."
+    )
+
+
+def problems_text(parsed: Mapping[str, Any]) -> str:
+    """Format the first problems of a parsed plan, separated by semicolons."""
+    problems = [problem for problem in parsed.get("problems", ()) if isinstance(problem, Mapping)]
+    entries = [
+        f"{problem.get('code')}{f' at {where}' if (where := problem.get('pointer')) else ''}: {problem.get('message')}"
+        for problem in problems[:_MAX_PROBLEMS]
+    ]
+    count = parsed.get("problem_count", len(problems))
+    more = count - len(entries) if type(count) is int else 0
+    return "; ".join([*entries, *([f"and {more} more"] if more > 0 else [])])

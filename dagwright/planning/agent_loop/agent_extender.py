@@ -36,18 +36,18 @@ from dagwright.planning.agent_loop.tool_calls import (
     UnknownTool,
     human_node,
     node_of_call,
-    tools_there_are,
+    unknown_tool_message,
 )
-from dagwright.planning.model_calls.calls import Message, ModelError, user
-from dagwright.planning.model_calls.nodes import model_node
-from dagwright.planning.model_calls.responses import ResponseSummary, summarize_response, usage_of_response
+from dagwright.planning.model_calls.model_node import model_node
+from dagwright.planning.model_calls.model_requests import Message, ModelError, user
+from dagwright.planning.model_calls.response_summary import ResponseSummary, summarize_response, usage_of_response
 
 _OWN_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
 CORRECTIONS = 2
 """How often a turn is repeated after an invalid answer."""
 _LAST_TURN = "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
 _TOKENS_SPENT = "Not called: the agent has used its limit of {used:,} tokens."
-_TOO_MANY = f"Not called: one turn may call at most {MAX_CALLS} tools."
+_TOO_MANY_CALLS = f"Not called: one turn may call at most {MAX_CALLS} tools."
 
 
 class AgentLoop:
@@ -99,7 +99,7 @@ class AgentLoop:
         try:
             summarize_response(result)
         except ValueError as error:
-            return f"the result of {node_id!r} has to be an answer of a model: {error}"
+            return f"the result of {node_id!r} must be a model response: {error}"
         return None
 
 
@@ -140,9 +140,9 @@ class _Turn:
     @property
     def is_calling(self) -> bool:
         """Whether a tool call of the turn has not ended."""
-        made = (f"{self._name}.{index}" for index in range(1, MAX_CALLS + 1))
-        there = (node_id for node_id in made if self._state.number_of(node_id) is not None)
-        return not all(self._record(node_id).status.is_final for node_id in there)
+        call_ids = (f"{self._name}.{index}" for index in range(1, MAX_CALLS + 1))
+        existing_ids = (node_id for node_id in call_ids if self._state.number_of(node_id) is not None)
+        return not all(self._record(node_id).status.is_final for node_id in existing_ids)
 
     @property
     def calls(self) -> Sequence[Any]:
@@ -155,7 +155,7 @@ class _Turn:
             try:
                 self._answer = summarize_response(self.record.result)
             except ValueError as error:
-                message = f"the result of {self._name!r} is no answer of a model: {error}"
+                message = f"the result of {self._name!r} is not a model response: {error}"
                 raise GoalUnreachable(NodeError("invalid_result", message)) from None
         return self._answer
 
@@ -190,42 +190,42 @@ class _Turn:
 
     def after_calls(self) -> Extension | None:
         """Return the nodes of the tool calls, or the next turn once they have ended."""
-        if self._has_spent():
+        if self._has_used_token_limit():
             message = _TOKENS_SPENT.format(used=self._spec.max_tokens)
             return self._next([(self._message(call.id, message), None) for call in self.calls], [self._number])
-        made, refused = self._made_and_refused()
-        if made and self._state.number_of(made[0].id) is None:
+        call_nodes, errors = self._nodes_and_errors()
+        if call_nodes and self._state.number_of(call_nodes[0].id) is None:
             known = {**self._spec.compensating_tools, **self._spec.tools}
-            names = with_compensating_tools([node.tool for node in made if node.kind == "tool"], known)
+            names = with_compensating_tools([node.tool for node in call_nodes if node.kind == "tool"], known)
             tools = {name: known[name] for name in names if name in known}
-            return Extension(self._state.plan.written_count, tuple(made), tools)
-        if not all(self._record(node.id).status.is_final for node in made):
+            return Extension(self._state.plan.written_count, tuple(call_nodes), tools)
+        if not all(self._record(node.id).status.is_final for node in call_nodes):
             return None
         replies = [
-            (self._message(call.id, refused[node_id]), None)
-            if node_id in refused
+            (self._message(call.id, errors[node_id]), None)
+            if node_id in errors
             else (self._message(call.id, ""), self._reply(node_id))
             for node_id, call in self._named_calls()
         ]
-        return self._next(replies, [self._number_of(node.id) for node in made] or [self._number])
+        return self._next(replies, [self._number_of(node.id) for node in call_nodes] or [self._number])
 
     def _named_calls(self) -> list[tuple[str, Any]]:
         return [(f"{self._name}.{index}", call) for index, call in enumerate(self.calls, start=1)]
 
-    def _made_and_refused(self) -> tuple[list[CompiledNode], dict[str, str]]:
-        made: list[CompiledNode] = []
+    def _nodes_and_errors(self) -> tuple[list[CompiledNode], dict[str, str]]:
+        call_nodes: list[CompiledNode] = []
         named = self._named_calls()
-        refused = {node_id: _TOO_MANY for node_id, _ in named[MAX_CALLS:]}
+        errors = {node_id: _TOO_MANY_CALLS for node_id, _ in named[MAX_CALLS:]}
         is_reported = False
         for node_id, call in named[:MAX_CALLS]:
             try:
-                made.append(node_of_call(call, self._spec, node_id=node_id, turn=self._number))
+                call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn=self._number))
             except UnknownTool as error:
-                refused[node_id] = str(error) if is_reported else tools_there_are(call.name, self._spec)
+                errors[node_id] = str(error) if is_reported else unknown_tool_message(call.name, self._spec)
                 is_reported = True
             except ToolCallInvalid as error:
-                refused[node_id] = str(error)
-        return made, refused
+                errors[node_id] = str(error)
+        return call_nodes, errors
 
     def _reply(self, node_id: str) -> tuple[TemplatePart, ...]:
         """Return the tool message for a call, as a template."""
@@ -257,9 +257,9 @@ class _Turn:
             summary = f"No request was sent: {request.problem}.\nAsk again or answer without asking."
             return self._next([(user(summary), None)], [self._number])
         if request.question is not None and not self.is_last:
-            return self._after_asking(request.question)
+            return self._after_request(request.question)
         if self._spec.feedback_policy == "always" and self._is_answer():
-            return self._after_check()
+            return self._after_review()
         if parsed is not None and parsed.text != text:
             return self._output_of((parsed.text, ()))
         if self.calls and not self._is_answer():
@@ -271,7 +271,7 @@ class _Turn:
         answer = self._summary.text if self._spec.output is None else self._summary.output
         return answer is not None and answer != ""
 
-    def _after_asking(self, question: Mapping[str, Any]) -> Extension | None:
+    def _after_request(self, question: Mapping[str, Any]) -> Extension | None:
         node_id = f"{self._name}.ask"
         if self._state.number_of(node_id) is None:
             return Extension(self._state.plan.written_count, (human_node(question, node_id, self._number),))
@@ -281,7 +281,7 @@ class _Turn:
         parts: tuple[TemplatePart, ...] = (f"A person was asked: {prompt}\nThe answer: ", *self._reply(node_id))
         return self._next([(user(""), parts)], [self._number_of(node_id)])
 
-    def _after_check(self) -> Extension | None:
+    def _after_review(self) -> Extension | None:
         """Return the review request for the answer, or the next turn if a person rejects the answer."""
         node_id = f"{self._name}.check"
         if self._state.number_of(node_id) is None:
@@ -292,16 +292,14 @@ class _Turn:
             return Extension(self._state.plan.written_count, (asking,))
         record = self._record(node_id)
         if not record.status.is_final or record.status is not NodeStatus.COMPLETED:
-            # For example, the request has timed out: the answer stands, and the run reports the failed node.
+            # For example, the request has timed out: the answer is used, and the run reports the failed node.
             return None
         verdict = record.result if isinstance(record.result, Mapping) else {}
         if verdict.get("approved", True):
             return None
         reason = f": {verdict['reason']}" if verdict.get("reason") else ""
         if self.is_last:
-            raise GoalUnreachable(
-                NodeError("rejected", f"a person did not take the answer{reason}, and no turn is left")
-            )
+            raise GoalUnreachable(NodeError("rejected", f"a person rejected the answer{reason}, and no turn is left"))
         text = f"A person rejected this answer{reason}.\nWrite a better answer."
         return self._next([(user(text), None)], [self._number_of(node_id)])
 
@@ -322,7 +320,7 @@ class _Turn:
             messages_with_templates: messages, each with the template of its content, if it has one.
             needs: numbers of the nodes that the turn depends on.
         """
-        is_last = self._count + 1 >= self._spec.max_turns or self._has_spent()
+        is_last = self._count + 1 >= self._spec.max_turns or self._has_used_token_limit()
         messages = [message for message, _ in messages_with_templates]
         if is_last:
             messages.append(user(_LAST_TURN))
@@ -350,7 +348,7 @@ class _Turn:
         output = (None, (output_of_turn(self._spec, name),))
         return Extension(self._state.plan.written_count, (node,), output=output)
 
-    def _has_spent(self) -> bool:
+    def _has_used_token_limit(self) -> bool:
         """Check whether the turns so far have used the token limit of the agent, as far as the servers report usage."""
         most = self._spec.max_tokens
         if most is None:

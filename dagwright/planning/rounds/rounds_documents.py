@@ -14,12 +14,12 @@ from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_o
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.planning.model_calls.responses import summarize_response
-from dagwright.planning.rounds.loop import Rounds, why_stopped
-from dagwright.planning.rounds.nodes import is_answered
-from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, RoundsSpec, is_own
-from dagwright.planning.rounds.state import RoundsState, SubGoalProgress
-from dagwright.planning.rounds.state_text import in_short
+from dagwright.planning.model_calls.response_summary import summarize_response
+from dagwright.planning.rounds.rounds_extender import Rounds, why_stopped
+from dagwright.planning.rounds.rounds_nodes import is_answered
+from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, RoundsSpec, is_own
+from dagwright.planning.rounds.rounds_state import RoundsState, SubGoalProgress
+from dagwright.planning.rounds.state_text import shortened_oldest
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS
 
 
@@ -67,11 +67,11 @@ _OUTPUTS_BYTES = 48 * 1024
 `_MOST_OF_OUTPUTS`.
 """
 _MOST_OF_OUTPUTS = 2 * 1024
-_IN_SHORT = ("phase", "round", "max_rounds", "question", "intention", "planner_reasoning", "final_response")
+_SHORT_FORM_FIELDS = ("phase", "round", "max_rounds", "question", "intention", "planner_reasoning", "final_response")
 _MESSAGES = 60
 _MESSAGE_BYTES = 300
 """The newest messages that are listed, and the limit for each of them."""
-_WORDS_BYTES = 1_000
+_MESSAGE_LIMIT = 1_000
 _PREVIEW_CHARACTERS = 200
 
 Compact = Callable[[Any, str], Any]
@@ -79,7 +79,7 @@ Compact = Callable[[Any, str], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _SizeLimits:
     """Size limits in bytes for the parts of a sub-goal.
 
     Args:
@@ -93,7 +93,7 @@ class _Room:
     error: int
 
 
-_BRIEF = _Room(200, 200, 200, 200)
+_BRIEF = _SizeLimits(200, 200, 200, 200)
 """Limits for the short form, which is used if all sub-goals together are too large."""
 
 
@@ -114,9 +114,9 @@ def rounds_document(scheduler: RunScheduler, compact: Compact) -> dict[str, Any]
         return {"phase": "failed", "question": extender.rounds.question, "planner_reasoning": given_up.error.message}
 
 
-def rounds_in_short(document: Mapping[str, Any]) -> dict[str, Any]:
+def short_rounds_document(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the progress document without sub-goals and rounds."""
-    return {name: document[name] for name in _IN_SHORT if name in document} | {
+    return {name: document[name] for name in _SHORT_FORM_FIELDS if name in document} | {
         "omitted": "sub-goals and rounds: too large"
     }
 
@@ -139,7 +139,7 @@ def _document(run: RoundsState, scheduler: RunScheduler, rounds: RoundsSpec, com
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
         "final_response": final_response,
         "messages": _messages(rounds.question, intention, entries, final_response),
-        "rounds": in_short([(each, _brief_round(each)) for each in entries], most=_ROUNDS_BYTES),
+        "rounds": shortened_oldest([(each, _brief_round(each)) for each in entries], most=_ROUNDS_BYTES),
     }
 
 
@@ -172,13 +172,13 @@ def _intention(state: RunState) -> str | None:
 
 def _sub_goals(run: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
     most = min(_MOST_OF_RESULT, _RESULTS_BYTES // max(1, len(run.sub_goals)))
-    whole = _Room(8 * 1024, 1024, most, _WORDS_BYTES)
+    full = _SizeLimits(8 * 1024, 1024, most, _MESSAGE_LIMIT)
     each = run.sub_goals.values()
-    parts = [(_sub_goal(one, compact, whole), _sub_goal(one, compact, _BRIEF)) for one in each]
-    return in_short(parts, most=_SUB_GOALS_BYTES)
+    parts = [(_sub_goal(one, compact, full), _sub_goal(one, compact, _BRIEF)) for one in each]
+    return shortened_oldest(parts, most=_SUB_GOALS_BYTES)
 
 
-def _sub_goal(each: SubGoalProgress, compact: Compact, room: _Room) -> dict[str, Any]:
+def _sub_goal(each: SubGoalProgress, compact: Compact, room: _SizeLimits) -> dict[str, Any]:
     node = each.node.id
     return {
         **SUB_GOALS.encode(each.sub_goal),
@@ -251,16 +251,16 @@ def _synthesis_inputs(run: RoundsState, scheduler: RunScheduler) -> dict[str, An
 def _round(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
     calls = run.calls_of(number)[::-1]
     # Show the problems of the last answer until a later answer is accepted, also while the planner writes it.
-    taken = next((call for call in calls if call.action is not None), None)
-    taken = taken or next((call for call in calls if call.parsed is not None), calls[0])
-    refused = {"refused": cut_bytes(taken.refused, max_bytes=_WORDS_BYTES)} if taken.refused else {}
+    shown_call = next((call for call in calls if call.action is not None), None)
+    shown_call = shown_call or next((call for call in calls if call.parsed is not None), calls[0])
+    problems = {"refused": cut_bytes(shown_call.refused, max_bytes=_MESSAGE_LIMIT)} if shown_call.refused else {}
     return {
         "round": number,
-        "reasoning": taken.reasoning or None,
-        "action": taken.action,
-        "sub_goals": [sub_goal.id for sub_goal in taken.sub_goals],
+        "reasoning": shown_call.reasoning or None,
+        "action": shown_call.action,
+        "sub_goals": [sub_goal.id for sub_goal in shown_call.sub_goals],
         "results": [*_results_of(run, number, compact)],
-        **refused,
+        **problems,
     }
 
 
@@ -278,6 +278,6 @@ def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dic
                 "sub_goal_id": result.sub_goal_id,
                 "status": result.status,
                 "outputs": _within(result.outputs, node.id, compact, most=most),
-                "error": result.error and cut_bytes(result.error, max_bytes=_WORDS_BYTES),
-                "message": result.message and cut_bytes(result.message, max_bytes=_WORDS_BYTES),
+                "error": result.error and cut_bytes(result.error, max_bytes=_MESSAGE_LIMIT),
+                "message": result.message and cut_bytes(result.message, max_bytes=_MESSAGE_LIMIT),
             }

@@ -14,7 +14,7 @@ from dagwright.core.model.agents import agent_cards
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.planning.agent_loop.spec import MAX_TURNS, OBJECTIVE, AgentSpec, agent_plan, result_input
-from dagwright.planning.model_calls.calls import OutputSchema
+from dagwright.planning.model_calls.model_requests import OutputSchema
 
 _CONTEXT = "context"
 

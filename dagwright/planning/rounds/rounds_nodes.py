@@ -11,7 +11,8 @@ from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, ToolDeclarat
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.model_policy import POLICY, model_policy
-from dagwright.planning.model_calls.calls import (
+from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
+from dagwright.planning.model_calls.model_requests import (
     CallLabels,
     Message,
     ModelCall,
@@ -20,10 +21,9 @@ from dagwright.planning.model_calls.calls import (
     system,
     user,
 )
-from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
-from dagwright.planning.model_calls.responses import READ_PROJECTION
-from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, RoundsSpec, is_own
-from dagwright.planning.rounds.state import PlannerCall, RoundsState
+from dagwright.planning.model_calls.response_summary import READ_PROJECTION
+from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, RoundsSpec, is_own
+from dagwright.planning.rounds.rounds_state import PlannerCall, RoundsState
 from dagwright.planning.rounds.sub_goals import Input, InputRef, KnownSubGoal, PlannedSubGoal, RoundContext, refs_of
 
 INTENTION_CHARACTERS = 4_000

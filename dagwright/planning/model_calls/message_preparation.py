@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dagwright.core.boundary.text import cut_with_count
-from dagwright.planning.model_calls.calls import Message, ModelRequest
+from dagwright.planning.model_calls.model_requests import Message, ModelRequest
 
 
 def sendable_messages(request: ModelRequest) -> list[Message]:

@@ -17,7 +17,7 @@ from dagwright.core.model.compiled import (
     tool_to_json,
 )
 from dagwright.core.model.tools import GOAL_KIND, Effects, ToolDeclaration
-from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
+from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 
 PLAN, READ, APPROVE, ANSWER = "plan", "read", "approve", "answer"
 """IDs of the nodes that the run itself adds; later nodes of the same kind have the suffix `#` and a number."""
@@ -213,7 +213,7 @@ def goal_from_json(encoded: Any) -> Goal:
             output_schema=encoded.get("output_schema", {}),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no goal: {error!r}") from None
+        raise ValueError(f"not a goal: {error!r}") from None
 
 
 _CONTEXT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
@@ -288,4 +288,4 @@ def planned_nodes_from_json(encoded: Mapping[str, Any]) -> PlannedNodes:
             {name: tool_from_json(name, tool) for name, tool in encoded["tools"].items()},
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"these are no nodes of a plan: {error!r}") from None
+        raise ValueError(f"not the nodes of a plan: {error!r}") from None

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from dagwright.core.boundary.usage import Usage, usage_from_json
 from dagwright.core.expressions.stored_values import Projection, StoredValue
-from dagwright.planning.model_calls.calls import ToolCall
+from dagwright.planning.model_calls.model_requests import ToolCall
 
 SUMMARY_PROJECTIONS: tuple[Projection, ...] = (
     (("finish_reason",), "value"),
