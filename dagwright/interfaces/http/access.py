@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from dagwright.interfaces.http.allowed_hosts import AllowedHosts
+from dagwright.interfaces.http.api_pages import REDOC, SWAGGER
 from dagwright.interfaces.http.callers import ANYONE, Caller
 from dagwright.interfaces.http.console import ROOT as CONSOLE
 from dagwright.interfaces.http.context import CALLER, STREAM
@@ -21,11 +22,9 @@ from dagwright.interfaces.http.keys import KeyFile, KeysUnreadable
 from dagwright.interfaces.http.limits import INVALID_KEYS_A_MINUTE, KeyUsage, StreamReservation
 from dagwright.process.health import LIVEZ, READYZ
 
-SWAGGER, REDOC = "/docs", "/redoc"
-"""Paths of the pages that show the OpenAPI document."""
 _OPEN = (LIVEZ, READYZ, "/openapi.json", SWAGGER, REDOC, "/", CONSOLE)
-_OPEN_FILES = f"{CONSOLE}/"
-"""Paths that need no key: the console page itself contains no data."""
+_OPEN_FILES = (f"{CONSOLE}/", f"{SWAGGER}/")
+"""Paths that need no key: the pages contain no data of runs."""
 _BEARER = "bearer "
 
 

@@ -21,8 +21,9 @@ from dagwright.interfaces.http import (
     session_routes,
     steering_routes,
 )
-from dagwright.interfaces.http.access import REDOC, SWAGGER, AccessMiddleware
+from dagwright.interfaces.http.access import AccessMiddleware
 from dagwright.interfaces.http.allowed_hosts import AllowedHosts, listed
+from dagwright.interfaces.http.api_pages import add_api_pages
 from dagwright.interfaces.http.console import add_console
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ERROR_RESPONSES, excluded_statuses, install_error_handlers
@@ -39,7 +40,7 @@ _ABOUT = (
     "`profile/NAME`. docs/guides/openai-api.md describes the extensions to OpenAI's API."
 )
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Hosts that only this machine can reach: there Swagger UI and ReDoc are on. Their scripts come from another host."""
+"""Hosts that only this machine can reach: there Swagger UI and ReDoc are on."""
 _ROUTED = (
     model_routes,
     completions,
@@ -106,8 +107,8 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
         title="Dagwright",
         description=_ABOUT,
         version="0.1.0",
-        docs_url=SWAGGER if (is_local := host in _LOCAL) else None,
-        redoc_url=REDOC if is_local else None,
+        docs_url=None,
+        redoc_url=None,
         generate_unique_id_function=operation_id,
         routes=[*_routes()],
     )
@@ -129,6 +130,8 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
 
     add_health(app, context)
     add_console(app)
+    if host in _LOCAL:
+        add_api_pages(app)
     return app
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -182,3 +183,16 @@ async def test_swagger_ui_and_redoc_are_on_for_localhost_only(host: str, status:
         for path, title in (("/docs", "Swagger UI"), ("/redoc", "ReDoc")):
             response = await client.get(path)
             assert (response.status_code, title in response.text) == (status, status == 200)
+
+
+async def test_swagger_ui_and_redoc_load_files_of_the_gateway_only_and_need_no_key(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    keys.add(ALL_OWNERS, [])
+    app = create_app(cast(GatewayContext, SimpleNamespace(**vars(_PARTS) | {"keys": keys})))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        pages = [await client.get(path) for path in ("/docs", "/redoc")]
+        files = sorted({file for page in pages for file in re.findall(r'(?:src|href)="([^"]*)"', page.text)})
+        names = ("favicon.png", "redoc.standalone.js", "swagger-ui-bundle.js", "swagger-ui.css")
+        assert files == [f"/docs/{name}" for name in names]
+        assert [(await client.get(file)).status_code for file in files] == [200] * len(files)
+    assert all("default-src 'self'" in page.headers["content-security-policy"] for page in pages)
