@@ -23,6 +23,7 @@ from dagwright.core.boundary.limits import LARGE_HEARTBEAT_S, WORKFLOW_TASK_S
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import Duration, format_duration
 from dagwright.protocol.failures import run_error_of
+from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 
 _LOAD_S = timedelta(minutes=10)
 _LOAD_RETRIES = RetryPolicy(maximum_attempts=5)
@@ -175,6 +176,8 @@ class ChildRun:
 async def start_plan(plan: BuiltPlan | Mapping[str, Any] | str, **options: Unpack[ChildPlanOptions]) -> ChildRun:
     """Start a plan as a child of the current workflow.
 
+    Invalid tags fail the workflow with an `ApplicationError` of the type `TagsInvalid`.
+
     Args:
         plan: a built plan, or a document in any dialect, as an object or as YAML or JSON text.
 
@@ -247,8 +250,16 @@ def _memo_of(plan: BuiltPlan | Mapping[str, Any] | str, options: ChildPlanOption
     return {
         wire.MEMO_CALLER: caller,
         **({wire.MEMO_TITLE: title} if isinstance(title, str) else {}),
-        **({wire.MEMO_TAGS: dict(tags)} if (tags := options.get("tags")) else {}),
+        **({wire.MEMO_TAGS: _checked(tags)} if (tags := options.get("tags")) else {}),
     }
+
+
+def _checked(tags: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return checked_tags(tags)
+    except TagsInvalid as error:
+        # Other exceptions would make the workflow task fail again and again.
+        raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
 
 
 def _has_reference(value: Any) -> bool:

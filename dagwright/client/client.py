@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
@@ -15,8 +15,9 @@ from temporalio.client import Client as TemporalClient
 from dagwright.client.ask_starts import AskStart, prepare_ask
 from dagwright.client.client_tools import ClientTools
 from dagwright.client.events import CursorInvalid
-from dagwright.client.feedback_request import FeedbackRequest, found_request
+from dagwright.client.feedback_request import Inbox, found_request
 from dagwright.client.inbox import InboxFilter, read_requests
+from dagwright.client.list_cursors import ListCursor
 from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s, without_none
 from dagwright.client.plan_starts import (
     PlanSource,
@@ -28,7 +29,7 @@ from dagwright.client.plan_starts import (
 )
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run import Run
-from dagwright.client.run_lists import RunCursor, RunFilter, RunSummary
+from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services, create_services
@@ -269,7 +270,7 @@ class Client:
             limit: runs at most; `after` continues the list.
             after: `cursor` of the last run that was received; `None` is the start of the list.
             status: of `RunStatus`, such as `running` or `failed`; a paused run that runs no node is `waiting`.
-            title: prefix of the title or the ID; case matters.
+            title: prefix of the title or the ID, compared character by character: case and spaces matter.
             since: earliest start: a date or time, also as a string; a timedelta or a string such as `2h` is counted
                 back from now. A date starts at midnight, local time.
             tags: tags that a run must have.
@@ -292,8 +293,9 @@ class Client:
             session=session,
             template=template,
         )
-        cursor = _parse_cursor(after)
-        found, _ = await self._services.runs.page_of_runs(limit=limit, run_filter=run_filter, after=cursor)
+        found, _ = await self._services.runs.filled_page_of_runs(
+            limit=limit, run_filter=run_filter, after=_cursor(after)
+        )
         return found
 
     async def inbox(
@@ -304,7 +306,7 @@ class Client:
         assignee: str | None = None,
         type: RequestType | None = None,
         older_than: Duration | None = None,
-    ) -> list[FeedbackRequest]:
+    ) -> Inbox:
         """List the open feedback requests of all runs, the oldest of a page first.
 
         A page has the requests of the runs that started last. It has the first requests of each run; `Run.status` has
@@ -312,26 +314,23 @@ class Client:
 
         Args:
             limit: requests with which a page ends; those of one run are not separated. `after` continues the inbox.
-            after: `cursor` of a request of the previous page; `None` is the start.
+            after: `cursor` of the previous page; `None` is the start.
             assignee: only requests to this person; `anyone` for requests without an assignee.
             type: only requests of this type, such as `APPROVAL`.
             older_than: only requests that are open for longer.
 
         Raises:
             OptionInvalid: `limit` or `older_than` is invalid.
-            CursorInvalid: `after` is not the cursor of a request.
+            CursorInvalid: `after` is not the cursor of a page.
         """
         if limit < 1:
             raise OptionInvalid(f"limit must be at least 1, not {limit}")
         until = None if older_than is None else time.time() - duration_s("older_than", older_than)
         inbox_filter = InboxFilter(assignee=assignee, type=type, opened_before=until)
         connection = self._services.connection
-        page = await read_requests(connection, limit=limit, inbox_filter=inbox_filter, after=_parse_cursor(after))
-        cursor = None if page.following is None else str(page.following)
-        return [
-            found_request(request, self.get_run(str(request.document["run_id"])), cursor=cursor)
-            for request in page.requests
-        ]
+        page = await read_requests(connection, limit=limit, inbox_filter=inbox_filter, after=_cursor(after))
+        requests = [found_request(each, self.get_run(str(each.document["run_id"]))) for each in page.requests]
+        return Inbox(requests, None if page.cursor is None else str(page.cursor), page.omitted)
 
     async def pause_tool(self, name: str, *, reason: str | None = None, by: str | None = None) -> PausedTool:
         """Start no more calls of a tool in any run until `resume_tool`; running calls finish.
@@ -387,9 +386,7 @@ class Client:
         """
         if limit < 1:
             raise OptionInvalid(f"limit must be at least 1, not {limit}")
-        found, cursor = await self._services.sessions.page_of_sessions(
-            limit=limit, prefix=prefix, after=_parse_cursor(after)
-        )
+        found, cursor = await self._services.sessions.page_of_sessions(limit=limit, prefix=prefix, after=_cursor(after))
         states = [state_of(view) for view in found]
         if states and cursor is not None:
             states[-1] = replace(states[-1], cursor=str(cursor))
@@ -485,25 +482,15 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _parse_cursor(after: str | None) -> RunCursor | None:
+def _cursor(after: str | None) -> ListCursor | None:
     try:
-        return None if after is None else RunCursor.parse(after)
+        return None if after is None else ListCursor.parse(after)
     except ValueError:
         raise CursorInvalid(f"after: {after!r:.80} is not the cursor of an entry in a list") from None
 
 
 def _start_time(since: date | timedelta | str | None) -> float | None:
-    if since is None:
-        return None
-    if isinstance(since, str):
-        with suppress(ValueError):
-            since = datetime.fromisoformat(since)
-    if isinstance(since, datetime):
-        return since.timestamp()
-    if isinstance(since, date):
-        return datetime.combine(since, datetime.min.time()).timestamp()
     try:
-        return time.time() - duration_s("since", since)
-    except OptionInvalid:
-        hint = "a date, a time, a timedelta, or a string such as 2h, 2026-11-23 or 2026-11-23T08:00:00Z"
-        raise OptionInvalid(f"since must be {hint}, not {since!r:.60}") from None
+        return None if since is None else parse_since(since)
+    except ValueError as error:
+        raise OptionInvalid(f"since {error}") from None

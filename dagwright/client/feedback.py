@@ -34,7 +34,7 @@ from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunV
 from dagwright.protocol.command_handler import CommandHandler
 from dagwright.protocol.node_paths import sub_plan_of_path
 from dagwright.protocol.notes import Notes
-from dagwright.protocol.run_labels import keyword
+from dagwright.protocol.run_labels import keyword, queryable_prefix
 from dagwright.server import Connection
 
 UPDATE_TIMEOUT_S = 3.0
@@ -159,7 +159,10 @@ class NamespaceRequests:
         if self._is_listed:
             query += f"{wire.SEARCH_AWAITING} IS NOT NULL AND {wire.SEARCH_ROOT} = {quoted(keyword(root))}"
         else:
-            query += f"RootWorkflowId = {quoted(described.root_id or root)}"
+            top = described.root_id or root
+            prefix = queryable_prefix(top)
+            # The runs are compared again by their memos.
+            query += f"RootWorkflowId {'=' if prefix == top else 'STARTS_WITH'} {quoted(prefix)}"
         turns = asyncio.Semaphore(_HISTORIES_AT_ONCE)
 
         async def asked_in(run: WorkflowExecution) -> list[OpenRequest]:
@@ -220,6 +223,10 @@ class NamespaceRequests:
         if (reason := refusal_in(view, wire.SIGNAL_FEEDBACK, message)) is not None:
             raise FeedbackRejected(reason)
         await handle.signal(wire.SIGNAL_FEEDBACK, message)
+        # Another client may have answered since the history was read.
+        view = await RunReader(self._client, request_ref.workflow_id).read()
+        if (reason := refusal_of_pending(view, wire.SIGNAL_FEEDBACK, message)) is not None:
+            raise FeedbackRejected(reason)
         return left_by_signal("the answer", request_ref.workflow_id, timeout_s=self._timeout_s)
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
@@ -406,6 +413,20 @@ def refusal_in(view: RunView, name: str, message: Mapping[str, Any]) -> str | No
     for at, left, read in view.pending_commands():
         handler.handle(left, read, through="signal", scheduler=view.scheduler, at=at)
     return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
+
+
+def refusal_of_pending(view: RunView, name: str, message: Mapping[str, Any]) -> str | None:
+    """Return why a run will reject a signal in its history because of the signals before it.
+
+    Returns:
+        `None` also if a worker has handled the signal already.
+    """
+    handler = CommandHandler(Notes())
+    for at, pending_name, read in view.pending_commands():
+        result = handler.handle(pending_name, read, through="signal", scheduler=view.scheduler, at=at)
+        if (pending_name, read()) == (name, message):
+            return result.refusal
+    return None
 
 
 def has_sub_plans(view: RunView) -> bool:

@@ -1,9 +1,9 @@
 """Requests for feedback of a person, and the answers of Python programs."""
 
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack, overload
 
 from dagwright.client.answering import (
     AnswerUnclear,
@@ -80,8 +80,6 @@ class FeedbackRequest:
         title: title of the plan with the request.
         is_shortened: whether the request was too large for the inbox, which lists it without schema, options and
             arguments and with the first part of its prompt.
-        cursor: where the inbox continues after the page of the request: `inbox(after=request.cursor)`; `None` on the
-            last page.
     """
 
     id: str
@@ -98,7 +96,6 @@ class FeedbackRequest:
     arguments: Any = None
     title: str | None = None
     is_shortened: bool = False
-    cursor: str | None = None
     run: Answerable | None = field(default=None, repr=False, compare=False)
 
     @checks_arguments
@@ -136,9 +133,36 @@ def request_of(document: Mapping[str, Any], run: Answerable | None, *, title: st
     )
 
 
-def found_request(request: OpenRequest, run: Answerable, *, cursor: str | None = None) -> FeedbackRequest:
+def found_request(request: OpenRequest, run: Answerable) -> FeedbackRequest:
     """Return a request of the inbox or of a run."""
-    return replace(request_of(request.document, run, title=request.title), cursor=cursor)
+    return request_of(request.document, run, title=request.title)
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox(Sequence[FeedbackRequest]):
+    """A page of the inbox: a sequence of its requests, oldest first.
+
+    Args:
+        cursor: where the inbox continues: `inbox(after=page.cursor)`; `None` on the last page.
+        omitted: run ID -> number of its open requests that are not listed, whether or not they match the filter;
+            `Run.feedback_requests` returns all of them.
+    """
+
+    requests: Sequence[FeedbackRequest]
+    cursor: str | None
+    omitted: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @overload
+    def __getitem__(self, index: int) -> FeedbackRequest: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[FeedbackRequest]: ...
+
+    def __getitem__(self, index: int | slice) -> FeedbackRequest | Sequence[FeedbackRequest]:
+        return self.requests[index]
 
 
 def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:

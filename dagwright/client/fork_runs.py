@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.client.forks import ForkDraft, ForkRefused, Forks, retooled
-from dagwright.client.runs import Runs, Started
+from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid, Problem
@@ -147,10 +147,12 @@ async def start_fork(draft: ForkDraft, *, runs: Runs, forks: Forks, options: For
 
     Raises:
         ForkRefused: a reused result is lost.
-        RunIdInUse: `run_id` belongs to another run.
+        RunIdInUse: `run_id` belongs to another run, or the same fork was started with other tags than those in the
+            options.
         StoreUnavailable: the store is unavailable.
     """
     input_fields = await forks.ready(draft)
+    tags = await runs.tags_of(draft.origin) if options.tags is None else options.tags
     run_options = RunStartOptions(
         deadline_s=input_fields.deadline_s,
         policy=input_fields.policy,
@@ -158,8 +160,7 @@ async def start_fork(draft: ForkDraft, *, runs: Runs, forks: Forks, options: For
         approved_by=input_fields.approved_by,
         owner=await runs.owner_of(draft.origin),
         input_fields=input_fields,
-        tags=await runs.tags_of(draft.origin) if options.tags is None else options.tags,
-        fairness=await runs.fairness_of(draft.origin),
+        tags=tags,
     )
     title = f"fork of {draft.origin}"
     request = StartRequest(
@@ -171,4 +172,8 @@ async def start_fork(draft: ForkDraft, *, runs: Runs, forks: Forks, options: For
         title,
         tools=options.tools,
     )
-    return await runs.start(request)
+    started = await runs.start(request)
+    if options.tags is not None and not started.is_new and await runs.tags_of(started.workflow_id) != tags:
+        message = f"the fork {started.workflow_id!r} was started with other tags; choose another id for a second fork"
+        raise RunIdInUse(message)
+    return started

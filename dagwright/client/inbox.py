@@ -4,18 +4,20 @@ No history is read. A run lists its first requests in its memo; the others are c
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from temporalio.client import WorkflowExecution
 
 from dagwright.client.feedback import OpenRequest, RequestRef, with_path
-from dagwright.client.run_lists import MOST_AT_ONCE, RunCursor, executions_from, owner_in, quoted, readable_memo
+from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
+from dagwright.client.run_lists import owner_of, quoted, readable_memo
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.model.times import format_time, seconds_of
 from dagwright.history.executions import path_in, root_in
-from dagwright.protocol.listings import OTHERS, ListedRequests, keyword_of_assignee, requests_from_json
+from dagwright.protocol.listings import OTHERS, keyword_of_assignee, requests_from_json
 from dagwright.protocol.run_labels import keyword
 from dagwright.server import Connection
 
@@ -75,18 +77,18 @@ class InboxPage:
 
     Args:
         requests: the oldest first; all listed requests of each run.
-        following: cursor of the next page; `None` on the last page.
+        cursor: cursor of the next page; `None` on the last page.
         omitted: run -> number of its open requests that are not listed, whether or not they match; without the runs of
             other owners.
     """
 
     requests: Sequence[OpenRequest]
-    following: RunCursor | None
+    cursor: ListCursor | None
     omitted: Mapping[str, int]
 
 
 async def read_inbox(
-    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunCursor | None = None
+    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: ListCursor | None = None
 ) -> InboxPage:
     """Return a page of the inbox; the runs that started last come first.
 
@@ -100,43 +102,42 @@ async def read_inbox(
     Complexity: three requests to the server; a page may have fewer requests, even none, and be followed by others.
     """
     connection.require_search_attributes()
-    cursor = after or RunCursor(page=min(limit, MOST_AT_ONCE))
+    page_size = page_size_for(limit)
     found: list[OpenRequest] = []
     omitted: dict[str, int] = {}
     number_of_runs = 0
-    following: RunCursor | None = None
-    async for next_cursor, run in executions_from(connection.client, inbox_filter.query(), cursor):
-        following = next_cursor
+    cursor: ListCursor | None = None
+    executions = executions_from(connection.client, inbox_filter.query(), after=after, page_size=page_size)
+    async for following, run in executions:
+        cursor = following
         number_of_runs += 1
         memo = await readable_memo(run)
-        root, owner = root_in(memo) or run.id, owner_in(memo)
-        try:
-            listed = requests_from_json(memo[wire.MEMO_REQUESTS])
-            requests = list(_requests_of(run, listed, root=root, path=path_in(memo)))
-            found += [each for each in requests if inbox_filter.matches(each, owner=owner)]
-            missing = listed.count - len(listed.shown)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            _LOG.warning("%s: the requests in the memo of the run cannot be read: %r", run.id, error)
-            missing = 1
+        owner = owner_of(run, memo)
+        requests, missing = _listed_requests(run, memo)
+        found += [each for each in requests if inbox_filter.matches(each, owner=owner)]
         if missing > 0 and inbox_filter.owner in (None, owner):
+            root = root_in(memo) or run.id
             omitted[root] = omitted.get(root, 0) + missing
-        if len(found) >= limit or number_of_runs == _MOST_PAGES * cursor.page:
+        if len(found) >= limit or number_of_runs == _MOST_PAGES * page_size:
             break
     found.sort(key=lambda request: str(request.document["opened_at"]))
-    return InboxPage(found, following, omitted)
+    return InboxPage(found, cursor, omitted)
 
 
 async def read_requests(
-    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunCursor | None = None
+    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: ListCursor | None = None
 ) -> InboxPage:
     """Return the next page of the inbox that has requests, or the last page; see `read_inbox`.
 
     Complexity: linear in the runs that wait for people.
     """
     page = await read_inbox(connection, limit=limit, inbox_filter=inbox_filter, after=after)
-    while page.following is not None and not page.requests:
-        page = await read_inbox(connection, limit=limit, inbox_filter=inbox_filter, after=page.following)
-    return page
+    omitted = dict(page.omitted)
+    while page.cursor is not None and not page.requests:
+        page = await read_inbox(connection, limit=limit, inbox_filter=inbox_filter, after=page.cursor)
+        for run, count in page.omitted.items():
+            omitted[run] = omitted.get(run, 0) + count
+    return replace(page, omitted=omitted)
 
 
 def _awaits(name: str) -> str:
@@ -144,9 +145,18 @@ def _awaits(name: str) -> str:
     return " OR ".join(parts)
 
 
-def _requests_of(
-    run: WorkflowExecution, listed: ListedRequests, *, root: str, path: Sequence[str]
-) -> Iterator[OpenRequest]:
-    for node, document in listed.shown:
-        request_ref = RequestRef(run.id, str(document["request_id"]))
-        yield with_path(OpenRequest(document, request_ref, node, title=listed.title), root, path)
+def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[Sequence[OpenRequest], int]:
+    """Return the requests in the memo of a run, and the number of its other requests: 1 if the memo is invalid."""
+    root, path = root_in(memo) or run.id, path_in(memo)
+    try:
+        listed = requests_from_json(memo[wire.MEMO_REQUESTS])
+        found = []
+        for node, document in listed.shown:
+            # The fields by which requests are filtered and sorted.
+            _ = document["type"], seconds_of(document["opened_at"])
+            ref = RequestRef(run.id, str(document["request_id"]))
+            found.append(with_path(OpenRequest(document, ref, node, title=listed.title), root, path))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        _LOG.warning("%s: the requests in the memo of the run cannot be read: %r", run.id, error)
+        return (), 1
+    return found, listed.count - len(listed.shown)

@@ -328,7 +328,7 @@ class Run:
 
         Raises:
             PlanInvalid: the plan or the inputs are invalid.
-            RunIdInUse: the ID belongs to another run.
+            RunIdInUse: the ID belongs to another run, or the same fork has other tags than `tags`.
             OptionInvalid: a tag is invalid.
             ForkRefused: the fork would repeat what must not happen twice, or a result is lost.
         """

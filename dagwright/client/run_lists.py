@@ -1,32 +1,28 @@
-"""Lists of runs: filters as visibility queries, summaries from search attributes and memo, and page cursors.
+"""Lists of runs: filters as visibility queries and summaries from search attributes and memo.
 
 A list reads no history, so its cost does not depend on the runs. How fresh it is:
 docs/contributing/internals/lists.md.
 """
 
 import logging
-from base64 import b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from hashlib import sha256
-from typing import Any, Self
+from datetime import date, datetime, timedelta
+from typing import Any
 
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.errors import Problem
 from dagwright.core.model.states import RunStatus
-from dagwright.core.model.times import format_time, time_of
+from dagwright.core.model.times import format_duration, format_time, parse_duration, time_of
 from dagwright.protocol.listings import parse_progress
-from dagwright.protocol.run_attributes import PROGRESS, STATE, TITLE
-from dagwright.protocol.run_labels import keyword, keyword_of_tag, tags_in
+from dagwright.protocol.run_attributes import OWNER, PROGRESS, STATE, TAGS, TITLE
+from dagwright.protocol.run_labels import keyword, keyword_of_tag, queryable_prefix, tags_in
 
 _LOG = logging.getLogger(__name__)
-
-MOST_AT_ONCE = 1_000
-"""Maximum page size of the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ class RunFilter:
         owner: owner of the API key that started the run.
         status: state of the run.
         session: session that has the run as a turn.
-        title: prefix of the title or the ID; case matters.
+        title: prefix of the title or the ID, compared character by character: case and spaces matter.
         since: earliest start time, in seconds since the epoch.
         tags: tags that the run must have, name -> value.
         template: name of the published plan that the run was started from.
@@ -105,8 +101,8 @@ class RunFilter:
     def query(self) -> str:
         """Return the visibility query for these runs.
 
-        It may match a few more runs, which `matches` excludes: a database may ignore the case of tags, and a run that
-        continued as new may have started before its current execution.
+        It may match a few more runs, which `matches` excludes: a database may ignore the case of titles and tags, and
+        a run that continued as new may have started before its current execution.
         """
         # A run that continued as new is listed once, by its newest execution.
         parts = [IS_TOP_RUN, "ExecutionStatus != 'ContinuedAsNew'"]
@@ -119,26 +115,66 @@ class RunFilter:
             if name is not None:
                 parts.append(f"{attribute} = {quoted(keyword(name))}")
         if self.title:
-            prefix = quoted(keyword(self.title))
-            parts.append(f"({wire.SEARCH_TITLE} STARTS_WITH {prefix} OR WorkflowId STARTS_WITH {prefix})")
+            title = f"{wire.SEARCH_TITLE} STARTS_WITH {quoted(keyword(self.title))}"
+            is_id = queryable_prefix(self.title) == self.title
+            parts.append(f"({title} OR WorkflowId STARTS_WITH {quoted(self.title)})" if is_id else title)
         parts += [f"{wire.SEARCH_TAGS} = {quoted(keyword(keyword_of_tag(*tag)))}" for tag in self.tags.items()]
         return " AND ".join(parts)
 
-    def matches(self, memo: Mapping[str, Any], *, started_at: float) -> bool:
-        """Return whether a run that the query has found matches the filter.
+    def matches(self, execution: WorkflowExecution, memo: Mapping[str, Any]) -> bool:
+        """Return whether a run that the query has found matches the filter."""
+        if self.since is not None and _started_at(execution, memo) < self.since:
+            return False
+        if self.owner is not None and owner_of(execution, memo) != self.owner:
+            return False
+        return self._has_title(execution) and self.tags.items() <= _tags_of(execution, memo).items()
 
-        Args:
-            started_at: start of its first execution, in seconds since the epoch.
-        """
-        if self.since is not None and started_at < self.since:
-            return False
-        if self.owner is not None and owner_in(memo) != self.owner:
-            return False
-        return self.tags.items() <= tags_in(memo, key=wire.MEMO_TAGS).items()
+    def _has_title(self, execution: WorkflowExecution) -> bool:
+        if not self.title:
+            return True
+        title = execution.typed_search_attributes.get(TITLE, "")
+        return title.startswith(keyword(self.title)) or execution.id.startswith(self.title)
+
+
+_FIRST_YEAR = 1970
+_LATEST = 253_402_300_799
+"""The end of the year 9999, in seconds since the epoch."""
+
+
+def parse_since(since: date | timedelta | str) -> float:
+    """Return the earliest start time of a list, in seconds since the epoch.
+
+    Args:
+        since: a date or time, also as a string; a timedelta or duration is counted back from now. Dates start at
+            midnight, local time.
+
+    Raises:
+        ValueError: it is invalid, or outside of the years 1970 to 9999; the message follows the name of the option.
+    """
+    given = since
+    try:
+        if isinstance(since, str):
+            with suppress(ValueError):
+                since = datetime.fromisoformat(since)
+        if isinstance(since, str | timedelta):
+            return time.time() - parse_duration(format_duration(since)).total_seconds()
+    except ValueError:
+        hint = "a date, a time, or a duration, such as 2026-11-23, 2026-11-23T08:00:00Z or 2h"
+        raise ValueError(f"must be {hint}, not {given!r:.60}") from None
+    moment = since if isinstance(since, datetime) else datetime.combine(since, datetime.min.time())
+    # The conversion fails for some local times of the last year.
+    with suppress(ValueError, OverflowError):
+        if moment.year >= _FIRST_YEAR and (seconds := moment.timestamp()) <= _LATEST:
+            return seconds
+    raise ValueError(f"must be a time in the years {_FIRST_YEAR} to 9999, not {given!r:.60}")
 
 
 def quoted(text: str) -> str:
-    """Return a keyword as a literal of a visibility query."""
+    """Return a text as the literal of a visibility query.
+
+    Args:
+        text: a `keyword`, or a `queryable_prefix`.
+    """
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -200,13 +236,13 @@ def run_summary(execution: WorkflowExecution, memo: Mapping[str, Any]) -> RunSum
         run_id=execution.id,
         status=status,
         title=title if isinstance(title, str) else written.get(TITLE),
-        started_at=time_of(started_at(execution, memo)),
+        started_at=time_of(_started_at(execution, memo)),
         ended_at=execution.close_time,
         nodes_done=progress.done if progress is not None else 0,
         nodes_total=progress.total if progress is not None else total if isinstance(total, int) else 0,
         session=session if isinstance(session, str) else None,
         error=_error_of(execution, memo) if status is RunStatus.FAILED else None,
-        tags=tags_in(memo, key=wire.MEMO_TAGS),
+        tags=_tags_of(execution, memo),
     )
 
 
@@ -221,7 +257,7 @@ def _error_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> Problem:
     )
 
 
-def started_at(execution: WorkflowExecution, memo: Mapping[str, Any]) -> float:
+def _started_at(execution: WorkflowExecution, memo: Mapping[str, Any]) -> float:
     """Return the start of the first execution of a run, in seconds since the epoch."""
     written = memo.get(wire.MEMO_STARTED_AT)
     if isinstance(written, str):
@@ -240,70 +276,17 @@ async def readable_memo(execution: WorkflowExecution) -> Mapping[str, Any]:
         return {}
 
 
-async def executions_from(
-    client: Client, query: str, cursor: "RunCursor"
-) -> AsyncIterator[tuple["RunCursor | None", WorkflowExecution]]:
-    """Yield the listed executions from a cursor on, each with the cursor after it; `None` after the last one.
-
-    Complexity: one request for each page.
-    """
-    token, index = cursor.token, cursor.index
-    while True:
-        listing = client.list_workflows(query, page_size=cursor.page, next_page_token=token)
-        await listing.fetch_next_page()
-        there, following = listing.current_page or (), listing.next_page_token
-        for number, execution in enumerate(there[index:], index + 1):
-            is_last = number == len(there)
-            if is_last and not following:
-                yield None, execution
-            else:
-                yield (
-                    RunCursor(cursor.page, following, 0) if is_last else RunCursor(cursor.page, token, number),
-                    execution,
-                )
-        if not following:
-            return
-        token, index = following, 0
+def _tags_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tags of a run; from its search attributes if its memo has none, because it cannot be decoded."""
+    if wire.MEMO_TAGS in memo:
+        return tags_in(memo, key=wire.MEMO_TAGS)
+    written = execution.typed_search_attributes.get(TAGS, ())
+    return {name: value for name, separator, value in (each.partition("=") for each in written) if separator}
 
 
-@dataclass(frozen=True, slots=True)
-class RunCursor:
-    """A page cursor of the list of runs.
-
-    Args:
-        page: page size of the server.
-        token: page token of the server; `None` for the first page.
-        index: number of runs of that page before the cursor.
-    """
-
-    page: int
-    token: bytes | None = None
-    index: int = 0
-
-    def __str__(self) -> str:
-        token = urlsafe_b64encode(self.token or b"").decode()
-        signed = f"{self.page}.{self.index}.{token}"
-        # The server reports an invalid token as an internal error, which the client retries ten times.
-        return f"{signed}.{_sum_of(signed)}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse a cursor.
-
-        Raises:
-            ValueError: the text is not a cursor.
-        """
-        signed, _, sum = text.rpartition(".")
-        if sum != _sum_of(signed):
-            raise ValueError(f"{text!r:.80} is not a cursor of a list")
-        page, index, token = signed.split(".")
-        if not 1 <= int(page) <= MOST_AT_ONCE or int(index) < 0:
-            raise ValueError(f"{text!r:.80} is not a cursor of a list")
-        return cls(int(page), b64decode(token, altchars=b"-_", validate=True) or None, int(index))
-
-
-def _sum_of(text: str) -> str:
-    return sha256(text.encode(errors="replace")).hexdigest()[:12]
+def owner_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> str | None:
+    """Return the owner of a run; from its search attributes if its memo has none, because it cannot be decoded."""
+    return owner_in(memo) or execution.typed_search_attributes.get(OWNER)
 
 
 def owner_in(memo: Mapping[str, Any]) -> str | None:

@@ -18,18 +18,15 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client.feedback import NamespaceRequests, has_sub_plans
 from dagwright.client.graph import GraphListing
 from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
+from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
 from dagwright.client.run_lists import (
     IS_TOP_RUN,
-    MOST_AT_ONCE,
-    RunCursor,
     RunFilter,
     RunSummary,
-    executions_from,
     owner_in,
     quoted,
     readable_memo,
     run_summary,
-    started_at,
 )
 from dagwright.client.starts import EncodedStart, StartRequest, checked_id, digest_of, encode_start, made_id
 from dagwright.core.boundary import wire
@@ -43,7 +40,7 @@ from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.token_streams import TokenStreams
 from dagwright.protocol.fairness import Fairness, fairness_in, priority_of
 from dagwright.protocol.run_attributes import attributes_at_start
-from dagwright.protocol.run_labels import keyword, tags_in
+from dagwright.protocol.run_labels import keyword, queryable_prefix, tags_in
 from dagwright.server import Connection
 from dagwright.server.tool_pauses import ToolPause, list_paused_tools
 from dagwright.settings import Settings
@@ -53,6 +50,8 @@ REACH_S = 3.0
 """Timeout of the connection check, in seconds."""
 
 _MAX_NAMES = 5
+_MOST_PAGES = 2
+"""Pages of the server that one page of runs may need, if the filter excludes most runs of the query."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -183,32 +182,45 @@ class Runs:
         Raises:
             SearchAttributesMissing: the namespace lacks search attributes.
         """
-        found, _ = await self.page_of_runs(limit=limit, run_filter=run_filter)
+        found, _ = await self.filled_page_of_runs(limit=limit, run_filter=run_filter)
         return found
 
     async def page_of_runs(
-        self, *, limit: int, run_filter: RunFilter | None = None, after: RunCursor | None = None
-    ) -> tuple[list[RunSummary], RunCursor | None]:
+        self, *, limit: int, run_filter: RunFilter | None = None, after: ListCursor | None = None
+    ) -> tuple[list[RunSummary], ListCursor | None]:
         """Return a page of runs as `list_runs`, and the cursor of the next page; `None` on the last page.
 
         Args:
             after: where the page starts; `None` for the newest run.
+
+        Complexity: two requests to the server; a page may have fewer runs, even none, and be followed by others.
         """
         self._connection.require_search_attributes()
         run_filter = run_filter or RunFilter()
-        place = after or RunCursor(page=min(limit, MOST_AT_ONCE))
         found: list[RunSummary] = []
-        async for next_place, run in executions_from(self._client, run_filter.query(), place):
+        page_size = page_size_for(limit)
+        executions = executions_from(self._client, run_filter.query(), after=after, page_size=page_size)
+        number, cursor = 0, None
+        async for cursor, run in executions:
+            number += 1
             memo = await readable_memo(run)
-            if run_filter.matches(memo, started_at=started_at(run, memo)):
-                cursor = None if next_place is None else str(next_place)
-                found.append(replace(run_summary(run, memo), cursor=cursor))
-            if len(found) == limit:
-                return found, next_place
-        return found, None
+            if run_filter.matches(run, memo):
+                found.append(replace(run_summary(run, memo), cursor=None if cursor is None else str(cursor)))
+            if len(found) == limit or number == _MOST_PAGES * page_size:
+                break
+        return found, cursor
+
+    async def filled_page_of_runs(
+        self, *, limit: int, run_filter: RunFilter | None = None, after: ListCursor | None = None
+    ) -> tuple[list[RunSummary], ListCursor | None]:
+        """Return the next page of runs that has runs, or the last page; see `page_of_runs`."""
+        found, cursor = await self.page_of_runs(limit=limit, run_filter=run_filter, after=after)
+        while cursor is not None and not found:
+            found, cursor = await self.page_of_runs(limit=limit, run_filter=run_filter, after=cursor)
+        return found, cursor
 
     async def inbox(
-        self, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: RunCursor | None = None
+        self, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: ListCursor | None = None
     ) -> InboxPage:
         """Return a page of the open requests of all runs; see `read_inbox`."""
         return await read_inbox(self._connection, limit=limit, inbox_filter=inbox_filter, after=after)
@@ -223,7 +235,7 @@ class Runs:
         query = f"{IS_TOP_RUN} AND ExecutionStatus = 'Running' AND {wire.SEARCH_OWNER} = {quoted(keyword(owner))}"
         if without:
             # A query cannot contain each ID that a user may choose; such a run is counted.
-            ids = ", ".join(quoted(each) for each in sorted(without) if each == keyword(each))
+            ids = ", ".join(quoted(each) for each in sorted(without) if each == queryable_prefix(each))
             query += f" AND WorkflowId NOT IN ({ids})" if ids else ""
         return (await self._client.count_workflows(query)).count
 

@@ -25,7 +25,8 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.run_lists import MOST_AT_ONCE, RunCursor, executions_from, quoted, readable_memo
+from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
+from dagwright.client.run_lists import quoted, readable_memo
 from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.starts import EncodedStart, checked_id, made_id
 from dagwright.core.boundary import wire
@@ -37,7 +38,7 @@ from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunNotFound
 from dagwright.protocol.fairness import priority_of
 from dagwright.protocol.run_attributes import STATE, TITLE
-from dagwright.protocol.run_labels import keyword
+from dagwright.protocol.run_labels import keyword, queryable_prefix
 from dagwright.protocol.sessions import SessionRecord, Turn, name_of_session, session_from_json, session_id
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn
 from dagwright.server import Connection
@@ -207,8 +208,8 @@ class Sessions:
         return session.with_answers(texts)
 
     async def page_of_sessions(
-        self, *, limit: int = 100, prefix: str = "", after: RunCursor | None = None
-    ) -> tuple[Sequence[SessionView], RunCursor | None]:
+        self, *, limit: int = 100, prefix: str = "", after: ListCursor | None = None
+    ) -> tuple[Sequence[SessionView], ListCursor | None]:
         """Return the newest sessions, and the cursor of the next page; `None` on the last page.
 
         Unreadable sessions are omitted.
@@ -219,16 +220,16 @@ class Sessions:
         """
         query = f"WorkflowType = '{wire.WORKFLOW_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
         if prefix:
-            query += f" AND WorkflowId STARTS_WITH {quoted(keyword(session_id(prefix)))}"
-        cursor = after or RunCursor(page=min(limit, MOST_AT_ONCE))
+            query += f" AND WorkflowId STARTS_WITH {quoted(queryable_prefix(session_id(prefix)))}"
         found: list[SessionView] = []
-        async for next_cursor, execution in executions_from(self._client, query, cursor):
+        executions = executions_from(self._client, query, after=after, page_size=page_size_for(limit))
+        async for cursor, execution in executions:
             # A database may ignore the case, and owners are distinguished by the prefix.
             if name_of_session(execution.id).startswith(prefix):
                 with suppress(ValueError):
                     found.append(await _view_of(execution))
             if len(found) == limit:
-                return found, next_cursor
+                return found, cursor
         return found, None
 
     async def take_turn(

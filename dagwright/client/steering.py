@@ -21,6 +21,7 @@ from dagwright.client.feedback import (
     execute_update_with_timeout,
     left_by_signal,
     refusal_in,
+    refusal_of_pending,
 )
 from dagwright.core.boundary import wire
 from dagwright.core.errors import DagwrightError
@@ -230,6 +231,9 @@ class Steering:
         if (refusal := refusal_in(view, name, message)) is not None:
             raise CommandRejected(refusal)
         await handle.signal(name, message)
+        # Another client may have sent a command since the history was read.
+        if (refusal := refusal_of_pending(await self._open_view(handle.id), name, message)) is not None:
+            raise CommandRejected(refusal)
         return left_by_signal("it", handle.id, timeout_s=self._timeout_s)
 
     async def _why_not(

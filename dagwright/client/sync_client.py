@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from dagwright.client.client import Client
 from dagwright.client.events import AnyRunEvent, FeedbackRequested
-from dagwright.client.feedback_request import FeedbackRequest
+from dagwright.client.feedback_request import FeedbackRequest, Inbox
 from dagwright.client.results import NodeResult
 from dagwright.client.run import Run
 from dagwright.client.session import Session
@@ -274,8 +274,9 @@ class SyncClient:
     paused_tools = _of_client(Client.paused_tools)
 
     @functools.wraps(Client.inbox)
-    def inbox(self, **filters: Any) -> list[FeedbackRequest]:
-        return [replace(request, run=None) for request in self._inbox(**filters)]
+    def inbox(self, **filters: Any) -> Inbox:
+        page = self._inbox(**filters)
+        return replace(page, requests=[replace(request, run=None) for request in page])
 
     def get_run(self, run_id: str) -> SyncRun:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""

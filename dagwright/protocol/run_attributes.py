@@ -13,11 +13,12 @@ Pair = SearchAttributePair[str] | SearchAttributePair[Sequence[str]]
 STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 PROGRESS = SearchAttributeKey.for_keyword(wire.SEARCH_PROGRESS)
 TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
-_TAGS = SearchAttributeKey.for_keyword_list(wire.SEARCH_TAGS)
+OWNER = SearchAttributeKey.for_keyword(wire.SEARCH_OWNER)
+TAGS = SearchAttributeKey.for_keyword_list(wire.SEARCH_TAGS)
 _TEXTS = (
     (TITLE, wire.MEMO_TITLE),
     (SearchAttributeKey.for_keyword(wire.SEARCH_TEMPLATE), wire.MEMO_TEMPLATE),
-    (SearchAttributeKey.for_keyword(wire.SEARCH_OWNER), wire.MEMO_OWNER),
+    (OWNER, wire.MEMO_OWNER),
 )
 """Search attribute -> memo field with its text."""
 
@@ -35,8 +36,8 @@ def identifying_pairs(memo: Mapping[str, Any]) -> list[Pair]:
             pairs.append(SearchAttributePair(key, keyword(text)))
     tags = list(tags_in(memo, key=wire.MEMO_TAGS).items())[:MOST_TAGS]
     if tags:
-        # Tags of a child workflow are not checked before; a filter does not find those that do not fit.
-        pairs.append(SearchAttributePair(_TAGS, fitting_keywords(keyword(keyword_of_tag(*tag)) for tag in tags)))
+        # Other programs start runs with any tags; a filter does not find those that do not fit.
+        pairs.append(SearchAttributePair(TAGS, fitting_keywords(keyword(keyword_of_tag(*tag)) for tag in tags)))
     return pairs
 
 

@@ -61,7 +61,7 @@ def checked_tags(tags: Mapping[str, Any], *, labels: TagLabels = TAGS) -> dict[s
         raise TagsInvalid(f"a run has at most {MOST_TAGS} {labels.many}; {len(tags)} were given")
     for key, value in tags.items():
         _check_tag(key, value, labels)
-    if (size := json_bytes([keyword_of_tag(*tag) for tag in tags.items()])) > ATTRIBUTE_BYTES:
+    if (size := json_bytes([keyword_of_tag(*tag).translate(_REPLACED) for tag in tags.items()])) > ATTRIBUTE_BYTES:
         raise TagsInvalid(
             f"the {labels.many} have {size:,} bytes as JSON, over the limit of {ATTRIBUTE_BYTES:,} for all of them "
             "together (a character outside of ASCII takes 6 or 12); shorten them"
@@ -100,8 +100,18 @@ def tags_in(memo: Mapping[str, Any], *, key: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in tags.items()} if isinstance(tags, Mapping) else {}
 
 
-_REPLACED = str.maketrans({'"': "\uff02", "\\": "\uff3c", **{chr(code): " " for code in range(32)}})
-"""Characters that a visibility query cannot contain -> characters that look alike."""
+_REPLACED = str.maketrans(
+    {'"': "\uff02", "\\": "\uff3c", "'": "\u2019", "\u2661": "\u2665", **{chr(code): " " for code in range(32)}}
+)
+"""Characters that a visibility query cannot contain -> characters that look alike.
+
+A server removes outer single quotes from the values of a query, and SQLite separates the values of lists by U+2661:
+https://github.com/temporalio/temporal/blob/v1.29.1/common/sqlquery/query.go
+https://github.com/temporalio/temporal/blob/v1.29.1/common/persistence/sql/sqlplugin/sqlite/visibility.go
+"""
+
+
+_UNQUERYABLE = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 
 
 def keyword(text: str) -> str:
@@ -111,6 +121,12 @@ def keyword(text: str) -> str:
     while json_bytes(cut) > ATTRIBUTE_BYTES:
         cut = cut[:-1]
     return cut
+
+
+def queryable_prefix(text: str) -> str:
+    """Return the longest prefix of an ID that a visibility query can contain; IDs are compared as they are."""
+    prefix = _UNQUERYABLE.split(text, maxsplit=1)[0]
+    return "" if prefix.startswith("'") else prefix.rstrip("'")
 
 
 def fitting_keywords(keywords: Iterable[str], *, max_bytes: int = ATTRIBUTE_BYTES) -> list[str]:

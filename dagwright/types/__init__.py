@@ -1,7 +1,7 @@
 """The types that methods of the Python API return, for annotations."""
 
 from dagwright.client.client import Connecting
-from dagwright.client.feedback_request import FeedbackRequest
+from dagwright.client.feedback_request import FeedbackRequest, Inbox
 from dagwright.client.results import NodeResult, RunResult
 from dagwright.client.run_lists import RunSummary
 from dagwright.client.run_reports import Explanation, ForkPreview, Lineage
@@ -26,6 +26,7 @@ __all__ = [
     "ForkPreview",
     "Handle",
     "HumanRequest",
+    "Inbox",
     "Lineage",
     "NodeHandle",
     "NodeResult",

@@ -36,7 +36,7 @@ async def test_ask_writes_the_document_and_finds_the_same_run_again(command_line
     assert again.document == first.document
     assert (other.code, other.document["status"]) == (2, "id_in_use")
     assert {call.model for call in server.calls} == {"large"}
-    assert "ask-again" in {run["run_id"] for run in listed.document}
+    assert "ask-again" in {run["run_id"] for run in listed.document["runs"]}
 
 
 async def test_plan_only_writes_a_plan_that_can_be_run(command_line: CommandLine) -> None:

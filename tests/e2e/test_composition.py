@@ -26,7 +26,7 @@ from dagwright.server.namespace import SEARCH_ATTRIBUTES, missing_in_queries
 from dagwright.settings import Settings
 from tests.support.dockerfile import Stage, read_dockerfile, read_stages
 from tests.support.eventually import eventually
-from tests.support.listed_runs import check_filters
+from tests.support.listed_runs import check_filters, check_pages
 from tests.support.postgres import PostgresCluster, private_postgres
 from tests.support.production import ServerPrograms, free_ports, server_programs
 from tests.support.server import LiveServer
@@ -270,14 +270,16 @@ def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: st
         assert name in listed.stdout
 
 
-async def test_filters_find_their_runs_on_postgresql(namespace: str) -> None:
+async def test_filters_and_pages_find_their_runs_on_postgresql(namespace: str) -> None:
     client = await dial(namespace)
 
     async def are_known() -> bool:
         return not await missing_in_queries(client)
 
     await eventually(are_known)
-    await check_filters(await connection_of(client))
+    connection = await connection_of(client)
+    await check_filters(connection)
+    await check_pages(connection)
 
 
 async def test_worker_of_the_image_serves_and_reports_it(image: Path, namespace: str, composition: Composition) -> None:

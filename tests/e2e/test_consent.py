@@ -93,7 +93,7 @@ async def test_plan_is_approved_on_the_terminal(command_line: CommandLine, write
     assert [line in words.splitlines() for line in entries] == [True] * 3
     assert (refused, "the plan was not approved; nothing has run" in words) == (2, True)
     assert (code, screen.count("Run this plan?"), "paid ann" in screen) == (0, 2, True)
-    ids = [run["run_id"] for run in listed.document]
+    ids = [run["run_id"] for run in listed.document["runs"]]
     assert ("approved" in ids, "not-approved" in ids) == (True, False)
 
 

@@ -188,6 +188,32 @@ async def test_form_of_a_plan_marks_what_the_run_asks_for(console_page: ConsoleP
         await expect(form.locator("label").filter(has_text="many")).to_have_text("many (optional)")
 
 
+async def test_inbox_filter_reports_that_it_knows_loaded_requests_only(console_page: ConsolePage) -> None:
+    asked = {"run_id": "run-1", "request_id": "way", "node_id": "way", "type": "CLARIFICATION", "prompt": "Which way?"}
+    document = {
+        **asked,
+        "title": "Trip",
+        "assignee": None,
+        "opened_at": "2026-01-05T09:30:00.000Z",
+        "answer_schema": {},
+    }
+    async with console_page("plan") as page:
+
+        async def answer(route: Route) -> None:
+            is_first = "cursor" not in route.request.url
+            requests = [document] if is_first else [{**document, "request_id": f"way-{number}"} for number in range(50)]
+            listed = {"object": "list", "data": requests, "next": "1", "has_more": True, "omitted": []}
+            await route.fulfill(json=listed)
+
+        await page.route("**/v1/inbox?*", answer)
+        await page.goto(page.url.replace("#/plan", "#/inbox"))
+        state = page.locator("#inbox-state")
+        await expect(state).to_have_text("51+ open")
+        await page.get_by_label("Find", exact=True).fill("way-7")
+        await expect(state).to_have_text("1 found in 51 loaded requests; “Show more” loads and searches others")
+        await expect(page.get_by_role("button", name="Show more")).to_be_visible()
+
+
 async def test_retried_node_reports_when_and_why(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
         await page.evaluate(TRIED_AGAIN)

@@ -135,7 +135,7 @@ async def test_up_is_idempotent_and_down_ends_it(own_commands_without_server: Co
 
     await own_commands_without_server("down")
     looked = await own_commands_without_server("list", "--json")
-    assert [item["run_id"] for item in looked.document] == [run.document["run_id"]]
+    assert [item["run_id"] for item in looked.document["runs"]] == [run.document["run_id"]]
     assert looked.stderr == "no server was running, so one was started for this command; it ends with the command\n"
 
 

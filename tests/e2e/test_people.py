@@ -24,7 +24,7 @@ async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) 
     """Return the open requests of one run; other tests have runs on the same server."""
     listed = await command_line("inbox", "--json", *options)
     listed.succeeded()
-    return [request for request in listed.succeeded().document if request["run_id"] == workflow_id]
+    return [request for request in listed.succeeded().document["requests"] if request["run_id"] == workflow_id]
 
 
 async def _has_asked(command_line: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:

@@ -133,7 +133,7 @@ async def test_node_without_a_worker_waits_and_explains_how_to_start_one(
         assert f"note: {note}\n" in shown.stdout
         assert (node.code, node.stdout.splitlines()[0]) == (0, "own: waiting")
         assert node.stdout.endswith(f"waits for: no worker for stamp\nnote: {note}\n")
-        mine = next(run for run in listed.succeeded().document if run["run_id"] == "no-worker")
+        mine = next(run for run in listed.succeeded().document["runs"] if run["run_id"] == "no-worker")
         # Lists show the progress that the run wrote last, at most twice a minute.
         assert (mine["status"], mine["nodes_done"] in (0, 2), mine["nodes_total"]) == ("running", True, 4)
         assert [item["status"] for item in graph.document["nodes"]] == ["completed", "completed", "waiting", "pending"]

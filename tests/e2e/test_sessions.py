@@ -59,9 +59,9 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
         (1, "Create the Apex fund.", "completed", "Does it."),
         (2, "Add fund accounting too.", "completed", "Does it."),
     ]
-    (line,) = [each for each in listed.succeeded().document if each["session_id"] == name]
+    (line,) = [each for each in listed.succeeded().document["sessions"] if each["session_id"] == name]
     assert (line["turns"], line["last_request"], line["last_run_id"]) == (2, "Add fund accounting too.", run)
-    assert {each["session_id"] for each in runs.document if each["run_id"] == run} == {name}
+    assert {each["session_id"] for each in runs.document["runs"] if each["run_id"] == run} == {name}
     assert f"session {name}: idle" in words.stdout
     assert name in table.stdout
     assert [end.code for end in no_run] == [2, 2, 2]
@@ -156,7 +156,7 @@ async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, po
 async def _asked(commands: CommandLine, run: str, request: str = "approve") -> None:
     async def asks() -> bool:
         inbox = await commands("inbox", "--json")
-        return (run, request) in [(each["run_id"], each["request_id"]) for each in inbox.document]
+        return (run, request) in [(each["run_id"], each["request_id"]) for each in inbox.document["requests"]]
 
     await eventually(asks)
 

@@ -45,6 +45,8 @@ async def check_filters(connection: Connection) -> None:
     asks = {wire.MEMO_REQUESTS: {"title": "Asks", "count": 1, "shown": [{"node": "check", "request": _REQUEST}]}}
     await _start(client, f"{of}-plain", {wire.MEMO_TAGS: tags, wire.MEMO_TITLE: f'{of} It\'s "plain"'})
     await _start(client, f"{of}-odd", {wire.MEMO_TAGS: tags | odd, wire.MEMO_TEMPLATE: "nightly's"})
+    quotes = {"who": "'ann'", "what": "a\u2661b"}
+    await _start(client, f"{of}-it's", {wire.MEMO_TAGS: tags | quotes, wire.MEMO_TITLE: f"'{of}' \u2661"})
     waits = {"State": "waiting", "Awaiting": ["ann"]}
     await _start(client, f"{of}-asks", {wire.MEMO_TAGS: tags, wire.MEMO_OWNER: f"bob-{of}", **asks}, **waits)
     below = {wire.MEMO_ROOT: f"{of}-asks", wire.MEMO_PATH: ["in"], wire.MEMO_OWNER: f"bob-{of}", **asks}
@@ -57,11 +59,11 @@ async def check_filters(connection: Connection) -> None:
         return sorted(run.run_id.removeprefix(f"{of}-") for run in listed)
 
     async def are_listed() -> bool:
-        return await found() == ["asks", "odd", "over", "plain"] and await found(status="failed") == ["over"]
+        return await found() == ["asks", "it's", "odd", "over", "plain"] and await found(status="failed") == ["over"]
 
     await eventually(are_listed)
     expected: list[tuple[dict[str, Any], list[str]]] = [
-        ({"status": "running"}, ["odd", "plain"]),
+        ({"status": "running"}, ["it's", "odd", "plain"]),
         ({"status": "waiting"}, ["asks"]),
         ({"status": "completed"}, []),
         ({"status": "completed_with_failures"}, []),
@@ -71,10 +73,18 @@ async def check_filters(connection: Connection) -> None:
         ({"owner": f"Bob-{of}"}, []),
         ({"template": "nightly's"}, ["odd"]),
         ({"title": f"{of} It's \"pl"}, ["plain"]),
+        ({"title": f"{of} it's"}, []),
         ({"title": f"{of}-o"}, ["odd", "over"]),
+        ({"title": f"{of}-O"}, []),
+        ({"title": f"{of}-it's"}, ["it's"]),
+        ({"title": f"'{of}' \u2661"}, ["it's"]),
+        ({"title": "''"}, []),
+        ({"tags": tags | quotes}, ["it's"]),
+        ({"tags": tags | {"who": "ann"}}, []),
+        ({"owner": f"'bob-{of}'"}, []),
         ({"tags": tags | odd}, ["odd"]),
         ({"tags": tags | {"who": "O'Neill"}}, []),
-        ({"since": 0.0}, ["asks", "odd", "over", "plain"]),
+        ({"since": 0.0}, ["asks", "it's", "odd", "over", "plain"]),
         ({"since": 4e9}, []),
     ]
     assert [await found(**expected_filter) for expected_filter, _ in expected] == [names for _, names in expected]
@@ -89,5 +99,48 @@ async def check_filters(connection: Connection) -> None:
     assert (await runs.inbox(limit=10, inbox_filter=InboxFilter(owner=f"eve-{of}"))).requests == []
     assert await runs.count_open_runs(f"bob-{of}") == 1
     assert await runs.count_open_runs(f"bob-{of}", without=[f"{of}-asks"]) == 0
-    for name in ("plain", "odd", "asks", "asks/in"):
+    for name in ("plain", "odd", "it's", "asks", "asks/in"):
         await client.get_workflow_handle(f"{of}-{name}").terminate()
+
+
+async def check_pages(connection: Connection) -> None:
+    """Check that pages skip nothing while runs end between them, on the server of a connection."""
+    client, of = connection.client, uuid4().hex[:12]
+    runs = Runs(connection, task_queue="nobody", store=open_store("unused"))
+    run_filter, inbox_filter = RunFilter(tags={"of": of}), InboxFilter(assignee=f"ann-{of}")
+    request = {**_REQUEST, "assignee": f"ann-{of}"}
+    asks = {wire.MEMO_REQUESTS: {"title": "Asks", "count": 1, "shown": [{"node": "check", "request": request}]}}
+    names = [f"{of}-{number}" for number in range(10)]
+    for name in names:
+        await _start(client, name, {wire.MEMO_TAGS: {"of": of}, **asks}, State="waiting", Awaiting=[f"ann-{of}"])
+
+    async def have_ended(count: int) -> bool:
+        return [run.status.value for run in await runs.list_runs(run_filter=run_filter)].count("failed") == count
+
+    async def end(*ended: str, total: int) -> None:
+        for name in ended:
+            await client.get_workflow_handle(name).terminate()
+        await eventually(lambda: have_ended(total))
+
+    await eventually(lambda: _lists(runs, run_filter, len(names)))
+    newest_first = [run.run_id for run in await runs.list_runs(run_filter=run_filter)]
+    page = await runs.inbox(limit=4, inbox_filter=inbox_filter)
+    asking = [each.request_ref.workflow_id for each in page.requests]
+    listed, cursor = await runs.page_of_runs(limit=4, run_filter=run_filter)
+    assert sorted(asking) == sorted(newest_first[:4]) == sorted(run.run_id for run in listed)
+    # Two runs of the first page, of which one is at the cursor, and one of a later page.
+    await end(newest_first[0], newest_first[3], newest_first[5], total=3)
+    rest = await runs.inbox(limit=9, inbox_filter=inbox_filter, after=page.cursor)
+    still_open = [newest_first[4], *newest_first[6:]]
+    assert sorted(each.request_ref.workflow_id for each in rest.requests) == sorted(still_open)
+    found: list[str] = []
+    while cursor is not None:
+        listed, cursor = await runs.page_of_runs(limit=3, run_filter=run_filter, after=cursor)
+        found += [run.run_id for run in listed]
+    # Runs that ended after they were listed are listed again, at their new position.
+    assert found == [*still_open, newest_first[5], newest_first[3], newest_first[0]]
+    await end(*still_open, *newest_first[1:3], total=len(names))
+
+
+async def _lists(runs: Runs, run_filter: RunFilter, count: int) -> bool:
+    return len(await runs.list_runs(run_filter=run_filter)) == count

@@ -17,7 +17,7 @@ from dagwright import (
     tool,
 )
 from dagwright.errors import Problem
-from dagwright.types import FeedbackRequest, RunSummary
+from dagwright.types import Inbox, RunSummary
 
 
 @tool(effects="read")
@@ -38,7 +38,7 @@ async def work(plan: Plan) -> None:
         await client.start({"nodes": []}, policy={"rules": []}, compensate=True, interactive=False)
         assert_type(await client.ask("Refill the lamps", profile="rounds", max_rounds=2), Run)
         assert_type(await client.list_runs(status="failed", since="2h"), list[RunSummary])
-        assert_type(await client.inbox(type="APPROVAL"), list[FeedbackRequest])
+        assert_type(await client.inbox(type="APPROVAL"), Inbox)
         assert_type(client.session("mine"), Session)
         try:
             result = await started.result()

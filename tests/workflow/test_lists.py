@@ -20,7 +20,7 @@ from dagwright.server import connection_of
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.eventually import eventually
-from tests.support.listed_runs import check_filters
+from tests.support.listed_runs import check_filters, check_pages
 from tests.support.rpcs import counted_rpcs
 
 pytestmark = pytest.mark.server
@@ -203,5 +203,7 @@ async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Cl
     await eventually(has_ended)
 
 
-async def test_filters_find_their_runs(client: temporalio.client.Client) -> None:
-    await check_filters(await connection_of(client))
+async def test_filters_and_pages_find_their_runs(client: temporalio.client.Client) -> None:
+    connection = await connection_of(client)
+    await check_filters(connection)
+    await check_pages(connection)

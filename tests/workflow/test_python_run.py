@@ -12,6 +12,7 @@ from dagwright.client.events import AnyRunEvent, FeedbackClosed, FeedbackRequest
 from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded
 from dagwright.client.run import Run
+from dagwright.client.runs import RunIdInUse
 from dagwright.client.steering import CommandRejected
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
@@ -268,6 +269,8 @@ async def test_fork_reuses_what_a_change_does_not_affect(python: PythonRuns) -> 
     fork = await run.fork(other)
     again = await run.fork(other)
     assert fork.id == again.id == preview.run_id
+    with pytest.raises(RunIdInUse, match=f"^the fork '{fork.id}' was started with other tags; choose another id"):
+        await run.fork(other, tags={"team": "blue"})
     result = await fork.result()
     assert result.output == 23
     assert (await fork.lineage("a")).reused is not None

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from dagwright.client.run_lists import RunCursor
+from dagwright.client.list_cursors import ListCursor
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.output import Output
 from dagwright.logging import configure_logging
@@ -47,13 +47,18 @@ async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator
             yield connection
 
 
-def parse_cursor(after: str | None) -> RunCursor | None:
+def read_cursor(after: str | None) -> ListCursor | None:
     """Parse `--after`.
 
     Raises:
         CommandRefused: it is not a cursor.
     """
     try:
-        return None if after is None else RunCursor.parse(after)
+        return None if after is None else ListCursor.parse(after)
     except ValueError:
         raise CommandRefused(f"--after: {after!r:.80} is not the cursor that a list has returned") from None
+
+
+def next_page(cursor: ListCursor | None) -> dict[str, str | None]:
+    """Return the field of a JSON list that leads to its next page."""
+    return {"next": None if cursor is None else str(cursor)}

@@ -8,7 +8,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.times import parse_duration
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
-from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, parse_cursor
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, next_page, read_cursor
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.request_text import (
@@ -36,7 +36,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
     inbox_filter = InboxFilter(
         assignee=request.assignee, type=request.type, opened_before=_opened_before(request.older_than)
     )
-    after = parse_cursor(request.after)
+    after = read_cursor(request.after)
 
     async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
@@ -44,13 +44,14 @@ def inbox(request: InboxRequest, output: Output) -> int:
             note = await worker_note(connection, settings)
         requests = [each.document for each in page.requests]
         if output.is_json:
-            output.document(requests)
+            omitted = [{"run_id": run, "count": count} for run, count in page.omitted.items()]
+            output.document({"requests": requests, "omitted": omitted, **next_page(page.cursor)})
         elif requests:
             for line in inbox_lines(requests, now=time.time()):
                 output.print(line)
         else:
             output.print("there are no open requests" if inbox_filter == EVERY_REQUEST else "no open request matches")
-        for line in _lines_beyond(page):
+        for line in () if output.is_json else _lines_beyond(page):
             output.log(line)
         if note is not None:
             output.log(f"note: {note}")
@@ -66,8 +67,8 @@ def _lines_beyond(page: InboxPage) -> list[str]:
         f"`dagwright status {one_line(run)} --json` lists all"
         for run, count in page.omitted.items()
     ]
-    more = f"there are more requests; continue with `--after {page.following}`"
-    return [*lines, more] if page.following is not None else lines
+    more = f"there are more requests; continue with `--after {page.cursor}`"
+    return [*lines, more] if page.cursor is not None else lines
 
 
 async def worker_note(connection: Connection, settings: Settings) -> str | None:

@@ -2,8 +2,6 @@
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
 from typing import Any
 
 from rich.table import Table
@@ -12,15 +10,15 @@ from rich.text import Text
 from dagwright.client.graph import GraphListing
 from dagwright.client.graph_folding import is_folded, picture_of
 from dagwright.client.node_view import look_at_node
-from dagwright.client.run_lists import RunFilter, RunSummary
+from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.runs import Runs, open_runs
-from dagwright.core.model.times import format_elapsed, parse_duration, seconds_of
+from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
-from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, parse_cursor
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, next_page, read_cursor
 from dagwright.interfaces.cli.drawing import mermaid, svg
 from dagwright.interfaces.cli.endings import bound_lines, print_result, print_run_error, summary_line
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
@@ -69,38 +67,33 @@ def list_runs(request: ListRequest, output: Output) -> int:
     """
     tags, since = read_tags(request.tags), _since(request.since)
     run_filter = RunFilter(status=request.state, title=request.title, since=since, tags=tags, template=request.template)
-    after = parse_cursor(request.after)
+    after = read_cursor(request.after)
 
     async def look(runs: Runs, server: Server) -> int:
-        summaries, following = await runs.page_of_runs(limit=request.limit, run_filter=run_filter, after=after)
+        found, cursor = await runs.filled_page_of_runs(limit=request.limit, run_filter=run_filter, after=after)
         if output.is_json:
-            output.document([run.to_json() for run in summaries])
-        elif summaries:
-            output.show(_table(summaries))
+            output.document({"runs": [run.to_json() for run in found], **next_page(cursor)})
+            return ExitCode.COMPLETED
+        if found:
+            output.show(_table(found))
             for pause in await runs.paused_tools():
                 output.print(paused_line(pause))
             if url := server.runs_url():
                 output.print(f"Temporal UI: {url}")
         else:
             output.print("there are no runs" if run_filter == RunFilter() and after is None else "no run matches")
-        if following is not None:
-            output.log(f"there are more runs; continue with `--after {following}`")
+        if cursor is not None:
+            output.log(f"there are more runs; continue with `--after {cursor}`")
         return ExitCode.COMPLETED
 
     return _look(look, output)
 
 
 def _since(text: str | None) -> float | None:
-    """Return seconds since the epoch for a duration before now, or for a local or RFC 3339 time."""
-    if text is None:
-        return None
-    with suppress(ValueError):
-        return time.time() - parse_duration(text).total_seconds()
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        hint = "a duration such as 2h or 7d, or a time such as 2026-11-23 or 2026-11-23T08:00:00Z"
-        raise CommandRefused(f"--since must be {hint}, not {text!r:.80}") from None
+        return None if text is None else parse_since(text)
+    except ValueError as error:
+        raise CommandRefused(f"--since {error}") from None
 
 
 def status(request: ShowRequest, output: Output) -> int:

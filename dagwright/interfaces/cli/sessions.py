@@ -6,12 +6,12 @@ from dataclasses import replace
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.client.run_lists import RunCursor
+from dagwright.client.list_cursors import ListCursor
 from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions, SessionView
 from dagwright.core.model.times import seconds_of
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, parse_cursor
+from dagwright.interfaces.cli.connecting import command_settings, connected_to_read, next_page, read_cursor
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, acted, one_line, with_link
 from dagwright.interfaces.cli.requests import SessionRequest
@@ -33,7 +33,7 @@ def session(request: SessionRequest, output: Output) -> int:
     if request.is_ending and request.name is None:
         raise CommandRefused("--end needs the name of a session")
     name = session_name(request.name) if request.name is not None else None
-    settings, after = command_settings(), parse_cursor(request.after)
+    settings, after = command_settings(), read_cursor(request.after)
 
     async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
@@ -54,12 +54,12 @@ def session(request: SessionRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def _print_sessions(views: Sequence[SessionView], following: RunCursor | None, output: Output) -> None:
-    if following is not None:
-        output.log(f"there are more sessions; continue with `--after {following}`")
+def _print_sessions(views: Sequence[SessionView], cursor: ListCursor | None, output: Output) -> None:
     if output.is_json:
-        output.document([view.to_line() for view in views])
+        output.document({"sessions": [view.to_line() for view in views], **next_page(cursor)})
         return
+    if cursor is not None:
+        output.log(f"there are more sessions; continue with `--after {cursor}`")
     if not views:
         output.print("there are no sessions; `dagwright ask … --session NAME` starts one")
         return

@@ -76,7 +76,7 @@ async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
     )
     data = [request_document(each) for each in open_page.requests]
     omitted = [{"run_id": run, "count": count} for run, count in open_page.omitted.items()]
-    return {"object": "list", "data": data, **next_page(open_page.following), "omitted": omitted}
+    return {"object": "list", "data": data, **next_page(open_page.cursor), "omitted": omitted}
 
 
 def request_document(request: OpenRequest) -> dict[str, Any]:

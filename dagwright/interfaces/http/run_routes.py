@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import Response, StreamingResponse
 
+from dagwright.client.list_cursors import MOST_AT_ONCE, ListCursor
 from dagwright.client.node_view import look_at_node
-from dagwright.client.run_lists import MOST_AT_ONCE, RunCursor, RunFilter, RunSummary
+from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.core.model.states import RunStatus
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import public_session_id, stored_session_name
@@ -61,14 +62,14 @@ class Page:
     """
 
     limit: int
-    after: RunCursor | None
+    after: ListCursor | None
 
 
 def _page(
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the previous page.")] = None,
 ) -> Page:
-    return Page(limit, _parse_cursor(cursor))
+    return Page(limit, _parsed(cursor))
 
 
 PageDep = Annotated[Page, Depends(_page)]
@@ -79,7 +80,9 @@ def _run_filter(
     *,
     status: Annotated[RunStatus | None, Query(description="Filter by state.")] = None,
     session_id: Annotated[str | None, Query(description="Filter by session.")] = None,
-    title: Annotated[str | None, Query(description="Filter by a prefix of the title or ID.")] = None,
+    title: Annotated[
+        str | None, Query(description="Filter by a prefix of the title or ID; case and spaces matter.")
+    ] = None,
     template: Annotated[str | None, Query(description="Filter by the published plan.")] = None,
     metadata: Annotated[
         list[str], Query(description="Filter by metadata, as `key=value`. Repeat it to filter by several.")
@@ -102,7 +105,7 @@ async def list_runs(
     )
 
 
-def next_page(following: RunCursor | None) -> dict[str, Any]:
+def next_page(following: ListCursor | None) -> dict[str, Any]:
     """Return the fields of a list that lead to its next page."""
     return {"has_more": following is not None, "next": None if following is None else str(following)}
 
@@ -199,9 +202,9 @@ async def why(
     return json_response(explanation.to_json())
 
 
-def _parse_cursor(cursor: str | None) -> RunCursor | None:
+def _parsed(cursor: str | None) -> ListCursor | None:
     try:
-        return RunCursor.parse(cursor) if cursor else None
+        return ListCursor.parse(cursor) if cursor else None
     except ValueError:
         message = "`cursor` must be a value of `next`; omit it for the first page"
         raise ApiError(400, message, param="cursor", code="invalid_value") from None

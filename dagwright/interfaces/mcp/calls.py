@@ -13,7 +13,8 @@ from temporalio.service import RPCError
 
 from dagwright.client.answering import AnswerTarget, AnswerUnclear, NoOpenRequest, find_target, send_answer
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
-from dagwright.client.run_lists import RunCursor, RunFilter
+from dagwright.client.list_cursors import ListCursor
+from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs, Started
 from dagwright.client.sessions import SessionNotFound
 from dagwright.client.steering import Actor, Steering
@@ -233,7 +234,7 @@ class ToolHandlers:
         run_filter = RunFilter(status=call.arguments.get("status"))
         try:
             cursor = call.arguments.get("cursor")
-            after = None if cursor is None else RunCursor.parse(cursor)
+            after = None if cursor is None else ListCursor.parse(cursor)
         except ValueError as error:
             raise McpCallRefused("bad_usage", "`cursor` must be a value of `next`") from error
         summaries, following = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=after)

@@ -30,13 +30,15 @@ from dagwright.client.feedback import (
     RequestRef,
     by_run,
     of_node,
+    refusal_of_pending,
 )
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id, task_of_child
 from dagwright.core.model.requests import Feedback, Request, RequestBook
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.run_reader import RunClosed, RunNotFound
+from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.server import Connection, Server
+from tests.support.plan_building import node, started_run
 from tests.unit.interfaces.cli.questions import OPENED_AT
 
 _MESSAGE = {"request_id": "check", "answer": {"approved": True}, "by": "ann", "note": None}
@@ -179,6 +181,20 @@ async def test_answer_is_sent_by_signal_if_no_worker_answers(monkeypatch: pytest
         "it is applied as soon as a worker serves the run, as `dagwright watch run` does"
     )
     assert namespace.sent == [UPDATE, SIGNAL]
+
+
+def test_second_of_two_simultaneous_signals_is_reported_as_refused() -> None:
+    messages = [Answer({"approved": True}, by=name).to_json("ask") for name in ("ann", "ben")]
+    sent = [(OPENED_AT, wire.SIGNAL_FEEDBACK, lambda message=message: message) for message in messages]
+
+    def refusal(message: dict[str, Any]) -> str | None:
+        scheduler = started_run(node("ask", human={"type": "APPROVAL", "prompt": "Publish?"}))
+        view = cast(RunView, SimpleNamespace(scheduler=scheduler, pending_commands=lambda: sent))
+        return refusal_of_pending(view, wire.SIGNAL_FEEDBACK, message)
+
+    assert refusal(messages[0]) is None
+    assert refusal(messages[1]) == "'ask' was answered by ann at 2023-11-14T22:13:20.000Z (approved, through signal)"
+    assert refusal({"request_id": "handled"}) is None
 
 
 async def test_ended_run_differs_from_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:

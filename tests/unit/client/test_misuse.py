@@ -86,8 +86,13 @@ def test_start_times_of_lists_have_many_forms() -> None:
     an_hour_ago = datetime.now().timestamp() - 3600
     assert _start_time(timedelta(hours=1)) == pytest.approx(an_hour_ago, abs=5)
     assert _start_time("1h") == pytest.approx(an_hour_ago, abs=5)
+    assert _start_time("9999-12-31T23:59:59Z") == 253_402_300_799
+    assert _start_time("1970-01-01") == datetime(1970, 1, 1).timestamp()
     with pytest.raises(OptionInvalid, match=r"^since must be a date, .*, not 'yesterday'$"):
         _start_time("yesterday")
+    for outside in ("0001-01-01", "0001-01-01T00:00+14:00", "1969-12-31T23:59Z", date.min, "9999-12-31T23:59-12:00"):
+        with pytest.raises(OptionInvalid, match=r"^since must be a time in the years 1970 to 9999, not "):
+            _start_time(outside)
 
 
 @pytest.mark.parametrize("text", ["", "x", "1", "1-", "-1--1", "0-1", "1-2.1-1.1", "1-2.1-3.0", "1-2.1-3", "1-2~x"])

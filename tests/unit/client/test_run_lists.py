@@ -1,17 +1,19 @@
 """Lists of runs without a server: queries, pages, and lines from search attributes and memo."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from dagwright.client.inbox import EVERY_REQUEST, InboxFilter
-from dagwright.client.run_lists import RunCursor, RunFilter, owner_in, run_summary
+from dagwright.client.list_cursors import ListCursor
+from dagwright.client.run_lists import RunFilter, owner_in, run_summary
 from dagwright.client.runs import Runs
 from dagwright.core.boundary import wire
 from dagwright.core.model.errors import Problem
@@ -21,6 +23,7 @@ from dagwright.store import open_store
 
 NO_MEMO: Mapping[str, Any] = {}
 STARTED = datetime(2026, 1, 2, tzinfo=UTC)
+STARTED_AT = "2026-01-02T00:00:00.000Z"
 
 
 class Listing:
@@ -42,7 +45,10 @@ class Listing:
 
 
 class Namespace:
-    """Runs of a server that ignores the query, and the queries that it has received."""
+    """Runs of a server that ignores the query up to its cursor, and the queries that it has received.
+
+    All runs are open and started at the same time, so run IDs order them.
+    """
 
     def __init__(self, there: Sequence[Any]) -> None:
         self.there = there
@@ -50,7 +56,9 @@ class Namespace:
 
     def list_workflows(self, query: str, *, page_size: int, next_page_token: bytes | None = None) -> Listing:
         self.queries.append(query)
-        return Listing(self.there, page_size, next_page_token)
+        after = re.search(r"RunId > '(.+)'", query)
+        there = [run for run in self.there if after is None or run.run_id > after[1]]
+        return Listing(there, page_size, next_page_token)
 
     async def count_workflows(self, query: str) -> Any:
         self.queries.append(query)
@@ -67,17 +75,24 @@ def execution(
     memo: Mapping[str, Any] | Exception = NO_MEMO,
     *,
     status: WorkflowExecutionStatus = WorkflowExecutionStatus.RUNNING,
-    attributes: Mapping[str, str] = NO_MEMO,
+    attributes: Mapping[str, Any] = NO_MEMO,
 ) -> Any:
     async def read_memo() -> Mapping[str, Any]:
         if isinstance(memo, Exception):
             raise memo
         return memo
 
-    pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
+    keys: dict[type, Any] = {str: SearchAttributeKey.for_keyword, list: SearchAttributeKey.for_keyword_list}
+    pairs = [SearchAttributePair(keys[type(value)](name), value) for name, value in attributes.items()]
     is_open = status is WorkflowExecutionStatus.RUNNING
+    message = WorkflowExecutionInfo()
+    message.start_time.FromDatetime(STARTED)
+    if not is_open:
+        message.close_time.FromDatetime(STARTED)
     return SimpleNamespace(
         id=f"run-{number}",
+        run_id=f"{number:08}-0000-4000-8000-000000000000",
+        raw_info=message,
         status=status,
         memo=read_memo,
         start_time=STARTED,
@@ -90,14 +105,14 @@ def execution(
 async def test_pages_list_each_run_once(limit: int) -> None:
     namespace = Namespace([execution(number) for number in range(21)])
     found: list[str] = []
-    cursor: RunCursor | None = None
+    cursor: ListCursor | None = None
     while True:
         page, cursor = await runs_of(namespace).page_of_runs(limit=limit, after=cursor)
         found += [run.run_id for run in page]
         assert len(page) <= limit
         if cursor is None:
             break
-        cursor = RunCursor.parse(str(cursor))
+        cursor = ListCursor.parse(str(cursor))
     assert found == [f"run-{number}" for number in range(21)]
     assert len(namespace.queries) == -(-21 // limit)
 
@@ -106,16 +121,66 @@ async def test_cursor_of_each_run_continues_after_it() -> None:
     namespace = Namespace([execution(number) for number in range(5)])
     page, _ = await runs_of(namespace).page_of_runs(limit=4)
     for number, run in enumerate(page, 1):
-        rest, _ = await runs_of(namespace).page_of_runs(limit=9, after=RunCursor.parse(str(run.cursor)))
+        rest, _ = await runs_of(namespace).page_of_runs(limit=9, after=ListCursor.parse(str(run.cursor)))
         assert [each.run_id for each in rest] == [f"run-{later}" for later in range(number, 5)]
     assert [run.cursor for run in rest] == [None]
 
 
-@pytest.mark.parametrize("text", ["", "1", "1.2", "0.0.", "1.-1.", "1001.0.", "1.0.ä", "a.b.c", "1.0.AA.", "1.0.A"])
-def test_text_that_is_no_place_is_refused(text: str) -> None:
-    for each in (text, f"{text}.{sha256(text.encode()).hexdigest()[:12]}"):
-        with pytest.raises(ValueError, match=r".*"):
-            RunCursor.parse(each)
+async def test_pages_skip_and_repeat_nothing_while_runs_are_deleted() -> None:
+    namespace = Namespace([_asking(number, _request()) for number in range(10)])
+    runs = runs_of(namespace)
+    first = await runs.inbox(limit=4)
+    listed, place = await runs.page_of_runs(limit=4)
+    assert [run.run_id for run in listed] == ["run-0", "run-1", "run-2", "run-3"]
+    # The run at the cursor is deleted too.
+    namespace.there = [run for run in namespace.there if run.id not in ("run-0", "run-3", "run-5")]
+    rest = ["run-4", "run-6", "run-7", "run-8", "run-9"]
+    second = await runs.inbox(limit=4, after=first.cursor)
+    third = await runs.inbox(limit=4, after=second.cursor)
+    assert [each.request_ref.workflow_id for page in (second, third) for each in page.requests] == rest
+    assert [run.run_id for run in (await runs.page_of_runs(limit=9, after=place))[0]] == rest
+
+
+_ID = "0193a5c0-0000-4000-8000-0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        (
+            f"open.1767312000123456789.{_ID}",
+            "(CloseTime IS NOT NULL OR StartTime < '2026-01-02T00:00:00.123456789Z' OR "
+            f"(StartTime = '2026-01-02T00:00:00.123456789Z' AND RunId > '{_ID}'))",
+        ),
+        (
+            f"1767312001000000000.0.{_ID}",
+            "CloseTime <= '2026-01-02T00:00:01.000000000Z' AND (CloseTime < '2026-01-02T00:00:01.000000000Z' OR "
+            f"StartTime < '1970-01-01T00:00:00.000000000Z' OR (StartTime = '1970-01-01T00:00:00.000000000Z' AND "
+            f"RunId > '{_ID}'))",
+        ),
+    ],
+)
+def test_cursor_is_a_condition_in_the_order_of_the_server(text: str, condition: str) -> None:
+    cursor = ListCursor.parse(text)
+    assert (str(cursor), cursor.condition()) == (text, condition)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        f"1.2.{_ID}x",
+        f"open.{_ID}",
+        f"-1.2.{_ID}",
+        f"open.{10**19}.{_ID}",
+        f"open.١.{_ID}",
+        "1.2.x",
+    ],
+)
+def test_text_that_is_not_a_cursor_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a cursor of a list"):
+        ListCursor.parse(text)
 
 
 async def test_run_whose_memo_cannot_be_read_does_not_fail_the_list() -> None:
@@ -139,17 +204,23 @@ _TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
     [
         (RunFilter(), ""),
         (RunFilter(owner="ann"), " AND DagwrightOwner = 'ann'"),
-        (RunFilter(session="ann:it's"), " AND DagwrightSession = 'ann:it''s'"),
+        (RunFilter(session="ann:it's"), " AND DagwrightSession = 'ann:it\u2019s'"),
         (RunFilter(template="sales"), " AND DagwrightTemplate = 'sales'"),
         (
             RunFilter(title='Say "x"'),
-            " AND (DagwrightTitle STARTS_WITH 'Say \uff02x\uff02' OR WorkflowId STARTS_WITH 'Say \uff02x\uff02')",
+            " AND DagwrightTitle STARTS_WITH 'Say \uff02x\uff02'",
         ),
+        (
+            RunFilter(title="it's"),
+            " AND (DagwrightTitle STARTS_WITH 'it\u2019s' OR WorkflowId STARTS_WITH 'it''s')",
+        ),
+        # A server would compare the ID with an empty text.
+        (RunFilter(title="''"), " AND DagwrightTitle STARTS_WITH '\u2019\u2019'"),
         (
             RunFilter(status="waiting", since=0.0, tags={"team": "blue", "who": "o'neill"}),
             " AND ExecutionStatus = 'Running' AND DagwrightState = 'waiting'"
             " AND StartTime >= '1970-01-01T00:00:00.000Z'"
-            " AND DagwrightTags = 'team=blue' AND DagwrightTags = 'who=o''neill'",
+            " AND DagwrightTags = 'team=blue' AND DagwrightTags = 'who=o\u2019neill'",
         ),
     ],
 )
@@ -158,12 +229,41 @@ def test_filter_is_a_query(expected_filter: RunFilter, condition: str) -> None:
 
 
 def test_query_matches_more_than_the_filter_only_if_case_or_first_execution_differ() -> None:
-    memo = {wire.MEMO_TAGS: {"team": "blue", "env": "test"}, wire.MEMO_OWNER: "ann"}
-    assert RunFilter(tags={"team": "blue"}, owner="ann").matches(memo, started_at=1.0)
-    assert not RunFilter(tags={"team": "Blue"}).matches(memo, started_at=1.0)
-    assert not RunFilter(owner="Ann").matches(memo, started_at=1.0)
-    assert [RunFilter(since=10.0).matches(memo, started_at=at) for at in (9.0, 10.0)] == [False, True]
+    memo = {wire.MEMO_TAGS: {"team": "blue", "env": "test"}, wire.MEMO_OWNER: "ann", wire.MEMO_STARTED_AT: STARTED_AT}
+    run = execution(attributes={wire.SEARCH_TITLE: "It\u2019s on"})
+    start = STARTED.timestamp()
+    expected: list[tuple[RunFilter, bool]] = [
+        (RunFilter(tags={"team": "blue"}, owner="ann"), True),
+        (RunFilter(tags={"team": "blue", "env": "test"}), True),
+        (RunFilter(tags={"team": "blue", "x": "y"}), False),
+        (RunFilter(tags={"team": "Blue"}), False),
+        (RunFilter(owner="Ann"), False),
+        (RunFilter(since=start - 1), True),
+        (RunFilter(since=start + 1), False),
+        (RunFilter(title="It's"), True),
+        (RunFilter(title="it's"), False),
+        (RunFilter(title="run-1"), True),
+        (RunFilter(title="Run-1"), False),
+    ]
+    assert [each.matches(run, memo) for each, _ in expected] == [is_match for _, is_match in expected]
     assert (owner_in({}), owner_in({wire.MEMO_OWNER: 1}), owner_in(memo)) == (None, None, "ann")
+
+
+async def test_run_whose_memo_cannot_be_read_is_found_by_its_attributes() -> None:
+    attributes = {wire.SEARCH_TAGS: ["team=blue", "odd"], wire.SEARCH_OWNER: "ann", wire.SEARCH_TITLE: "Report"}
+    runs = runs_of(Namespace([execution(1, ValueError("no codec"), attributes=attributes)]))
+    [found] = await runs.list_runs(run_filter=RunFilter(tags={"team": "blue"}, owner="ann", title="Rep"))
+    assert (found.title, found.tags) == ("Report", {"team": "blue"})
+    assert await runs.list_runs(run_filter=RunFilter(owner="bob")) == []
+
+
+async def test_page_whose_rows_a_filter_excludes_ends_after_two_pages_of_the_server() -> None:
+    namespace = Namespace([execution(number) for number in range(10)])
+    page, cursor = await runs_of(namespace).page_of_runs(limit=2, run_filter=RunFilter(title="Run-"))
+    assert (page, cursor and cursor.run_id[:8], len(namespace.queries)) == ([], "00000005", 2)
+    assert await runs_of(namespace).list_runs(limit=2, run_filter=RunFilter(title="Run-")) == []
+    [found] = await runs_of(namespace).list_runs(limit=2, run_filter=RunFilter(title="run-9"))
+    assert (found.run_id, found.cursor) == ("run-9", None)
 
 
 _S = WorkflowExecutionStatus
@@ -237,7 +337,7 @@ def test_failed_run_without_a_written_error_has_one(status: Any, memo: Mapping[s
 async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
     namespace = Namespace([execution()])
     assert await runs_of(namespace).count_open_runs("ann") == 1
-    assert await runs_of(namespace).count_open_runs("ann", without=["b", "it's", 'no "query"']) == 1
+    assert await runs_of(namespace).count_open_runs("ann", without=["b", "it's", "'x'", 'no "query"']) == 1
     query = f"{_TOP} AND ExecutionStatus = 'Running' AND DagwrightOwner = 'ann'"
     assert namespace.queries == [query, f"{query} AND WorkflowId NOT IN ('b', 'it''s')"]
 
@@ -304,7 +404,7 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
         ("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask"),
         ("check", "run-1", "run-1", "check"),
     ]
-    assert ([each.title for each in page.requests], page.following, page.omitted) == (["Plan", "Plan"], None, {})
+    assert ([each.title for each in page.requests], page.cursor, page.omitted) == (["Plan", "Plan"], None, {})
 
 
 async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
@@ -348,14 +448,14 @@ async def test_inbox_counts_what_it_does_not_list() -> None:
 
 
 async def test_page_of_the_inbox_ends_after_three_pages_of_the_server() -> None:
-    namespace = Namespace([_asking(number, _request()) for number in range(10)])
+    namespace = Namespace([_asking(number, _request()) for number in range(13)])
     first = await runs_of(namespace).inbox(limit=2, inbox_filter=InboxFilter(type="GUIDANCE"))
     assert (first.requests, len(namespace.queries)) == ([], 3)
     found: list[str] = []
-    page = await runs_of(namespace).inbox(limit=2, after=first.following)
+    page = await runs_of(namespace).inbox(limit=2, after=first.cursor)
     while True:
         found += [each.request_ref.workflow_id for each in page.requests]
-        if page.following is None:
+        if page.cursor is None:
             break
-        page = await runs_of(namespace).inbox(limit=2, after=page.following)
-    assert found == ["run-6", "run-7", "run-8", "run-9"]
+        page = await runs_of(namespace).inbox(limit=2, after=page.cursor)
+    assert found == ["run-9", "run-10", "run-11", "run-12"]

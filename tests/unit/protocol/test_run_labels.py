@@ -14,6 +14,7 @@ from dagwright.protocol.run_labels import (
     TagsInvalid,
     checked_tags,
     keyword,
+    queryable_prefix,
     task_summary,
 )
 from tests.support.plan_building import compiled, node, plan_of
@@ -80,11 +81,29 @@ def test_tags_are_refused_whose_json_is_too_large_for_one_attribute() -> None:
     ):
         checked_tags(tags)
     assert checked_tags({"k": "я" * 250}) == {"k": "я" * 250}
+    # As they are written.
+    with pytest.raises(TagsInvalid, match="have 2,"):
+        checked_tags({f"k{number}": "'" * 100 for number in range(4)})
 
 
 def test_keyword_has_no_character_that_a_query_rejects() -> None:
     assert keyword('a "b" \\ c\nd') == "a \uff02b\uff02 \uff3c c d"
-    assert keyword("it's") == "it's"
+    assert keyword("it's 'x' \u2661") == "it\u2019s \u2019x\u2019 \u2665"
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix"),
+    [
+        ("it's", "it's"),
+        ("'x'", ""),
+        ("x''", "x"),
+        ("a'\"b", "a"),
+        ("a\\b", "a"),
+        ("Köln 100%_\u2661", "Köln 100%_\u2661"),
+    ],
+)
+def test_prefix_of_an_id_is_what_a_query_can_contain(text: str, prefix: str) -> None:
+    assert queryable_prefix(text) == prefix
 
 
 def _task(title: str | None, *, item: int | None = None, key: str = "17", map_batch: MapBatch | None = None) -> Task:

@@ -1,9 +1,10 @@
 """Messages with which a workflow starts a plan as its child."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary import wire
 from dagwright.plans.plan import Plan
@@ -30,6 +31,12 @@ def test_plan_keeps_its_dialect_title_and_options() -> None:
     assert "dialect" not in _message_of(text, {})
     assert _message_of(text, {"dialect": "llmcompiler"})["dialect"] == "llmcompiler"
     assert _memo_of(Plan("Refill"), {}, caller="order")[wire.MEMO_TITLE] == "Refill"
+
+
+def test_invalid_tags_fail_the_workflow() -> None:
+    with pytest.raises(ApplicationError, match="the value of tag 'order' must be a string, not int") as failed:
+        _memo_of(Plan("Refill"), cast(ChildPlanOptions, {"tags": {"order": 4711}}), caller="order")
+    assert (failed.value.type, failed.value.non_retryable) == ("TagsInvalid", True)
 
 
 def test_large_plan_is_not_copied_in_the_workflow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 import openai
 import pytest
 
-from dagwright.client.run_lists import RunFilter
-from dagwright.core.boundary import wire
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import gateway_options, run_metadata
 from dagwright.protocol.failures import run_error_of
@@ -87,17 +85,6 @@ def test_error_of_a_failed_run_has_code_message_and_node(
     document: dict[str, Any], error: dict[str, Any] | None
 ) -> None:
     assert run_error_of(document) == error
-
-
-def test_list_is_filtered_by_all_metadata_that_is_given() -> None:
-    memo = {wire.MEMO_TAGS: {"order": "4711", "team": "blue"}}
-    found = [
-        RunFilter(tags=tags).matches(memo, started_at=0.0) for tags in ({}, {"order": "4711"}, memo[wire.MEMO_TAGS])
-    ]
-    none = [
-        RunFilter(tags=tags).matches(memo, started_at=0.0) for tags in ({"order": "1"}, {"order": "4711", "x": "y"})
-    ]
-    assert (found, none) == ([True] * 3, [False] * 2)
 
 
 def test_metadata_of_a_run_has_no_fields_of_the_gateway() -> None:

@@ -111,6 +111,10 @@ async def test_cursor_of_another_run_is_refused(untouched: httpx.AsyncClient, id
 
 
 async def test_unknown_status_form_data_and_invalid_metadata_are_refused(untouched: httpx.AsyncClient) -> None:
+    for path in ("/v1/runs", "/v1/inbox", "/v1/sessions"):
+        refused = await untouched.get(path, params={"cursor": "100.0.bm8gdG9rZW4=.4f5a0b3c2d1e"})
+        assert error_of(refused) == (400, "invalid_value")
+        assert refused.json()["error"]["message"] == "`cursor` must be a value of `next`; omit it for the first page"
     refused = await untouched.get("/v1/runs?status=runing")
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "status")
     assert "'running', 'waiting'" in refused.json()["error"]["message"]

@@ -76,7 +76,11 @@ export async function mount(root, { api, params }) {
     for (const [key, card] of cards) if (!visible.has(key)) card.element.hidden = true;
     more.hidden = chosen.length <= most && !hasMore;
     const total = `${found.length.toLocaleString("en")}${hasMore ? "+" : ""}`;
-    const some = filter.value.trim() ? `${chosen.length.toLocaleString("en")} of ${total} found` : `${total} open`;
+    // The server has no index of the texts of requests, so the filter knows the loaded ones only.
+    const others = hasMore ? "; “Show more” loads and searches others" : "";
+    const some = filter.value.trim()
+      ? `${chosen.length.toLocaleString("en")} found in ${found.length.toLocaleString("en")} loaded requests${others}`
+      : `${total} open`;
     const words = omitted.map((each) => `; ${each.count.toLocaleString("en")} more of ${each.run_id}`).join("");
     state.textContent = found.length || words ? `${some}${words}` : "There are no open requests.";
   }

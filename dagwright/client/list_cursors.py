@@ -1,0 +1,97 @@
+"""Pages of lists: cursors that stay valid while runs start, end and are deleted, and the executions after a cursor.
+
+A page of the server's own tokens ends at a run, but a page of a list may end between two of its rows, so a cursor is a
+position in the order of the visibility store: open executions first, then by close time, start time and run ID.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Self
+
+from temporalio.client import Client, WorkflowExecution
+
+MOST_AT_ONCE = 1_000
+"""Maximum page size of the server."""
+_OPEN = "open"
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_PATTERN = re.compile(rf"({_OPEN}|[0-9]{{1,19}})\.([0-9]{{1,19}})\.({_UUID})")
+
+
+@dataclass(frozen=True, slots=True)
+class ListCursor:
+    """The position of a list after one execution.
+
+    Args:
+        closed_at: when the execution ended, in nanoseconds since the epoch; `None` if it is open.
+        started_at: when the execution started, in nanoseconds since the epoch.
+        run_id: run ID of the execution.
+    """
+
+    closed_at: int | None
+    started_at: int
+    run_id: str
+
+    def __str__(self) -> str:
+        return f"{_OPEN if self.closed_at is None else self.closed_at}.{self.started_at}.{self.run_id}"
+
+    @classmethod
+    def of(cls, execution: WorkflowExecution) -> Self:
+        """Return the cursor after an execution."""
+        # The SDK's times have microseconds only.
+        message = execution.raw_info
+        closed_at = message.close_time.ToNanoseconds() if message.HasField("close_time") else None
+        return cls(closed_at, message.start_time.ToNanoseconds(), execution.run_id)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a cursor.
+
+        Raises:
+            ValueError: the text is not a cursor.
+        """
+        match = _PATTERN.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r:.80} is not a cursor of a list")
+        closed_at, started_at, run_id = match.groups()
+        return cls(None if closed_at == _OPEN else int(closed_at), int(started_at), run_id)
+
+    def condition(self) -> str:
+        """Return the condition of a visibility query for the executions after the cursor."""
+        started = f"'{_formatted(self.started_at)}'"
+        follows = f"StartTime < {started} OR (StartTime = {started} AND RunId > '{self.run_id}')"
+        if self.closed_at is None:
+            return f"(CloseTime IS NOT NULL OR {follows})"
+        closed = f"'{_formatted(self.closed_at)}'"
+        return f"CloseTime <= {closed} AND (CloseTime < {closed} OR {follows})"
+
+
+def _formatted(nanoseconds: int) -> str:
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
+
+
+async def executions_from(
+    client: Client, query: str, *, after: ListCursor | None, page_size: int
+) -> AsyncIterator[tuple[ListCursor | None, WorkflowExecution]]:
+    """Yield the listed executions after a cursor, each with the cursor after it; `None` after the last one.
+
+    Complexity: one request for each page.
+    """
+    if after is not None:
+        query = f"{query} AND {after.condition()}"
+    token: bytes | None = None
+    while True:
+        listing = client.list_workflows(query, page_size=page_size, next_page_token=token)
+        await listing.fetch_next_page()
+        there, token = listing.current_page or (), listing.next_page_token
+        for number, execution in enumerate(there, 1):
+            yield ListCursor.of(execution) if number < len(there) or token else None, execution
+        if not token:
+            return
+
+
+def page_size_for(limit: int) -> int:
+    """Return the page size for a page of a list: one more than its rows, which shows whether others follow."""
+    return min(limit + 1, MOST_AT_ONCE)
