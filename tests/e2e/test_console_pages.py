@@ -190,7 +190,7 @@ async def test_form_of_a_plan_marks_what_the_run_asks_for(console_page: ConsoleP
 
 async def test_inbox_filter_reports_that_it_knows_loaded_requests_only(console_page: ConsolePage) -> None:
     asked = {"run_id": "run-1", "request_id": "way", "node_id": "way", "type": "CLARIFICATION", "prompt": "Which way?"}
-    document = {
+    document: dict[str, Any] = {
         **asked,
         "title": "Trip",
         "assignee": None,
