@@ -114,7 +114,7 @@ async def test_delete_removes_only_what_is_old_enough(at_hand: StoreAtHand) -> N
     assert await store.delete(ref, renewed_before=renewed_at + timedelta(seconds=1)) is False
 
 
-async def test_entries_report_payloads_and_nothing_else(at_hand: StoreAtHand) -> None:
+async def test_entries_report_only_payloads(at_hand: StoreAtHand) -> None:
     store = at_hand.open()
     refs = [await store.put(str(number).encode()) for number in range(40)]
     for name in ("note.txt", ABSENT[:-1], f"{ABSENT}.tmp"):

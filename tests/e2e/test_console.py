@@ -134,7 +134,7 @@ async def test_pages_can_be_used_by_all(chromium: Browser, serve: Serve, colours
             assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
 
 
-async def test_runs_are_listed_as_they_are_now(chromium: Browser, serve: Serve) -> None:
+async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve: Serve) -> None:
     name = f"Listed {uuid4().hex[:8]}"
     async with serve() as live:
         run = await live.start({**PLAN, "title": name}, inputs={"number": 1})

@@ -177,7 +177,7 @@ async def test_idempotency_key_gives_the_same_run(serve: Serve) -> None:
     assert other.headers["x-should-retry"] == "false"
 
 
-async def test_one_key_in_two_sessions_at_once_is_the_run_of_one_and_nothing_to_the_other(serve: Serve) -> None:
+async def test_one_key_in_two_concurrent_sessions_is_the_run_of_one(serve: Serve) -> None:
     names, key = [f"{uuid4().hex[:8]}-{each}" for each in "pq"], uuid4().hex
     async with serve(plans={"ask": ASKING}) as live:
 

@@ -119,7 +119,7 @@ async def test_error_after_the_beginning_reaches_the_client_as_an_error(serve: S
             [chunk async for chunk in stream]
 
 
-async def test_stream_of_the_model_itself_is_handed_on(serve: Serve) -> None:
+async def test_stream_of_the_model_is_passed_through(serve: Serve) -> None:
     async with serve("It is three.") as live:
         events = await live.stream(CHAT, body("small", "1 + 2?"))
     assert (content_of(events), events[-1].content) == ("It is three.", "[DONE]")
@@ -210,7 +210,7 @@ async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(ser
     assert (answered["by"], answered["through"]) == ("ann", "tool_result")
 
 
-async def test_question_is_no_call_for_a_client_that_would_reply_to_it_by_itself(serve: Serve) -> None:
+async def test_question_is_not_a_call_for_a_client_that_would_reply_automatically(serve: Serve) -> None:
     weather = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
     chat = {"type": "function", "function": {"name": "get_weather", "parameters": weather["parameters"]}}
     async with serve(plans={"asking": ASKING}) as live:

@@ -65,7 +65,7 @@ async def test_answers_come_whole_and_streamed_with_their_usage(proxy: Proxy, as
     assert {call.model for call in upstream.calls} == {"scripted-model"}
 
 
-async def test_tools_are_called_together_whole_and_streamed(proxy: Proxy, asker: ModelClient) -> None:
+async def test_tools_are_called_concurrently_with_and_without_streaming(proxy: Proxy, asker: ModelClient) -> None:
     call = ModelCall((user("Hi"),), tools=(OfferedTool("look.up"),))
     expected = tool_calls(("look_up", {"at": 1}), ("look_up", {"at": 2}))
     async with proxy.upstream(expected, expected):

@@ -114,7 +114,7 @@ async def test_refusal_of_a_server_is_the_error_of_the_node(mcp_runs: Runs) -> N
     assert node["error"].startswith("tool_failed: Access denied - path outside allowed directories")
 
 
-async def test_an_image_and_structured_content_come_as_they_are(mcp_runs: Runs) -> None:
+async def test_image_and_structured_content_are_unchanged(mcp_runs: Runs) -> None:
     handle = await mcp_runs.start(
         _plan(
             _node("image", "everything.get-tiny-image"),

@@ -77,7 +77,7 @@ async def test_names_become_what_the_data_call_them(maritime: Maritime) -> None:
     assert (teu["type"], "volume" in teu["also_called"]) == ("integer", True)
 
 
-async def test_periods_are_reckoned_from_the_day_of_the_data(maritime: Maritime) -> None:
+async def test_periods_are_computed_from_the_day_of_the_data(maritime: Maritime) -> None:
     answer = reading(
         "aggregation",
         names=[name("Maersk", "carrier", "carrier_name"), name("Evergreen", "carrier", "carrier_name")],

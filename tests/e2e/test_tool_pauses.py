@@ -46,7 +46,7 @@ async def _waits(command_line: CommandLine, run: str) -> None:
     await eventually(does)
 
 
-async def test_commands_show_the_parked_tool(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+async def test_commands_show_the_paused_tool(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
     tools, name = _write_tools(tmp_path)
     plan = write_plan(
         {"id": "send", "tool": name, "arguments": {"text": "hello"}},
@@ -109,7 +109,7 @@ async def test_tool_that_cannot_be_paused_is_refused(command_line: CommandLine, 
     assert bad.document["message"].startswith("--ramp must be a duration such as 2m: ")
 
 
-async def test_tool_stays_parked_after_worker_and_server_are_killed(write_plan: Plans, tmp_path: Path) -> None:
+async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: Plans, tmp_path: Path) -> None:
     tools, name = _write_tools(tmp_path)
     plan = write_plan({"id": "send", "tool": name, "arguments": {"text": "hello"}})
     async with live_server(tmp_path / "state") as live:

@@ -74,7 +74,9 @@ def written(text: str) -> str:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(name=IDS, found=values_with_paths())
-def test_whole_reference_keeps_the_value_and_its_type(name: str, found: tuple[Any, tuple[str | int, ...], Any]) -> None:
+def test_text_of_one_reference_keeps_the_value_and_its_type(
+    name: str, found: tuple[Any, tuple[str | int, ...], Any]
+) -> None:
     value, path, expected = found
     text = "{{" + f"{name}.result{format_path(path)}" + "}}"
     template = parse_template(text, {name})
@@ -185,7 +187,7 @@ def test_template_survives_its_way_through_json(template: list[TemplatePart]) ->
 
 @settings(deadline=None)
 @given(value=st.dictionaries(KEYS, JSON_VALUES, min_size=1, max_size=3), filled=JSON_VALUES, data=st.data())
-def test_filling_a_binding_changes_nothing_else(value: dict[str, Any], filled: Any, data: st.DataObject) -> None:
+def test_filling_a_binding_changes_only_its_path(value: dict[str, Any], filled: Any, data: st.DataObject) -> None:
     before = json.dumps(value)
     key = data.draw(st.sampled_from(sorted(value)))
     resolved = resolve_bindings(value, [((key,), (ResultOf("a", "result"),))], scope=scope_of({"a": filled}))

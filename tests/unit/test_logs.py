@@ -130,7 +130,7 @@ def test_traceback_shows_no_local_variables(capsys: pytest.CaptureFixture[str], 
     assert "very-secret" not in text
 
 
-def test_console_is_plain_when_it_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(Settings())
     structlog.stdlib.get_logger("dagwright.tools").info("called", node_id="fetch")
     line = capsys.readouterr().err

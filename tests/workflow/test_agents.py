@@ -200,7 +200,7 @@ def requested_call(name: str, arguments: str, *, call_id: str) -> dict[str, Any]
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-async def test_plans_that_are_no_json_are_returned(scripted: Scripted) -> None:
+async def test_invalid_json_plans_are_returned(scripted: Scripted) -> None:
     infinite = '{"nodes": [{"id": "a", "tool": "plus", "arguments": {"left": 1e999, "right": 1}}]}'
     broken = [HALF, written(call(HALF, "plus", left=1, right=2)), infinite, "[" * 100_000]
     steps = [raw_stream(text) for text in broken]

@@ -218,7 +218,7 @@ async def _asks_in_any_order(runs: Runs, handle: Handle, *requests: str) -> bool
     return sorted(request["request_id"] for request in asked) == sorted(requests)
 
 
-async def test_tool_that_asks_what_is_no_question_fails(runs: Runs) -> None:
+async def test_tool_with_an_invalid_question_fails(runs: Runs) -> None:
     wrong: dict[str, tuple[Any, str]] = {
         "type": ({"type": "GUESS", "prompt": "?"}, "type: Input should be 'APPROVAL'"),
         "options": (

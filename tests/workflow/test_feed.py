@@ -141,7 +141,7 @@ async def test_run_that_was_terminated_leaves_nothing_unfinished(cached_runs: Ru
     assert (view.is_closed, view.nodes_done) == (True, 1)
 
 
-async def test_cause_of_a_failure_is_whole_while_the_call_is_tried_again(client: Client, tmp_path: Path) -> None:
+async def test_cause_of_a_failure_is_complete_while_the_call_is_retried(client: Client, tmp_path: Path) -> None:
     cause = "the cause of it " + "x" * 3_900
 
     @tool(effects="read")

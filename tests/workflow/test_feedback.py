@@ -49,7 +49,7 @@ async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Ru
     assert document["waiting_for"] == []
 
 
-async def test_answer_by_signal_is_taken_and_a_refused_one_is_noted(runs: Runs) -> None:
+async def test_answer_by_signal_is_applied_and_a_refused_one_is_noted(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("pick", "SELECTION", options=["x", "y"]), after("go", "pick")]})
     await asks(runs, handle, "pick")
     await signal(handle, "pick", {"selected": ["z"]})

@@ -239,7 +239,7 @@ async def test_ids_and_results_of_the_run_itself_are_refused_from_outside(script
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_plan_whose_ids_are_all_taken_is_returned(scripted: Scripted, *, streams: bool) -> None:
+async def test_plan_whose_ids_are_all_in_use_is_returned(scripted: Scripted, *, streams: bool) -> None:
     released = asyncio.Event()
     other = written(call("b", "plus", left=2, right=3))
     async with scripted(step(FIVE, released=released), other, "5") as (server, runs):

@@ -94,7 +94,7 @@ async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
 
 
 @pytest.mark.parametrize("where", ["complete", "fail"])
-async def test_exception_while_an_end_is_taken_ends_the_run_as_a_bug(
+async def test_exception_while_an_end_is_applied_ends_the_run_as_a_bug(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Guard S7: the end of an activity is taken inside the same process edge."""
@@ -164,7 +164,7 @@ _CIRCLE = "the dependencies of its nodes form a cycle"
 _NO_NUMBERS = "the dependencies of '0' are not node numbers"
 
 
-async def test_edges_that_no_compiler_made_are_reported(runs: Runs) -> None:
+async def test_invalid_edges_of_a_compiled_plan_are_reported(runs: Runs) -> None:
     """Guard S7: a plan in which nothing can start would wait for ever."""
     wrong: list[tuple[list[Any], str]] = [
         ([[1], [0]], _CIRCLE),
@@ -276,7 +276,9 @@ async def test_node_that_ignores_the_cancellation_is_left_outside(
     assert document["nodes"]["deaf"]["reason"] == STILL_OUTSIDE
 
 
-async def test_hundreds_of_ends_and_signals_at_once_are_taken(cached_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_hundreds_of_concurrent_ends_and_signals_are_applied(
+    cached_runs: Runs, bench: Bench, unique: str
+) -> None:
     """Guard S12, F12: over 100 events buffered in one workflow task would fail that task."""
     node = {"id": "each", "tool": "hold", "for_each": list(range(90)), "arguments": {"name": unique}}
     handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})

@@ -177,7 +177,7 @@ async def test_details_of_a_run_have_at_most_fifty_lines_and_cost_no_event(runs:
     assert len((await handle.fetch_history()).events) == before
 
 
-async def test_title_of_a_megabyte_is_no_memo_of_a_megabyte(cached_runs: Runs, server: LiveServer) -> None:
+async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs, server: LiveServer) -> None:
     """Guard F8: the memo of a plan is short, for any plan."""
     connection = Connection(cached_runs.client, server.server, frozenset())
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)

@@ -119,7 +119,7 @@ async def test_a_model_that_plans_makes_no_agents_unless_the_policy_lets_it(scri
     assert "InlineAgent" not in json.dumps(model.calls[0].body)
 
 
-async def test_a_model_that_may_make_agents_gives_them_no_tools_and_no_leave_that_the_run_has_not(
+async def test_agents_made_by_a_model_get_only_tools_and_permissions_of_the_run(
     client: Client, scripted: Scripted, unique: str
 ) -> None:
     bench = Bench()

@@ -135,7 +135,7 @@ def _plan(count: int) -> dict[str, Any]:
     return {"title": "Large", "nodes": [first, *others, last], "output": "{{last.result}}"}
 
 
-async def test_large_plan_travels_in_pages_and_runs_whole(runs: Runs) -> None:
+async def test_large_plan_is_sent_in_pages_and_runs_completely(runs: Runs) -> None:
     handle = await runs.start(_plan(_COUNT))
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", 42)

@@ -44,7 +44,7 @@ def _failing(node: str, **arguments: Any) -> Document:
     return {"id": node, "tool": "long_failure", "arguments": {"size": 10_000, **arguments}}
 
 
-async def test_whole_text_of_a_failure_and_its_traceback_are_reported_by_node(
+async def test_full_text_of_a_failure_and_its_traceback_are_reported_by_node(
     client: Client, bench: Bench, tmp_path: Path
 ) -> None:
     text = "begin ***" + "x" * 10_000 + "end"
@@ -79,7 +79,7 @@ async def test_whole_text_of_a_failure_and_its_traceback_are_reported_by_node(
     assert not any(b"hunter22" in content for content in stored)
 
 
-async def test_whole_text_outlives_a_clean_up_and_a_lost_one_is_reported(
+async def test_full_text_survives_a_clean_up_and_a_lost_one_is_reported(
     client: Client, bench: Bench, tmp_path: Path
 ) -> None:
     async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:

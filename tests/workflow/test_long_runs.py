@@ -124,9 +124,7 @@ async def test_two_hundred_steps_over_many_executions(
     await cached_runs.check_ended()
 
 
-async def test_signals_that_come_at_any_moment_are_all_taken(
-    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_signals_at_any_moment_are_all_applied(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown signals and reports are noted one by one, so their count shows whether one was lost."""
     monkeypatch.setattr(limits, "NOTES", 10_000)
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
@@ -167,7 +165,7 @@ async def _puts(handle: Handle) -> list[str]:
     return [activity_id for activity_id in scheduled if activity_id.startswith(wire.ID_PUT_STATE)]
 
 
-async def test_run_keeps_its_deadline_while_no_store_takes_its_state(
+async def test_run_keeps_its_deadline_while_its_state_cannot_be_stored(
     eager_client: Client, registry: ToolRegistry, tmp_path: Path
 ) -> None:
     (tmp_path / "payloads").mkdir()

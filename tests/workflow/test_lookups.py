@@ -118,7 +118,7 @@ async def test_unambiguous_party_is_bound_without_a_question(runs: Runs, databas
 MARIA, POLARIS = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
 
 
-async def test_all_ambiguous_lookups_are_asked_together_before_anything_runs(
+async def test_ambiguous_lookups_are_asked_together_before_any_node_runs(
     runs: Runs, database: EntityDatabase, unique: str
 ) -> None:
     plan = {

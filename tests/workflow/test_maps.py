@@ -216,7 +216,7 @@ async def test_maps_share_the_limit_of_their_run(runs: Runs, meter: Meter) -> No
     assert 2 <= meter.most <= 6
 
 
-async def test_sub_plans_of_many_items_are_started_by_chunks(runs: Runs) -> None:
+async def test_sub_plans_of_many_items_are_started_by_map_batches(runs: Runs) -> None:
     below = {
         "inputs": {"n": {"type": "integer"}},
         "nodes": [{"id": "x", "tool": "square", "arguments": {"n": "{{PLACEHOLDER_n}}"}}],
@@ -239,7 +239,7 @@ async def _found(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document |
     return view.workflow_id.removeprefix(run_id), found and bare_node(found)
 
 
-async def test_item_is_found_by_its_key_in_the_run_of_its_chunk(runs: Runs) -> None:
+async def test_item_is_found_by_its_key_in_the_run_of_its_map_batch(runs: Runs) -> None:
     items = [{"name": f"item {number}"} for number in range(22)]
     handle = await runs.start(_over(items, tool="echo", key="{{item.name}}", arguments={"n": "{{index}}"}))
     await document_of(handle)
@@ -265,7 +265,7 @@ async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, b
     await document_of(handle)
 
 
-async def test_cancel_reaches_every_chunk(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_cancel_reaches_every_map_batch(runs: Runs, bench: Bench, unique: str) -> None:
     plan = _over(list(range(24)), tool="hold", arguments={"name": unique}, heartbeat="1s", max_parallel=8)
     handle = await runs.start(plan)
     await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
@@ -276,7 +276,7 @@ async def test_cancel_reaches_every_chunk(runs: Runs, bench: Bench, unique: str)
     assert bare(document)["nodes"]["m"] == {"status": "cancelled"}
 
 
-async def test_terminated_chunk_fails_its_items(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, unique: str) -> None:
     plan = _over(list(range(24)), tool="hold", arguments={"name": unique}, heartbeat="1s")
     handle = await runs.start(plan)
     await eventually(lambda: bench.entered.count(unique) >= 1, timeout_s=30)
@@ -289,7 +289,7 @@ async def test_terminated_chunk_fails_its_items(runs: Runs, bench: Bench, unique
     runs.forget(handle)
 
 
-async def test_chunks_whose_results_are_refused_for_good_fail_with_the_reason(runs: Runs) -> None:
+async def test_map_batches_whose_results_are_refused_permanently_fail_with_the_reason(runs: Runs) -> None:
     """Guard: nothing that the store or an operator answers is a defect of ours."""
     refused = ApplicationError("given up by hand", non_retryable=True)
     with patch.object(FolderStore, "put", side_effect=refused):

@@ -127,7 +127,7 @@ async def test_long_run_is_a_task_whose_id_is_that_of_the_run(mcp: McpBench, ben
         mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
 
 
-async def test_run_that_ends_soon_and_what_cannot_be_started_are_no_tasks(mcp: McpBench) -> None:
+async def test_short_runs_and_refused_starts_are_not_tasks(mcp: McpBench) -> None:
     async with _declaring(mcp) as tasks:
         wrong = await tasks.call("run_plan", plan=_plan({"id": "a", "tool": "pluss"}))
         checked = await tasks.call("check_plan", plan=_plan(_hold("x")))

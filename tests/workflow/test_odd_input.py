@@ -284,7 +284,7 @@ _DEADLINE_S = 0.5
 """End a run whose call has no worker."""
 
 
-async def test_compiled_plan_that_no_compiler_made_ends(runs: Runs) -> None:
+async def test_run_of_an_invalid_compiled_plan_ends(runs: Runs) -> None:
     ends = await _ends_of(runs, *(({"id": "a", "tool": "echo", **odd}, {}) for odd in _ODD_FIELDS))
     assert set(ends) <= {"failed", "Bug"}
 

@@ -102,7 +102,7 @@ async def test_ordinary_node_starts_as_soon_as_its_pure_ones_have_ended(runs: Ru
     assert await calls_of_run(handle) == ["region:first", "slow", "region:first#2"]
 
 
-async def test_results_of_many_bytes_end_a_slice_and_are_all_there(runs: Runs) -> None:
+async def test_large_results_end_a_region_batch_and_are_complete(runs: Runs) -> None:
     texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 8_000}} for n in range(80)]
     length = {"id": "length", "tool": "length", "arguments": {"text": "{{t0.result}}"}, "depends_on": ["t79"]}
     handle = await runs.start({"nodes": [*texts, length], "output": "{{length.result}}"})
@@ -110,7 +110,7 @@ async def test_results_of_many_bytes_end_a_slice_and_are_all_there(runs: Runs) -
     assert await calls_of_run(handle) == ["region:t0", "region:t0#2", "region:t0#3"]
 
 
-async def test_long_texts_of_the_plan_do_not_fill_a_slice(runs: Runs) -> None:
+async def test_long_texts_of_the_plan_do_not_fill_a_region_batch(runs: Runs) -> None:
     texts = [
         {"id": f"n{n}", "tool": "length", "arguments": {"text": "x" * 300_000 + "{{root.result}}"}} for n in range(8)
     ]
@@ -120,7 +120,7 @@ async def test_long_texts_of_the_plan_do_not_fill_a_slice(runs: Runs) -> None:
     assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
 
 
-async def test_large_results_that_conditions_read_do_not_fill_the_answer_of_a_slice(runs: Runs) -> None:
+async def test_large_results_of_conditions_do_not_fill_the_answer_of_a_region_batch(runs: Runs) -> None:
     root = {"id": "root", "tool": "text", "arguments": {"size": 5}}
     texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 140_000}, "depends_on": ["root"]} for n in range(16)]
     asked = [{"id": f"a{n}", "tool": "echo", "when": f"t{n}.result != ''"} for n in range(16)]
@@ -207,7 +207,7 @@ async def test_cancelled_run_keeps_what_its_region_has_done(runs: Runs, bench: B
     assert found["nodes"] == {"done": done(2), "held": done(unique), "after": cancelled("enough")}
 
 
-async def test_long_ids_make_no_trouble(runs: Runs) -> None:
+async def test_long_ids_are_accepted(runs: Runs) -> None:
     first, second = "é" * 100, "ö" * 100
     found = await runs.run({"nodes": [pure(first), pure(second, f"{{{{{first}.result}}}}")]})
     assert found["nodes"] == {first: done(2), second: done(3)}

@@ -183,7 +183,7 @@ async def test_no_person_is_asked(client: Client, tmp_path: Path) -> None:
     assert found["nodes"]["sg1"]["status"] == "superseded"
 
 
-async def test_tool_that_asks_while_it_runs_fails_in_words(client: Client, tmp_path: Path) -> None:
+async def test_tool_that_asks_while_it_runs_fails_with_a_message(client: Client, tmp_path: Path) -> None:
     policy = Policy()
     script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
     async with rounds_runs(client, tmp_path, *script) as (server, runs):

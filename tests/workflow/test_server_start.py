@@ -202,7 +202,7 @@ async def test_occupied_port_is_replaced(state_dir: Path) -> None:
             assert live.address != before
 
 
-async def test_server_of_another_folder_on_its_port_is_not_taken_for_its_own(
+async def test_server_of_another_folder_on_the_same_port_is_not_used(
     server: LiveServer, state_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with live_server(state_dir) as live:

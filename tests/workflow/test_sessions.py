@@ -154,7 +154,7 @@ async def test_same_turn_twice_is_one_run(bench: SessionBench, unique: str) -> N
     await bench.close(unique)
 
 
-async def test_id_of_a_run_that_is_no_turn_of_the_session_is_refused(bench: SessionBench, unique: str) -> None:
+async def test_id_of_a_run_outside_the_session_is_refused(bench: SessionBench, unique: str) -> None:
     node = call("a", "name_fund", name="Apex")
     names, run, alone = [f"{unique} {n}" for n in range(3)], f"{unique} run", f"{unique} alone"
 

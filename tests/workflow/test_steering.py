@@ -124,7 +124,7 @@ async def test_update_cancels_a_run_and_a_second_one_is_refused(runs: Runs, benc
 
 
 @without_cache
-async def test_sub_plans_and_chunks_are_paused_with_their_run(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_sub_plans_are_paused_with_their_run(runs: Runs, bench: Bench, unique: str) -> None:
     inner = {"plan": 1, **_chain(unique)}
     handle = await runs.start({"nodes": [{"id": "below", "plan": inner}]})
     await eventually(lambda: unique in bench.entered)
@@ -215,7 +215,7 @@ async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, be
     assert (document["status"], bench.most_running[unique]) == ("completed", 3)
 
 
-async def test_chunks_of_a_large_map_get_their_part_of_the_new_limit(
+async def test_map_batches_get_their_share_of_the_new_limit(
     cached_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 20)

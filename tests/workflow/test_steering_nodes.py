@@ -145,7 +145,7 @@ async def test_failed_node_is_retried_under_its_key_and_blocked_nodes_continue(
     )
 
 
-async def test_sub_plan_is_tried_again_as_a_run_of_its_own(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_sub_plan_is_retried_as_a_separate_run(runs: Runs, bench: Bench, unique: str) -> None:
     inner = {"id": "inner", "tool": "second_time", "arguments": {"name": unique}}
     below = {"plan": 1, "nodes": [inner], "output": "{{inner.result}}"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": below}, _hold("on", f"{unique} on")]})

@@ -156,7 +156,7 @@ async def test_call_that_waits_for_the_store_can_be_cancelled(
 
 
 @pytest.mark.parametrize(("is_gone", "words"), [(True, "is not in the store"), (False, "is damaged")])
-async def test_inside_that_is_gone_or_damaged_fails_its_nodes_in_one_sentence(
+async def test_missing_or_damaged_region_fails_its_nodes_with_one_sentence(
     own_runs: Runs, bench: Bench, tmp_path: Path, *, unique: str, is_gone: bool, words: str
 ) -> None:
     handle = await own_runs.start(held_plan(unique))

@@ -40,7 +40,7 @@ def _results(document: dict[str, Any]) -> dict[str, Any]:
     return {name: node.get("result", node.get("error")) for name, node in document["nodes"].items() if name != "table"}
 
 
-async def test_nodes_read_a_large_result_whole_in_parts_and_in_conditions(runs: Runs) -> None:
+async def test_nodes_read_a_large_result_completely_in_parts_and_in_conditions(runs: Runs) -> None:
     over_rows = {"tool": "echo", "for_each": "{{table.result.rows}}"}
     by_name = {"key": "{{item.name}}", "when": "item.name.endsWith('99')", "arguments": {"name": "{{item.name}}"}}
     plan = {
@@ -114,7 +114,7 @@ async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by
     }
 
 
-async def test_items_with_large_results_are_handed_on_one_by_one(runs: Runs) -> None:
+async def test_items_with_large_results_are_passed_by_reference(runs: Runs) -> None:
     plan = {
         "nodes": [
             {"id": "t", "tool": "table", "for_each": [300, 400], "arguments": {"rows": "{{item}}"}},

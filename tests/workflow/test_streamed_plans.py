@@ -88,7 +88,7 @@ async def test_first_tool_starts_before_two_fifths_of_the_plan_are_written(scrip
     assert sorted(bench.entered) == [f"n{place}" for place in range(6)]
 
 
-async def test_node_that_changes_something_waits_until_the_plan_is_whole(scripted: Scripted) -> None:
+async def test_node_with_side_effects_waits_until_the_plan_is_complete(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     change = call("change", "change", name="world")
     plan = written(

@@ -62,7 +62,7 @@ async def test_server_is_asked_once_for_many_calls(monkeypatch: pytest.MonkeyPat
     assert (server.answers, server.done) == ([], [])
 
 
-async def test_call_of_a_parked_tool_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_call_of_a_paused_tool_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED, _PAUSED)
     assert await _held() == [_PAUSED]
     assert server.done == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]

@@ -106,7 +106,7 @@ async def test_whatever_a_pure_tool_raises_fails_its_node_alone(tool: str) -> No
     assert {name: (error.code, error.message) for name, error in found.items()} == expected
 
 
-async def test_result_of_a_pure_tool_that_is_no_json_fails_its_node_alone() -> None:
+async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> None:
     expected = await failures_of_activities("odd_result", ODD_RESULTS)
     found = await asyncio.to_thread(ended, None, nodes=odd_nodes("pure_result", ODD_RESULTS), registry=BENCH)
     assert found.pop("good") == 2
@@ -134,7 +134,7 @@ def test_a_call_that_uses_a_model_stays_open_and_the_others_continue() -> None:
     assert ended(None) == {"a": 2, "b": 4}
 
 
-def test_in_a_region_whose_inside_the_run_does_not_hold_it_fails_with_advice() -> None:
+def test_call_with_a_model_in_an_offloaded_region_fails_with_advice() -> None:
     found = ended(frozenset())
     assert (found["a"], found["b"]) == (2, 4)
     assert [found[name].code for name in ("asks", "asks too")] == ["needs_own_call"] * 2
@@ -193,7 +193,7 @@ def take(cache: RegionCache, run: str) -> OffloadedRegionState | None:
     return cache.pop(run, OffloadedBatchInput("inner", "r1", None))
 
 
-async def test_region_is_kept_for_one_slice() -> None:
+async def test_region_is_cached_for_one_batch() -> None:
     cache, region = RegionCache(), region_of(3)
     keep(cache, "a", region)
     assert take(cache, "a") is region

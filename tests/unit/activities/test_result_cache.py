@@ -133,9 +133,7 @@ async def test_equal_calls_at_once_are_made_once(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-async def test_those_who_waited_for_a_call_that_came_to_nothing_make_their_own(
-    bench: Bench, *, is_cancelled: bool
-) -> None:
+async def test_callers_that_waited_for_a_failed_call_make_their_own(bench: Bench, *, is_cancelled: bool) -> None:
     cache = bench.process()
     call, entered, gate = held(Outcome(error=ValueError("no")))
     first = asyncio.create_task(cache.get_or_call(asked("a"), call))
@@ -168,7 +166,7 @@ async def test_damaged_entry_is_made_again(bench: Bench) -> None:
     assert await bench.ask(bench.process(), "b") == ("a", "a")
 
 
-async def test_store_outage_is_reported_once_and_the_store_left_alone_meanwhile(bench: Bench) -> None:
+async def test_store_outage_is_reported_once_and_the_store_is_not_called_meanwhile(bench: Bench) -> None:
     cache = bench.process()
     bench.store.is_down = True
     with structlog.testing.capture_logs() as logs:
@@ -304,7 +302,7 @@ def test_any_text_has_a_key(text: str) -> None:
     assert key(arguments={"a": text}) is not None
 
 
-def test_small_result_is_remembered_whole_and_a_large_one_by_reference() -> None:
+def test_small_result_is_cached_inline_and_a_large_one_by_reference() -> None:
     form, large = from_stored_form(to_stored_form(SMALL)), from_stored_form(to_stored_form(LARGE))
     assert (form and form.result, form and form.ref) == (SMALL, None)
     assert large is not None
@@ -324,7 +322,7 @@ def test_small_result_is_remembered_whole_and_a_large_one_by_reference() -> None
         lambda form: b"[]\n" + form,
     ],
 )
-def test_damaged_form_is_no_result(harm: Any) -> None:
+def test_damaged_form_is_ignored(harm: Any) -> None:
     assert from_stored_form(harm(to_stored_form(SMALL))) is None
 
 
@@ -348,7 +346,7 @@ class HangingStore(MemoryStore):
         return None
 
 
-async def test_thread_that_waits_for_the_store_hears_that_it_shall_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_thread_that_waits_for_the_store_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.activities.result_cache._LOOKUP_TIMEOUT_S", 600.0)
     store, cancellation = HangingStore(), Cancellation()
     loop = asyncio.get_running_loop()

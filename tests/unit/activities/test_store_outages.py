@@ -113,7 +113,7 @@ async def test_wait_ends_only_when_a_new_value_of_the_size_was_stored(monkeypatc
     assert store.contents == {}
 
 
-async def test_store_that_is_down_costs_the_reading_of_a_plan_no_attempt() -> None:
+async def test_store_outage_does_not_count_as_an_attempt_to_read_a_plan() -> None:
     store = MemoryStore()
     ref = await store.put(b'"text"')
     store.is_down = True

@@ -94,7 +94,7 @@ async def test_cancellation_ends_the_events() -> None:
         await waiting
 
 
-async def test_output_that_is_no_terminal_gets_the_last_table() -> None:
+async def test_output_without_a_terminal_gets_the_last_table() -> None:
     output = io.StringIO()
     await show_progress(run_of(), view=TerminalView(Console(file=output, width=80)))
     assert output.getvalue().split() == [

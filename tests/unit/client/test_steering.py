@@ -46,7 +46,7 @@ class _FullRun:
 
 
 @pytest.mark.parametrize("status", [RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.FAILED_PRECONDITION])
-async def test_run_that_takes_no_more_messages_is_cancelled_through_temporal(status: RPCStatusCode) -> None:
+async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(status: RPCStatusCode) -> None:
     run = _FullRun(status)
     connection = Connection(cast(Client, run), Server("here", "default"), frozenset())
     result = await Steering(connection).cancel("run", Actor("ann"))

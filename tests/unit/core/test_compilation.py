@@ -157,7 +157,7 @@ def test_agent_runs_as_the_tool_of_its_name_with_objective_and_context() -> None
         {"format": 1, "nodes": [], "tools": {"t": {"effects": "odd"}}},
     ],
 )
-def test_json_that_is_no_compiled_plan_is_refused(encoded: Any) -> None:
+def test_json_that_is_not_a_compiled_plan_is_refused(encoded: Any) -> None:
     with pytest.raises(ValueError, match=r"compiled plan|reference|effects|Effects"):
         plan_from_json(encoded)
 
@@ -181,7 +181,7 @@ def test_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-1s", "0s", "1w", "3651d", "1e3s", "٣s", "1h30m"])
-def test_text_that_is_no_duration_is_refused(text: str) -> None:
+def test_text_that_is_not_a_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a duration|is out of range"):
         parse_duration(text)
 

@@ -138,7 +138,7 @@ def test_text_in_quotes_is_never_read_as_a_name(literal: str) -> None:
         ("check.result.n.exists(x, x > 1)", "cannot be evaluated"),
     ],
 )
-def test_condition_that_is_no_truth_fails(text: str, message: str) -> None:
+def test_condition_that_is_not_a_boolean_fails(text: str, message: str) -> None:
     with pytest.raises(ConditionFailed, match=message):
         evaluate(text)
 
@@ -165,7 +165,7 @@ def test_condition_that_is_no_truth_fails(text: str, message: str) -> None:
         ("(" * 300 + "true" + ")" * 300, "nested too deep"),
     ],
 )
-def test_text_that_is_no_condition_is_refused(text: str, message: str) -> None:
+def test_text_that_is_not_a_condition_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_condition(text, {"check"}.__contains__)
 
@@ -239,7 +239,7 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
     assert measured == ["a"]
 
 
-def test_condition_that_no_check_would_pass_fails_its_node() -> None:
+def test_invalid_condition_of_an_unchecked_plan_fails_its_node() -> None:
     plan = compiled(plan_of(node("a"), node("b", "a", when="a.result == 1")))
     odd = replace(plan, nodes=[plan.nodes[0], replace(plan.nodes[1], when="zzz.result == 1")])
     scheduler = started_scheduler(odd)

@@ -57,7 +57,7 @@ def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
         (501, 3, [167] * 3),
     ],
 )
-def test_chunks_are_about_equally_large_and_fill_every_turn(count: int, at_once: int, sizes: list[int]) -> None:
+def test_map_batches_have_similar_sizes_and_fill_every_turn(count: int, at_once: int, sizes: list[int]) -> None:
     map_batches = map_batches_of(range(count), Width(at_once, 1))
     assert [map_batch.count for map_batch in map_batches] == sizes
     assert [value for map_batch in map_batches for value in map_batch.items] == list(range(count))
@@ -74,12 +74,14 @@ def test_chunks_are_about_equally_large_and_fill_every_turn(count: int, at_once:
         (None, None, 1, Width(1, 1)),
     ],
 )
-def test_chunks_share_the_narrowest_limit(of_node: int | None, of_tool: int | None, of_run: int, width: Width) -> None:
+def test_map_batches_share_the_narrowest_limit(
+    of_node: int | None, of_tool: int | None, of_run: int, width: Width
+) -> None:
     node, tool = CompiledNode(id="m", max_parallel=of_node), ToolDeclaration("t", max_parallel=of_tool)
     assert width_of(node, tool, count=501, max_in_flight=of_run) == width
 
 
-def test_chunks_are_tasks_whose_results_are_one_list_or_joined_by_a_task() -> None:
+def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
     scheduler = _started()
     tasks = started(scheduler)
     assert [task.id for task in tasks] == ["m[0-299]", "m[300-599]", "m[600-899]", "m[900-1199]"]
@@ -106,7 +108,7 @@ def test_chunks_are_tasks_whose_results_are_one_list_or_joined_by_a_task() -> No
     assert states(scheduler) == {"m": "cancelled", "z": "cancelled"}
 
 
-def test_failed_items_are_counted_over_all_chunks() -> None:
+def test_failed_items_are_counted_over_all_map_batches() -> None:
     scheduler = _started()
     ends: list[dict[str, Any]] = [
         {},
@@ -123,7 +125,7 @@ def test_failed_items_are_counted_over_all_chunks() -> None:
     assert states(scheduler) == {"m": "failed", "z": "blocked"}
 
 
-def test_chunk_reports_the_error_of_an_item_that_completed_with_the_value_of_on_error() -> None:
+def test_map_batch_reports_the_error_of_an_item_that_completed_with_its_default() -> None:
     scheduler = scheduler_of(node("m", for_each=["x", "y"], on_error={"value": 0}))
     (first, second) = started(scheduler)
     scheduler.complete(first.id, 1, at=2.0)
@@ -201,7 +203,7 @@ def test_failing_items_of_many_maps_are_left_to_other_runs() -> None:
     assert [len(record.items) for record in scheduler.records[1:]] == [20 + 1] * 20
 
 
-def test_keys_or_chunks_that_need_too_much_fail_their_node() -> None:
+def test_keys_or_map_batches_over_the_compute_budget_fail_their_node() -> None:
     scheduler = started_run(node("a"), node("m", for_each="{{a.result}}", key="{{item.k}}"))
     scheduler.complete("a", [{"k": 1}] * 120_000, at=1.0)
     assert error_of(scheduler, "m")[0] == "too_large"
@@ -229,7 +231,7 @@ def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
     assert [queue.pop(), queue.pop()] == [entries[4], None]
 
 
-def test_calls_that_wait_for_one_run_keep_no_slots_that_the_chunks_of_a_map_could_use() -> None:
+def test_calls_that_wait_for_one_run_hold_no_slots_of_map_batches() -> None:
     tools = {"t": ToolDeclaration("t", max_parallel=450)}
     plan = compiled(plan_of(node("each", tool="t"), node("wide", tool="t")), tools=tools)
     queue = ReadyQueue(gates_of(plan), 500, bytes_of=[0, 0])
@@ -243,7 +245,7 @@ def test_calls_that_wait_for_one_run_keep_no_slots_that_the_chunks_of_a_map_coul
 
 
 @pytest.mark.parametrize(("of_run", "most"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
-def test_maps_share_what_the_one_who_started_the_run_allows_at_once(of_run: int, most: int) -> None:
+def test_maps_share_the_max_parallel_of_the_run(of_run: int, most: int) -> None:
     maps = [_map(f"m{number}", 1_200) for number in range(3)]
     scheduler = started_scheduler(compiled(plan_of(*maps, node("a"))), at=1.0, max_in_flight=of_run)
     running, at_once = started(scheduler), []
@@ -259,7 +261,7 @@ def test_maps_share_what_the_one_who_started_the_run_allows_at_once(of_run: int,
     assert set(states(scheduler).values()) == {"completed"}
 
 
-def test_chunks_that_run_over_a_change_of_executions_keep_their_share() -> None:
+def test_running_map_batches_keep_their_share_in_a_new_execution() -> None:
     plan = compiled(plan_of(*(_map(f"m{number}", 1_200) for number in range(2))))
     scheduler = started_scheduler(plan, at=1.0, max_in_flight=10)
     ids = [task.id for task in started(scheduler)]

@@ -96,7 +96,7 @@ def _input_hint(name: str) -> str:
         ),
     ],
 )
-def test_braces_around_something_else_are_no_reference(
+def test_braces_around_other_text_are_not_a_reference(
     text: str, message: str, hint: str | None, unknown: str | None
 ) -> None:
     with pytest.raises(BadReferences) as caught:
@@ -170,7 +170,7 @@ def test_path_is_written_as_it_was_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["x", ".", "[", "[?]", ".a b", "[a]", "." * 50, "[" * 5_000])
-def test_text_that_is_no_path_is_refused(path: str) -> None:
+def test_text_that_is_not_a_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="is not a path"):
         parse_path(path)
 

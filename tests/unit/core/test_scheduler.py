@@ -148,7 +148,7 @@ def test_missing_data_fails_the_node_or_the_output() -> None:
     )
 
 
-def test_condition_that_is_false_skips_its_dependents_and_one_that_is_no_truth_fails() -> None:
+def test_false_condition_skips_dependents_and_one_that_is_not_a_boolean_fails() -> None:
     scheduler = scheduler_of(node("a"), node("b", when="a.result > 3"), node("c", "b"), node("d", "b", join="any"))
     assert finish(scheduler, a=2) == ["a", "d"]
     assert states(scheduler) == {"a": "completed", "b": "skipped", "c": "skipped", "d": "completed"}
@@ -244,7 +244,7 @@ def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> No
     assert ids_of(started(scheduler)) == ["b"]
 
 
-def test_calls_of_one_tool_leave_slots_to_others_and_chunks_of_a_large_map_take_none_of_them() -> None:
+def test_calls_of_one_tool_leave_slots_to_others_and_map_batches_need_none() -> None:
     alone = max_calls_of_tool(0)
     few = [node(f"m{number}", for_each=[*range(300)], arguments={"x": "{{item}}"}) for number in range(2)]
     scheduler = scheduler_of(*few, node("other", tool="pair", priority=5))

@@ -201,12 +201,12 @@ _WRONG_PROJECTIONS: list[Any] = [[["$", None]], [[["a"], {"missing": 1}]], [["$"
     ],
     ids=str,
 )
-def test_object_that_is_no_stored_value_is_refused(encoded: Any) -> None:
+def test_object_that_is_not_a_stored_value_is_refused(encoded: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         stored_from_json(encoded)
 
 
-def test_stored_values_travel_as_a_whole_or_in_two_halves() -> None:
+def test_stored_values_are_encoded_in_one_or_two_parts() -> None:
     stored = _stored((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
     sent = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored)))
     assert stored_from_json(sent) == stored
@@ -265,7 +265,7 @@ def test_misplaced_binding_is_reported(path: list[str | int]) -> None:
         ((("list",), (5,)), "Missing data: a.result.list[5]: [5] not found in a.result.list; it has 2 items"),
     ],
 )
-def test_path_that_leads_nowhere_is_reported_by_the_one_who_walks_it(paths: tuple[Path, ...], words: str) -> None:
+def test_unresolvable_path_is_reported_by_its_reader(paths: tuple[Path, ...], words: str) -> None:
     with pytest.raises(UnresolvedReference) as missing:
         value_at_paths(_VALUE, paths, "a.result")
     assert str(missing.value) == words

@@ -8,7 +8,7 @@ from dagwright.core.boundary import text
 
 
 @given(st.text(), st.integers(12, 40))
-def test_cut_texts_stay_within_their_limit_and_short_ones_stay_whole(words: str, limit: int) -> None:
+def test_long_texts_are_cut_to_the_limit_and_short_ones_are_unchanged(words: str, limit: int) -> None:
     cuts = (text.cut_characters, text.cut_for_model)
     assert all(len(cut(words, limit)) <= limit for cut in cuts)
     assert len(text.cut_bytes(words, max_bytes=limit).encode()) <= limit

@@ -130,7 +130,7 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
         ),
     ],
 )
-def test_a_set_that_no_planner_could_work_with_is_refused(workers: dict[str, WorkerCard], message: str) -> None:
+def test_unusable_set_of_worker_tools_is_refused(workers: dict[str, WorkerCard], message: str) -> None:
     with pytest.raises(WorkersRefused) as refused:
         check_workers(_set_of(workers))
     assert str(refused.value).startswith(message)
@@ -153,7 +153,7 @@ def problems_in(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"found": None}])
-def test_a_required_slot_that_is_not_given_is_reported_with_who_puts_it_out(arguments: dict[str, Any]) -> None:
+def test_missing_required_slot_is_reported_with_its_producers(arguments: dict[str, Any]) -> None:
     message = "'show' requires the slot 'found', which it is not given"
     assert problems_in(FOUND, node("b", tool="show", arguments=arguments)) == [
         ("precondition_missing", "/nodes/1/arguments/found" if arguments else "/nodes/1", message, "'a' puts it out")
@@ -280,7 +280,7 @@ def test_slots_that_are_not_exactly_those_of_the_card_are_a_failure(outputs: dic
         assert error == NodeError("invalid_result", f"its slots are not those it declares: {message}")
 
 
-def test_a_partial_answer_may_leave_slots_out_and_one_that_is_no_object_fails() -> None:
+def test_partial_answer_may_omit_slots_and_one_that_is_not_an_object_fails() -> None:
     found = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, FIND)
     assert (found.outputs, found.is_partial) == ({"found": None, "count": 0}, True)
     assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, FIND).error is not None

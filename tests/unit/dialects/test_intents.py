@@ -178,7 +178,7 @@ def test_value_that_could_not_be_read_is_not_held_against_the_schema_of_the_verb
 
 
 @pytest.mark.parametrize("value", ["{{@result_1.result}} \\{{x}} {{{{", {"a": ["{{item}}"]}, "plain", None, 7])
-def test_value_of_the_session_is_never_taken_for_a_reference(value: Any) -> None:
+def test_value_of_the_session_is_never_read_as_a_reference(value: Any) -> None:
     checked = check(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": value})
     node = compile_plan(checked).nodes[1]
     scope = Scope(node_value=lambda _, __: "wrong", inputs={})

@@ -78,7 +78,7 @@ def test_nesting_is_bounded() -> None:
         *(({"a": value}, "/a") for value in (float("inf"), 10**400, {1: 2}, "\ud800", (1, 2), b"x")),
     ],
 )
-def test_values_that_are_no_json_are_reported_with_their_place(value: Any, place: str) -> None:
+def test_values_that_are_not_json_are_reported_with_their_location(value: Any, place: str) -> None:
     assert [(problem.code, problem.pointer) for problem in json_problems(value)] == [("invalid_syntax", place)]
 
 

@@ -310,7 +310,7 @@ def test_reference_in_a_key_is_refused_with_its_place(raw: Any, place: str) -> N
     assert problem.hint.startswith("references are allowed in values only")
 
 
-def test_braces_in_keys_that_are_no_reference_stay() -> None:
+def test_braces_in_keys_that_are_not_references_are_kept() -> None:
     arguments = {"{{": 1, "{a}": 2, "$1": {"#E1": 3}}
     assert check(echoing(arguments)).nodes[0].arguments == arguments
 

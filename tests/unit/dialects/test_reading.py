@@ -126,7 +126,7 @@ def test_files_of_sub_plans_are_put_in_relative_to_the_file_that_names_them(tmp_
 @pytest.mark.parametrize(
     "document", [None, 7, [{"plan": "x"}], {"dag": [{"plan": "x"}]}, {"nodes": "x"}, {"nodes": [7]}]
 )
-def test_documents_without_sub_plans_come_back_as_they_are(document: Any, tmp_path: Path) -> None:
+def test_documents_without_sub_plans_are_unchanged(document: Any, tmp_path: Path) -> None:
     assert inline_files(document, base=tmp_path) == document
 
 

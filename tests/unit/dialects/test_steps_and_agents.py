@@ -74,6 +74,6 @@ def test_agents_keep_objective_dependencies_and_metadata() -> None:
         ({"nodes": 7}, "plan"),
     ],
 )
-def test_nodes_are_of_agents_only_if_nothing_else_is_in_them(raw: Any, dialect: str) -> None:
+def test_nodes_with_other_fields_are_not_agent_nodes(raw: Any, dialect: str) -> None:
     assert to_document(raw, dialect=None if dialect == "plan" else dialect).dialect == dialect
     assert to_document(raw).dialect == dialect

@@ -71,7 +71,7 @@ def test_id_must_be_a_whole_number(number: Any) -> None:
     assert codes_of({"sub_goals": [{"id": number, "worker": "w"}]}) == [("invalid_field", "/sub_goals/0/id")]
 
 
-def test_answer_of_a_planner_is_taken_whole() -> None:
+def test_answer_of_a_planner_is_parsed_completely() -> None:
     checked = check({"action": "continue", "reasoning": "Look first.", "sub_goals": [SOURCE]})
     assert checked.plan.metadata == {"reasoning": "Look first."}
     assert codes_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == [

@@ -244,7 +244,7 @@ def test_strict_json_is_read_as_it_is_with_nothing_repaired(value: Any, ascii_on
 
 @settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
-def test_whatever_is_cut_keeps_only_whole_nodes(data: st.DataObject) -> None:
+def test_truncated_plan_keeps_only_complete_nodes(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.text(max_size=5), min_size=1, max_size=4, unique=True))
     nodes = [node(name, x=data.draw(json_values)) for name in names]
     text = json.dumps({"plan": 1, "nodes": nodes, "output": "o"})

@@ -397,7 +397,7 @@ def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in
     assert list(following.requests) == ["c250", "c251", "c252"]
 
 
-def test_tool_that_asks_models_is_held_back_as_one_question_and_settled_by_what_it_used() -> None:
+def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() -> None:
     asking = ToolDeclaration("asking", Effects.READ, uses_models=True)
     nodes = [node(name, tool="asking", arguments={"text": "x" * 300}) for name in ("a", "b")]
     budget = Budget({"tokens": 2_000})

@@ -270,7 +270,7 @@ def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:
     assert scheduler.state.error == NodeError("deadline_exceeded", "the run took over its deadline; still running: b")
 
 
-def test_run_that_continues_in_a_new_execution_continues_taking_back() -> None:
+def test_new_execution_continues_the_compensation() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"))
     (a,) = started(scheduler)
     scheduler.complete(a.id, {"id": "a"}, at=1.0)
@@ -332,7 +332,7 @@ def test_node_of_the_plan_with_the_id_of_an_undo_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("then", ["ask", "refuse"])
-def test_no_policy_keeps_a_run_from_taking_back_what_it_let_run(then: Verdict) -> None:
+def test_policy_does_not_apply_to_compensation(then: Verdict) -> None:
     scheduler = _advanced(_make("a"), node("b", "a", tool="look"))
     assert apply_command(SetPolicy(Policy((Rule(then),))), scheduler, at=2.0) is None
     apply_command(Cancel(ANN), scheduler, at=3.0)
@@ -392,7 +392,7 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, un
     assert not _standing(scheduler)
 
 
-def test_calls_that_were_made_in_another_run_or_never_are_left_alone() -> None:
+def test_calls_of_another_run_or_that_never_started_are_not_compensated() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", tool="look"))
     record = scheduler.records[0]
     (first, _) = started(scheduler)

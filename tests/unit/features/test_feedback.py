@@ -207,7 +207,7 @@ def test_answer_to_what_can_never_ask_is_refused() -> None:
 
 
 @pytest.mark.parametrize("retry", [RetryNode("a", {"to": "all"}), None])
-def test_call_that_the_policy_refuses_is_not_made_the_one_who_gave_its_arguments(retry: RetryNode | None) -> None:
+def test_call_with_arguments_of_a_person_is_refused_by_the_policy(retry: RetryNode | None) -> None:
     scheduler = _under_policy(
         node("a", arguments={"to": "ann"}, on_error="ask" if retry is None else "block"), node("on")
     )
@@ -283,7 +283,7 @@ def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
     assert second == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
 
 
-def test_acts_that_make_records_again_are_refused_for_good_in_a_plan_too_large_for_them(
+def test_commands_that_rebuild_records_are_refused_in_a_too_large_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
@@ -360,7 +360,7 @@ def test_request_waits_for_arguments_that_only_the_worker_knows_and_not_for_wron
         ),
     ],
 )
-def test_early_answer_that_the_plan_shows_to_be_wrong_takes_no_place(
+def test_early_answer_that_contradicts_the_plan_is_not_stored(
     question: dict[str, Any], answer: Any, problem: str
 ) -> None:
     asking = node("ask", "first", human={"prompt": "Go on, {{first.result}}?", **question})
@@ -396,7 +396,7 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     assert scheduler.features.feedback.requests.take_refusals() == [message]
 
 
-def test_answers_of_a_run_have_a_limit_in_sum_and_short_ones_are_always_taken() -> None:
+def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted() -> None:
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(
         *(node(f"n{number}", human=human) for number in range(40)), node("m", for_each=[*range(99)], human=human)

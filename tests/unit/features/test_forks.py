@@ -239,7 +239,7 @@ def ran_in_chunks(
 
 @pytest.mark.parametrize("tool", ["look", "put", "send"])
 @pytest.mark.parametrize("size", [1, 1_000])
-def test_large_map_is_taken_over_whether_its_results_are_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
+def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
     made = plan({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
     fork, taken, seen = forked(ran_in_chunks(made, size=size), made)
 

@@ -282,7 +282,7 @@ def test_question_names_the_purpose_of_the_party() -> None:
     )
 
 
-def test_question_of_a_node_that_is_no_lookup_stays_as_it_is() -> None:
+def test_question_of_another_node_is_unchanged() -> None:
     scheduler, [task] = started(plan_of({"verb": "pay", "params": {}, "refs": {}, "lookups": None}))
     assert scheduler.features.feedback.ask(task.id, Raised("How much?"), at=1.0, attempt=Attempt(1)) is None
     [asked] = scheduler.features.feedback.requests.open.values()
@@ -319,7 +319,7 @@ def test_id_of_a_long_text_is_short_and_its_own() -> None:
     assert third == "lookup:person:two lines"
 
 
-def test_ids_keep_clear_of_those_of_the_plan() -> None:
+def test_generated_ids_differ_from_those_of_the_plan() -> None:
     raw = {
         "nodes": [
             {"id": "lookup:person:Ann", "tool": "pay"},
@@ -342,7 +342,7 @@ def test_plan_cannot_name_the_tools_of_lookups(tool: str) -> None:
         check_plan({"nodes": [{"id": "a", "tool": tool}]}, RESOLVER.tools())
 
 
-def test_all_look_up_at_once_and_nothing_else_starts_before_all_is_bound() -> None:
+def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> None:
     scheduler, tasks = started(plan_of(intent(a=looking("Ann")), intent(b=looking("Bob")), intent()))
     assert [task.id for task in tasks] == ["lookup:person:Ann", "lookup:person:Bob"]
     assert tasks[0].arguments == {"search_text": "Ann", "entity_type": "person"}
@@ -386,7 +386,7 @@ def test_failed_binding_ends_the_run() -> None:
     assert not blocking_chain(scheduler, calls={}).reasons
 
 
-def test_lookup_that_no_other_attempt_can_help_ends_the_run_with_its_own_words() -> None:
+def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
     scheduler, [ann, _] = started(plan_of(intent(a=looking("Ann"), b=looking("Bob")), intent()))
     error = NodeError("tool_failed", "the database refuses: file is not a database")
     scheduler.fail(ann.id, error, at=1.0)
@@ -443,7 +443,7 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     assert scheduler.features.feedback.requests.early_of == {2: ["lookup:person:Ann"]}
 
 
-def test_next_request_of_a_lookup_takes_no_answer_before_it_is_opened() -> None:
+def test_next_request_of_a_lookup_refuses_answers_before_it_is_opened() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
     message = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == message.format(
@@ -549,7 +549,7 @@ def test_lookup_of_several_parameters_means_the_kinds_that_all_of_them_take() ->
     ]
 
 
-def test_lookup_that_no_party_can_be_is_refused() -> None:
+def test_lookup_with_contradicting_types_is_refused() -> None:
     (problem,) = problems_of(ensure(manco_id=anyone()), role("DIRECTOR"), role("COMPLIANCE_OFFICER"))
     assert (problem.code, problem.pointer, problem.message) == (
         "invalid_arguments",
@@ -560,12 +560,12 @@ def test_lookup_that_no_party_can_be_is_refused() -> None:
     assert problem.hint == "write the entity_type of each lookup if two entities are meant"
 
 
-def test_lookup_where_no_party_is_taken_is_still_refused() -> None:
+def test_lookup_for_a_plain_value_is_refused() -> None:
     (problem,) = problems_of(ensure(manco_id=anyone(), client_type=anyone()))
     assert problem.pointer == "/intents/0/lookups/client-type"
 
 
-def test_party_that_was_bound_before_is_meant_where_no_fewer_kinds_were_searched() -> None:
+def test_known_party_is_reused_unless_fewer_kinds_were_searched() -> None:
     plan = compile_plan(check_document(to_document({"intents": [ensure(related_to=anyone())]}), tools=TOOLS))
     (node,) = [node for node in plan.nodes if node.tool == "find_party"]
     company = {"id": "company_1", "name": "Meridian", "kind": "company"}

@@ -221,7 +221,7 @@ def test_nodes_that_come_with_guidance_have_the_same_bounds(how: str, checks: li
     assert scheduler.features.feedback.answer(answer, 3.0) == expected[0]
 
 
-def test_guidance_with_nodes_is_read_once_when_it_is_taken(checks: list[int]) -> None:
+def test_guidance_with_nodes_is_parsed_once(checks: list[int]) -> None:
     scheduler = started_run(node("ask", human=_GUIDANCE), node("a"))
     answer = Feedback("ask", {"text": "more", "nodes": [node("b", "ask")]}, by="ann")
     assert scheduler.features.feedback.answer(answer, 2.0) is None

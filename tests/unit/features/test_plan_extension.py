@@ -64,7 +64,7 @@ def test_a_plan_grows_as_soon_as_a_node_has_ended_and_gives_out_what_came_last()
     assert overrides_of(scheduler, "n2") == []
 
 
-def test_plan_that_grew_is_carried_on_and_grows_no_more_when_it_is_stopped() -> None:
+def test_extended_plan_is_kept_in_a_new_execution_and_not_extended_after_a_stop() -> None:
     scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
     started(scheduler)
     scheduler.complete("n0", 0, at=1.0)
@@ -153,7 +153,7 @@ def test_so_many_calls_of_a_turn_are_made_and_the_others_answered_in_one_sentenc
     assert messages_of(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY] * 100
 
 
-def test_tools_are_named_once_to_a_model_that_calls_many_that_are_not_there() -> None:
+def test_model_that_calls_many_unknown_tools_gets_the_known_tools_once() -> None:
     scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
     scheduler.complete("turn1", calling("loot", "x" * 1_000, "fin"), at=1.0)
     assert messages_of(scheduler) == [

@@ -147,7 +147,7 @@ def test_nodes_count_among_all_that_people_send_to_a_run() -> None:
     assert scheduler.features.feedback.answer(_answer(nodes=[node("look")]), 1.0) is None
 
 
-def test_other_types_and_defaults_take_no_nodes() -> None:
+def test_other_types_and_defaults_accept_no_nodes() -> None:
     scheduler = scheduler_of(node("ask", human={**_ASKING, "type": "CLARIFICATION"}))
     assert (
         scheduler.features.feedback.answer(_answer(), 1.0) == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
@@ -180,7 +180,7 @@ def test_early_answer_with_nodes_counts_if_its_nodes_still_fit() -> None:
     assert scheduler.features.feedback.answer(_answer(nodes=[node("look2")]), 2.0) is None
 
 
-def test_thousand_early_answers_with_nodes_are_taken_as_far_as_the_work_of_one_moment_goes() -> None:
+def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> None:
     asking = [f"q{number}" for number in range(EARLY_ANSWERS)]
     questions = (node(name, "a", human=_ASKING) for name in asking)
     scheduler = started_run(node("a"), *questions, node("on", "a", when="a.result == 1"))
@@ -214,7 +214,7 @@ def test_answers_with_nodes_that_come_at_one_moment_leave_work_for_what_moves_on
     assert scheduler.features.feedback.answer(_answer(asking[kept], nodes=[node("later")]), 0.6) is None
 
 
-def test_early_answers_of_one_moment_are_taken_one_after_the_other() -> None:
+def test_early_answers_of_one_activation_are_applied_in_order() -> None:
     asking = [f"q{number}" for number in range(30)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_ASKING) for name in asking), node("on", *asking))
     for name in asking:

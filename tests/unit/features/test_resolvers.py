@@ -42,7 +42,7 @@ def test_text_that_the_bind_tool_adds_is_no_filter_of_the_next_run() -> None:
     assert [*bound_from_json([*resolved_lookups(plan, scheduler.records)])] == [ann(city="LU")]
 
 
-def test_known_entity_of_a_type_that_the_resolver_has_no_more_is_looked_up() -> None:
+def test_known_entity_of_a_removed_type_is_looked_up_again() -> None:
     (node,) = [node for node in plan_with(Lookup("Ann", "account")).nodes if node.tool == "seek"]
     known = KnownEntities({Lookup("Ann", "person"): {"id": "p1", "kind": "person"}}, RESOLVER)
     assert known_result(node, known) is None

@@ -57,7 +57,7 @@ def test_every_field_of_a_declaration_is_reported_or_left_out_on_purpose() -> No
     assert all(getattr(_TOOL, field) != getattr(plain, field) for field in ENCODED_FIELDS)
 
 
-def test_a_declaration_comes_back_as_it_was_sent_and_that_of_a_plan_without_what_its_nodes_have() -> None:
+def test_declarations_survive_serialization_and_those_of_a_plan_omit_fields_of_its_nodes() -> None:
     assert tools_from_json({"t": sent_tool_to_json(_TOOL)}) == {"t": _TOOL}
     result = tool_from_json("t", tool_to_json(_TOOL))
     assert all(getattr(result, field) == getattr(_TOOL, field) for field in ENCODED_FIELDS)

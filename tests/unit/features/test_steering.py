@@ -226,7 +226,7 @@ def test_messages_that_are_refused_leave_one_note_each() -> None:
         (wire.CANCEL, None),
     ],
 )
-def test_run_that_is_telling_its_end_takes_nothing(name: str, message: Any) -> None:
+def test_run_that_reports_its_end_refuses_commands(name: str, message: Any) -> None:
     run = _Run()
     scheduler = run.start()
     for task in started(scheduler):
@@ -283,7 +283,7 @@ def test_defect_refuses_one_message_and_a_cancel_still_cancels(monkeypatch: pyte
     assert scheduler.status() is RunStatus.CANCELLED
 
 
-def test_defect_of_an_early_act_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defect_of_an_early_command_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run()
     run.send(wire.SET_LIMITS, {"max_parallel": 1})
     run.send(wire.PAUSE, {"by": "ann"})
@@ -292,7 +292,7 @@ def test_defect_of_an_early_act_leaves_the_others(monkeypatch: pytest.MonkeyPatc
     assert run.reported == [("refused", "set_limits: Bug: KeyError: 'x'"), ("pause", "paused by ann")]
 
 
-def test_signals_that_are_no_acts_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_signals_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run()
     scheduler = run.start()
     end = read_sub_plan_report(lambda: {"task": "a", "status": "completed"}, run.notes)

@@ -197,7 +197,7 @@ async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
     assert (node["status"], node["reason"]) == ("cancelled", STILL_OUTSIDE)
 
 
-async def test_result_of_a_sub_plan_that_is_no_object_fails_its_node() -> None:
+async def test_result_of_a_sub_plan_that_is_not_an_object_fails_its_node() -> None:
     child, result = WorkflowExecution(workflow_id="run-1/sub"), Payloads(payloads=[_payload(b"7")])
     done = _event(6, "child_workflow_execution_completed", workflow_execution=child, result=result)
     view = await _view(*_started_events(_WITH_SUB_PLAN), done, *_task(7))

@@ -389,7 +389,7 @@ def test_windows_of_a_long_text_are_put_together() -> None:
     assert writing.newest == PartialText("answer", 1, text)
 
 
-def test_only_new_text_without_gaps_is_taken() -> None:
+def test_only_new_text_without_gaps_is_accepted() -> None:
     writing = PartialTexts()
     assert not writing.apply("answer", TextSoFar(1, 9, "9"))
     assert not writing.apply("answer", TextSoFar(1, 0, ""))

@@ -80,7 +80,7 @@ async def test_unknown_usage_is_never_none(answer: Completion, usage: Usage, str
     assert found.usage.cost is None
 
 
-async def test_stream_gives_pieces_and_the_whole_answer_at_its_end() -> None:
+async def test_stream_yields_pieces_and_the_complete_answer_at_its_end() -> None:
     async with (
         ModelServer(text("one two three", tokens=USED)) as server,
         client_of(server) as client,
@@ -172,7 +172,7 @@ async def test_invalid_address_is_not_retried(address: str) -> None:
     assert (failure.error, "OPENAI_BASE_URL" in str(failure)) == (ModelError.ADDRESS_WRONG, True)
 
 
-async def test_whole_answer_is_accepted_for_a_stream() -> None:
+async def test_complete_answer_is_accepted_for_a_stream() -> None:
     message = {"role": "assistant", "content": "Hello"}
     body = {"model": "m-1", "choices": [{"message": message}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
     async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:

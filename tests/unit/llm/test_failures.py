@@ -222,7 +222,7 @@ async def test_errors_inside_of_a_stream_have_their_meaning(answer: Answer, erro
     assert caught.value.error is error
 
 
-async def test_an_answer_of_no_use_has_cost_all_the_same() -> None:
+async def test_unusable_answer_has_a_cost() -> None:
     cut = await failure_of(text("So it", finish_reason="length", tokens=Tokens(5, 3)))
     output = OutputSchema("answer", {"type": "object"})
     nonsense = await failure_of(text("no JSON", tokens=Tokens(4, 2)), call=saying(output=output))

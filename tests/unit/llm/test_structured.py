@@ -150,7 +150,7 @@ async def test_refused_optional_fields_are_left_out_or_renamed() -> None:
     ("refusals", "answer"),
     [([], {"value": [1, 2]}), ([NO_SCHEMA], {"value": [1, 2]}), ([NO_SCHEMA], [1, 2]), ([NO_SCHEMA, NO_JSON], None)],
 )
-async def test_an_answer_that_is_no_object_is_wrapped_in_one(refusals: list[Refused], answer: Any) -> None:
+async def test_answer_that_is_not_an_object_is_wrapped(refusals: list[Refused], answer: Any) -> None:
     given = json_text(answer) if answer is not None else tool_call("numbers", value=[1, 2])
     async with ModelServer(*refusals, given) as server:
         found = await ask(server, saying(output=NUMBERS))

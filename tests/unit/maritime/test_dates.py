@@ -58,7 +58,7 @@ def test_words_mean_days(words: str, first: str | None, last: str | None) -> Non
     "words",
     ["", "soon", "last", "Q5", "2025-13", "2025-02-30", "0 days ago", "last 99999999 years", "9999-12 to never", "ma"],
 )
-def test_words_that_mean_no_days_are_refused_with_the_forms_there_are(words: str) -> None:
+def test_text_without_days_is_refused_with_the_accepted_forms(words: str) -> None:
     with pytest.raises(UnknownPeriod) as refused:
         parse_period(words, TODAY)
     assert FORMS in str(refused.value)

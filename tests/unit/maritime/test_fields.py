@@ -122,7 +122,7 @@ async def test_short_forms_of_the_mapping_are_accepted(monkeypatch: pytest.Monke
         ({"_shards": {"failed": 1, "total": 2}}, "1 of 2 parts of the index could not be searched"),
     ],
 )
-async def test_a_part_is_not_taken_for_all(written: dict[str, Any], words: str) -> None:
+async def test_partial_index_list_is_rejected(written: dict[str, Any], words: str) -> None:
     search = Server(**written, aggregations={"status": {"buckets": []}}).reached()
     with pytest.raises(QueryTimeout, match=words):
         await find_name(search, "Kite Harbour")
@@ -163,7 +163,7 @@ async def test_mapping_of_an_index_that_is_not_ours_is_not_read(index: str) -> N
     assert server.asked == []
 
 
-async def test_few_rows_of_the_settings_are_no_reason_to_refuse_a_query_of_ours() -> None:
+async def test_low_row_limit_does_not_refuse_internal_queries() -> None:
     server = Server()
     assert await find_documents(server.reached(QueryLimits(rows=3)), INDEX, {"size": 5}) == []
     assert server.asked[0]["size"] == 3

@@ -206,7 +206,7 @@ def day(of: str) -> dict[str, Any]:
     return {"value": 1795305600000.0, "value_as_string": of}
 
 
-def test_figures_of_dates_are_dates_and_nothing_is_reckoned_with_them() -> None:
+def test_figures_of_dates_are_dates_without_computed_figures() -> None:
     aggs = {"latest": {"max": {"field": "arrival_date"}}, "all": {"sum": {"field": "arrival_date"}}}
     buckets = [
         {"key": key, "doc_count": 1, "latest": day(of)} for key, of in (("A", "2026-11-22"), ("B", "2026-10-01"))
@@ -285,7 +285,7 @@ def test_documents_have_sums_averages_and_how_many_have_no_value() -> None:
     assert rows_of(found, f"{title}: status") == statuses
 
 
-def test_pages_are_no_first_documents_and_what_matches_is_not_added_up() -> None:
+def test_pages_are_not_first_documents_and_matches_are_not_added_up() -> None:
     pages = [EsResults(hits=[{"teu": 4}, {"teu": teu}], total=8, has_more=True) for teu in (1, 2)]
     titles = [each.title for each in tables_of(pages, ["one", "two"])]
     assert titles == ["one: documents, a page of 2 of 8", "two: documents, a page of 2 of 8"]
@@ -316,7 +316,7 @@ NUMBERS = [1500, 133.333333, 15.125, -50, 75.0]
         "no figures at all",
     ],
 )
-def test_figures_that_were_reckoned_may_be_written_in_any_way(text: str) -> None:
+def test_computed_figures_may_be_written_in_any_format(text: str) -> None:
     assert unsupported_numbers(text, NUMBERS, ["volumes in 2025", "SH-00000042"]) == []
 
 

@@ -29,7 +29,7 @@ DOCUMENTS = list(name_documents())
         ("Nordlicht Textil", "shipper", ["Nordlicht Textil GmbH", "Nordlicht Textilien AG"]),
     ],
 )
-def test_a_name_means_those_that_are_called_so(text: str, kind: str, meant: list[str]) -> None:
+def test_name_matches_the_parties_with_that_name(text: str, kind: str, meant: list[str]) -> None:
     assert [name.name for name in rank_candidates(text, DOCUMENTS, kind=kind).meant] == meant
 
 

@@ -46,7 +46,7 @@ def test_malformed_aggregations_are_refused_with_their_pointers(aggregations: di
     assert f"not aggregations of a search server: {problem}" in str(refused.value)
 
 
-def test_nothing_that_matches_is_no_empty_table() -> None:
+def test_no_match_is_not_an_empty_table() -> None:
     nothing = EsResults(total=0, aggregations={"volume": {"value": 0.0}})
     assert show_results(nothing) == {"formatted_results": "Nothing matches."}
 

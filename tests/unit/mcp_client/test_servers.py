@@ -343,7 +343,9 @@ CLOSED = f"the MCP server 'notes': program {sys.executable} cannot be reached: C
     ("program", "lines"),
     [("print('welcome')", [STRAY, CLOSED]), (CHATTY, [*[STRAY] * 4, f"{STRAY} (any more such lines are left out)"])],
 )
-def test_stray_lines_of_a_server_are_reported_up_to_a_limit(tmp_path: Path, program: str, lines: list[str]) -> None:
+def test_unexpected_lines_of_a_server_are_reported_up_to_a_limit(
+    tmp_path: Path, program: str, lines: list[str]
+) -> None:
     write_servers(tmp_path, notes={"command": sys.executable, "args": ["-c", program]})
     (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
     command = [str(forked_programs() / "python"), str(_STARTER), "check", "plan.json", "--tools", "servers.json"]

@@ -75,12 +75,12 @@ def problems_of_intents(*intents: dict[str, Any]) -> list[tuple[str, str, str, s
 
 
 @pytest.mark.parametrize("entity_type", ["fund", "CBU", "entity", "party"])
-def test_lookup_of_a_type_that_is_taken_or_open_is_fine(entity_type: str) -> None:
+def test_lookup_of_an_accepted_or_unspecified_type_is_valid(entity_type: str) -> None:
     assert problems_of_intents(intent("subscribe", lookups={"cbu-id": lookup(entity_type)})) == []
 
 
 @pytest.mark.parametrize(("entity_type", "kind"), [("Limited Company", "company"), ("person", "person")])
-def test_lookup_of_a_type_that_is_not_taken_is_refused(entity_type: str, kind: str) -> None:
+def test_lookup_of_an_unaccepted_type_is_refused(entity_type: str, kind: str) -> None:
     assert problems_of_intents(intent("subscribe", lookups={"cbu-id": lookup(entity_type)})) == [
         (
             "invalid_arguments",
@@ -92,7 +92,7 @@ def test_lookup_of_a_type_that_is_not_taken_is_refused(entity_type: str, kind: s
 
 
 @pytest.mark.parametrize(("verb", "key"), [("make-company", "name"), ("subscribe", "product"), ("tell", "text")])
-def test_lookup_for_what_is_no_party_is_refused(verb: str, key: str) -> None:
+def test_lookup_of_an_argument_that_is_not_a_party_is_refused(verb: str, key: str) -> None:
     assert problems_of_intents(intent(verb, lookups={key: lookup("fund")})) == [
         (
             "invalid_arguments",
@@ -110,14 +110,14 @@ def test_tool_without_declared_parties_takes_any(verb: str) -> None:
     assert problems_of_intents(intent(verb, lookups={"cbu_id": lookup("person")})) == []
 
 
-def test_reference_to_what_is_taken_is_fine() -> None:
+def test_reference_of_an_accepted_kind_is_valid() -> None:
     above = intent("make-fund", refs={"parent-id": "@result_1"})
     assert problems_of_intents(intent("make-company"), above, intent("subscribe", refs={"cbu-id": "@result_2"})) == []
     assert problems_of_intents(intent("find"), intent("subscribe", refs={"cbu-id": "@result_1"})) == []
     assert problems_of_intents(intent("any"), intent("subscribe", refs={"cbu-id": "@result_1"})) == []
 
 
-def test_reference_to_what_is_not_taken_is_refused_with_those_that_are() -> None:
+def test_reference_of_an_unaccepted_kind_is_refused_with_the_accepted_kinds() -> None:
     wrong = [
         intent("make-company"),
         intent("make-fund"),
@@ -147,7 +147,7 @@ def test_reference_to_what_is_not_taken_is_refused_with_those_that_are() -> None
     ]
 
 
-def test_reference_for_what_is_no_party_is_refused() -> None:
+def test_reference_for_an_argument_that_is_not_a_party_is_refused() -> None:
     assert problems_of_intents(intent("make-company"), intent("make-fund", refs={"name": "@result_1"})) == [
         (
             "invalid_arguments",
@@ -185,7 +185,7 @@ def test_party_that_cannot_be_the_other_one_is_refused(groups: dict[str, Any]) -
         {"params": {"one-id": "fund_1"}},
     ],
 )
-def test_two_parties_are_taken(groups: dict[str, Any]) -> None:
+def test_two_party_arguments_are_accepted(groups: dict[str, Any]) -> None:
     assert problems_of_intents(intent("make-fund"), intent("make-fund"), intent("join", **groups)) == []
 
 

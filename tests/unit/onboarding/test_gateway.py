@@ -84,7 +84,7 @@ def test_jurisdiction_narrows_parts_of_names_too(database: EntityDatabase, gatew
     assert reasons(gateway, "Jon Smith", "GB") == [[], [("GB", "different spelling")]]
 
 
-def test_jurisdiction_that_is_no_code_is_refused(gateway: EntityGateway) -> None:
+def test_jurisdiction_that_is_not_a_code_is_refused(gateway: EntityGateway) -> None:
     with pytest.raises(ValueError, match="jurisdiction 'England' is not an ISO 3166 code"):
         gateway.find("John Smith", "person", jurisdiction="England")
 

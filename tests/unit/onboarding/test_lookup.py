@@ -101,7 +101,7 @@ def test_search_finds(
         ("Officer, Compliance", "role", "Compliance officer"),
     ],
 )
-def test_whole_name_binds(loaded: EntityDatabase, search_text: str, entity_type: str, name: str) -> None:
+def test_full_name_binds(loaded: EntityDatabase, search_text: str, entity_type: str, name: str) -> None:
     bound = loaded.read(lambda session: find_parties(session, search_text, entity_type=entity_type)).bound
     assert bound is not None
     assert bound.name == name
@@ -269,7 +269,7 @@ def test_active_party_is_bound_despite_an_inactive_namesake(database: EntityData
     assert (findings.bound.jurisdiction, [each.jurisdiction for each in findings.inactive]) == ("IE", ["GB"])
 
 
-def test_whole_name_binds_among_many_longer_ones(database: EntityDatabase, tmp_path: Path) -> None:
+def test_full_name_binds_among_many_longer_ones(database: EntityDatabase, tmp_path: Path) -> None:
     rows = [*(f"John Smith {number},person,," for number in range(NAMES_RETURNED)), "John Smith,person,,"]
     search = loaded_from(database, tmp_path, *rows)
     findings = search("Smith John", "person")
@@ -323,7 +323,7 @@ def test_hits_are_ordered_by_score_then_name(loaded: EntityDatabase) -> None:
     assert [(found.name, found.score) for found in findings.hits] == [("Joan Smith", 90.0), ("John Smith", 90.0)]
 
 
-def test_party_of_another_type_is_near_but_no_hit(loaded: EntityDatabase) -> None:
+def test_party_of_another_type_is_a_near_match_only(loaded: EntityDatabase) -> None:
     findings = loaded.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
     assert findings.hits == ()
     near = [(found.name, found.kind, found.reason) for found in findings.near]
@@ -351,7 +351,7 @@ def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> Non
         ("Zero\u200bWidth\u00a0Gap", "zerowidth gap", ("zerowidth", "gap"), ("zerowidth", "gap")),
     ],
 )
-def test_name_is_taken_apart(text: str, key: str, words: tuple[str, ...], core: tuple[str, ...]) -> None:
+def test_name_is_split_into_parts(text: str, key: str, words: tuple[str, ...], core: tuple[str, ...]) -> None:
     assert (name_key(text), words_of(key), core_words(key)) == (key, words, core)
 
 

@@ -86,7 +86,7 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
         ("entity.create-person", {"name": "A" * 10_000}, "is not a name: it has 10,000 characters, at most 300 are"),
     ],
 )
-def test_value_that_no_verb_takes_is_refused(verb: str, wrong: dict[str, str], message: str) -> None:
+def test_value_outside_of_the_accepted_values_is_refused(verb: str, wrong: dict[str, str], message: str) -> None:
     right = {"name": "Apex", "jurisdiction": "us-de"}
     assert problems_of({"verb": verb, "params": right}) == ()
     (problem,) = problems_of({"verb": verb, "params": {**right, **wrong}})
@@ -140,7 +140,7 @@ def test_fund_has_neither_role_nor_link_at_itself() -> None:
     ]
 
 
-def test_product_is_no_fund() -> None:
+def test_product_is_not_a_fund() -> None:
     product = intent("cbu.add-product", refs={"cbu-id": "@result_1"}, product="CUSTODY")
     (problem,) = problems_of(FUND, product, intent("cbu.add-product", refs={"cbu-id": "@result_2"}, product="CUSTODY"))
     assert problem.message == (

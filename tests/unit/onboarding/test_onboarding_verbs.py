@@ -244,7 +244,7 @@ def test_people_of_one_name_differ_by_birth_and_jurisdiction(verbs: OnboardingVe
     assert verbs.create_person("k6", name="Ann Lee", jurisdiction="IE").created
 
 
-def test_person_who_may_be_another_one_is_not_made(verbs: OnboardingVerbs) -> None:
+def test_possible_duplicate_of_a_person_is_not_created(verbs: OnboardingVerbs) -> None:
     verbs.create_person("k1", name="Ann Lee", jurisdiction="IE", date_of_birth="1970-12-31")
     for given in ({}, {"jurisdiction": "IE"}, {"date_of_birth": "1970-12-31"}):
         with pytest.raises(ValueError, match=r"person 'Ann Lee' \(IE\), born 1970-12-31 already exists"):
@@ -286,7 +286,7 @@ def test_company_is_linked_and_unlinked(database: EntityDatabase, verbs: Onboard
     assert read_overview(database) == before
 
 
-def test_role_and_product_are_taken_away_once(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+def test_role_and_product_are_removed_once(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     fund = verbs.ensure_cbu("k1", CbuRequest("Fund", "LU"))
     person = verbs.create_person("k2", name="Ann Lee")
     before = read_overview(database)

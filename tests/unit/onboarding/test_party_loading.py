@@ -45,7 +45,7 @@ def load(database: EntityDatabase, tmp_path: Path) -> Load:
     return lambda content: load_parties(database, written(tmp_path, content))
 
 
-def test_example_loads_whole_and_again_changes_nothing(database: EntityDatabase) -> None:
+def test_example_loads_completely_and_a_second_load_changes_nothing(database: EntityDatabase) -> None:
     assert load_parties(database, EXAMPLES / "parties.csv") == LoadReport(32, 0, 0, (), ())
     before = read_overview(database)
     assert load_parties(database, EXAMPLES / "parties.csv") == LoadReport(0, 0, 32, (), ())
@@ -66,7 +66,7 @@ def test_refused_rows_are_reported_by_line(database: EntityDatabase) -> None:
     ]
 
 
-def test_mark_quotes_and_line_breaks_inside_fields_are_read(load: Load, database: EntityDatabase) -> None:
+def test_byte_order_mark_quotes_and_line_breaks_in_fields_are_read(load: Load, database: EntityDatabase) -> None:
     text = '\ufeffName,Kind,Aliases\r\n"Smith, ""Jo"" & Sons",company,"Smith Sons|The\r\nSmiths"\r\n\r\nBad,kind,\r\n'
     report = load(text)
     assert (report.added, [row.line for row in report.refused]) == (1, [5])
@@ -114,7 +114,7 @@ def test_rows_that_contradict_the_store_are_refused(load: Load, database: Entity
     assert read_overview(database).counts[RowKind.COMPANY] == 1
 
 
-def test_rows_that_no_verb_would_take_are_refused(load: Load) -> None:
+def test_rows_that_every_verb_would_refuse_are_refused(load: Load) -> None:
     text = "id,name,kind\n,Evil \u202e oC,company\n,Z\u200bw Co,company\n,\u3164,company\nfund_1,Ann Lee,person\n"
     report = load(text)
     assert report.added == 0
@@ -299,7 +299,7 @@ def test_missing_file_is_reported(database: EntityDatabase, tmp_path: Path) -> N
         load_parties(database, tmp_path / "none.csv")
 
 
-def test_products_and_roles_are_no_rows_of_parties(load: Load) -> None:
+def test_products_and_roles_are_not_loaded_as_parties(load: Load) -> None:
     report = load("name,kind\nCustody,product\nDirector,role\nAnn Lee,Person\n")
     reason = "kind: a {} is not a party; products and roles are fixed in the catalogue"
     assert report.added == 1

@@ -268,7 +268,7 @@ def test_similar_names_are_reported_again_after_an_answer_without_a_party(gatewa
     assert talk.answer(text="Sarah Cohen")["prompt"].count(near) == 1
 
 
-def test_only_kinds_that_are_taken_are_found_and_created(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
+def test_only_accepted_kinds_are_found_and_created(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "John Smith", "company or fund")
     assert talk.question["prompt"].startswith(
         "No party found for company or fund 'John Smith'; near: John Smith (person"

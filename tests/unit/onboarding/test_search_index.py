@@ -72,7 +72,7 @@ def test_renamed_party_is_found_by_its_new_words_only(database: EntityDatabase) 
     assert search(database, "Kite Harbor").near == ()
 
 
-def test_name_that_was_taken_away_is_not_found(database: EntityDatabase, tmp_path: Path) -> None:
+def test_removed_name_is_not_found(database: EntityDatabase, tmp_path: Path) -> None:
     (tmp_path / "parties.csv").write_text("name,kind,aliases\nKite AG,company,Blue Lagoon Partners\n")
     load_parties(database, tmp_path / "parties.csv")
     assert found(database, "lagoon") == ["Kite AG"]

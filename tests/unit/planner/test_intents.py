@@ -295,7 +295,7 @@ def test_verbs_are_described_with_their_parties_and_results() -> None:
     assert json.loads(line) == {"verb": "close", "effects": "write", "arguments": schema}
 
 
-def test_repair_is_reported_in_the_words_of_intents() -> None:
+def test_repair_is_reported_in_terms_of_intents() -> None:
     words = repair_message([Problem("cycle", "a circle", "/intents/0", "@result_1")], profile="intents").splitlines()
     assert (words[0], words[-1]) == (
         "These intents cannot be run:",

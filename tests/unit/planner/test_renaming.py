@@ -13,7 +13,7 @@ def renamed(*nodes: dict[str, Any]) -> list[dict[str, Any]] | None:
     return None if found is None else found[0]["nodes"]
 
 
-def test_references_and_edges_change_with_the_id_and_nothing_else() -> None:
+def test_only_references_and_edges_change_with_the_id() -> None:
     node = {
         "id": "b",
         "title": "{{read.result}}",

@@ -127,7 +127,7 @@ def test_new_nodes_start_early_if_they_need_only_what_is_there() -> None:
     assert [fits(node_id, "{{c.result}}") for node_id in ("a", "b", "c")] == [False, False, False]
 
 
-def test_node_that_is_nested_too_deep_to_be_reported_of_waits_for_the_whole_plan() -> None:
+def test_too_deeply_nested_node_waits_for_the_complete_plan() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
 
     def fits(depth: int) -> bool:

@@ -159,7 +159,7 @@ def test_question_continues_in_another_execution_at_any_moment() -> None:
     assert question.scheduler.status() is RunStatus.COMPLETED
 
 
-def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_again() -> None:
+def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
     question = Question(
         continue_with(PICK, SUM, ASK),
         continue_with(OTHER),

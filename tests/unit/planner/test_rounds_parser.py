@@ -255,7 +255,7 @@ def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_require
 
 
 @pytest.mark.parametrize("status", ["success", "partial", "running"])
-def test_id_of_what_is_done_or_runs_is_taken(status: SubGoalStatus) -> None:
+def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalStatus) -> None:
     there = known(1, "pick", status, name="x")
     assert problems_of(continue_with(sub_goal(1, "pick", name="other")), there) == [("duplicate_id", "/sub_goals/0/id")]
 

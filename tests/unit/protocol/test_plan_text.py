@@ -91,7 +91,7 @@ def test_an_agent_can_change_what_its_tools_can(called: list[str], line: str) ->
     )
 
 
-def test_words_of_a_plan_are_bounded_and_name_what_they_leave_out() -> None:
+def test_summary_of_a_plan_is_bounded_and_names_omitted_nodes() -> None:
     many = plan_of(*(node(f"n{number}") for number in range(99)), node("last", tool="pay"))
     assert plan_summary(compiled(many, tools=_TOOLS)).splitlines() == [
         "The plan has 100 nodes; 1 of them can change something.",

@@ -33,7 +33,7 @@ def _interrupted() -> RunScheduler:
     return scheduler
 
 
-def test_carry_holds_what_differs_from_the_start() -> None:
+def test_snapshot_has_the_differences_from_the_start() -> None:
     items = [["x", "x", {"status": "running", "started_at": 1.5}], ["y", "y", {"status": "ready"}]]
     completed = {"status": "completed", "result": {"n": 2**70}, "started_at": 1.5, "ended_at": 2.0}
     assert state_to_json(_interrupted()) == {
@@ -47,7 +47,7 @@ def test_carry_holds_what_differs_from_the_start() -> None:
     }
 
 
-def test_input_with_a_carry_comes_back_the_same_in_the_message_or_by_reference() -> None:
+def test_input_with_a_snapshot_survives_serialization_inline_or_by_reference() -> None:
     notes = ({"code": "cancel", "node_id": None, "message": "no"},)
     state = state_to_json(_interrupted())
     snapshot = RunSnapshot(12.25, state_to_text(state), notes=notes, omitted_notes=3)
@@ -80,7 +80,7 @@ def test_text_of_a_state_is_cut_into_pieces_and_has_a_limit() -> None:
         base64.b64encode(zlib.compress(b'{"records": []}')[:-6]).decode(),
     ],
 )
-def test_text_that_is_no_state_is_refused_in_one_sentence(text: str) -> None:
+def test_text_that_is_not_a_state_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(ValueError, match="the previous execution"):
         state_from_text(text)
 
@@ -106,7 +106,7 @@ def test_invalid_snapshot_is_refused_in_one_sentence(snapshot: Any) -> None:
         run_input_from_json(message)
 
 
-def test_carry_without_its_compiled_plan_is_refused() -> None:
+def test_snapshot_without_its_compiled_plan_is_refused() -> None:
     with pytest.raises(MessageInvalid, match="requires a compiled plan"):
         run_input_from_json({"plan": {"nodes": []}, "snapshot": {"started_at": 1}})
 
@@ -165,7 +165,7 @@ def test_unpacked_value_is_refused_in_one_sentence(message: Any, words: str) -> 
     assert str(refused.value).startswith(words)
 
 
-def test_small_text_that_holds_very_much_is_never_unpacked_whole() -> None:
+def test_decompression_bomb_is_never_unpacked_completely() -> None:
     bomb = packed_text(b"[" + b" " * UNPACKED_LIMIT_BYTES + b"]")
     assert len(bomb) < 100_000
     with pytest.raises(ValueError, match="holds over 16,000,000 bytes"):

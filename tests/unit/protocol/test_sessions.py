@@ -131,7 +131,7 @@ def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> No
         3,
     ],
 )
-def test_party_that_no_later_run_could_read_is_left_out(binding: Any) -> None:
+def test_unreadable_party_is_omitted(binding: Any) -> None:
     assert turn_end_from_json({"status": "completed", "bindings": [binding, JOHN]}).resolved_lookups == [JOHN]
 
 
@@ -178,7 +178,7 @@ _CLARIFICATION = """I found several companies for "Acme Corp":
 Which one did you mean?"""
 
 
-def test_next_turn_gets_the_whole_clarification_that_it_answers() -> None:
+def test_next_turn_gets_the_complete_clarification_that_it_answers() -> None:
     session, asked = SessionRecord("s"), "Show shipments from Acme Corp to Houston"
     session.start_turn(TurnStart("a", {}, asked), at=1.0)
     session.end_turn("a", _as_recorded(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
@@ -188,7 +188,7 @@ def test_next_turn_gets_the_whole_clarification_that_it_answers() -> None:
     assert session.turn_texts() == [f"Request: {asked}\nResult: completed: {_CLARIFICATION}"]
 
 
-def test_largest_answer_that_lies_in_no_store_is_kept_whole_until_a_newer_one_comes() -> None:
+def test_largest_inline_answer_is_kept_completely_until_the_next_answer() -> None:
     session, text = SessionRecord("s"), "row\n" * 1_600 + "\nWhich one did you mean?"
     _done(session, "a", response=text)
     assert session.turns[0].answer == text
@@ -328,7 +328,7 @@ def test_any_message_is_read_or_refused(message: Any) -> None:
                 read(result)
 
 
-def test_turn_of_a_request_is_one_that_pursues_it() -> None:
+def test_request_becomes_a_turn_with_an_extender() -> None:
     start = turn_start_from_json({"run_id": "r", "start": {"goal": "  Do\n it. "}})
     assert (start.workflow, start.request, start.version) == ("PlanAndExecute", "Do it.", None)
     assert turn_start_from_json(start.to_json()) == start

@@ -113,7 +113,7 @@ async def test_missing_store_is_not_a_missing_payload(tmp_path: Path) -> None:
         await store.get(ref_of(b"x"))
 
 
-async def test_leftover_of_a_crash_is_no_payload_and_is_removed_after_a_day(tmp_path: Path) -> None:
+async def test_leftover_of_a_crash_is_not_a_payload_and_is_removed_after_a_day(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     for name, age_s in (("old", 90_000), ("young", 60)):
         (tmp_path / "tmp" / name).write_bytes(b"half of it")
@@ -199,7 +199,7 @@ async def test_removal_during_a_put_leaves_what_was_renewed(tmp_path: Path, lock
     assert await store.get(ref) == b"content"
 
 
-async def test_disk_that_is_not_mounted_any_more_is_not_taken_for_the_store(tmp_path: Path) -> None:
+async def test_unmounted_disk_is_not_mistaken_for_the_store(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     await store.identify()
     ref = await store.put(b"content")

@@ -72,7 +72,7 @@ async def test_answer_may_be_computed_from_the_call() -> None:
         assert (await ask(server)).status_code == 429
 
 
-async def test_whole_answer_has_the_form_of_openai() -> None:
+async def test_complete_answer_has_the_form_of_openai() -> None:
     answer = Completion(text="Hi", tokens=Tokens(7, 3, cached=5, reasoning=1), reasoning="hm")
     async with ModelServer(answer) as server:
         body = (await ask(server)).json()
@@ -111,7 +111,7 @@ async def test_parallel_calls_get_the_answers_of_their_matching_steps() -> None:
     assert "".join(deltas) == "to the stream"
 
 
-async def test_tool_calls_are_sent_whole_and_in_pieces() -> None:
+async def test_tool_calls_are_sent_completely_or_in_pieces() -> None:
     calls = tool_calls(("look", {"at": "Oslo"}), ("add", {"a": 1}))
     async with ModelServer(calls, calls) as server:
         whole = message_of(await ask(server))["tool_calls"]

@@ -134,7 +134,7 @@ def test_missing_function_is_refused(function: str, words: str, answers: Path) -
         ("steps: [{text: a, pace: {first: soon}}]", "steps.0.pace.first: Value error, 'soon' is not a duration"),
     ],
 )
-def test_a_file_that_is_no_script_is_refused_with_the_place(content: str, words: str, tmp_path: Path) -> None:
+def test_invalid_script_file_is_refused_with_its_location(content: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ScriptInvalid) as caught:
         read_script(saved(tmp_path, content))
     assert f"script.yaml: {words}" in str(caught.value).replace("\n", " ")

@@ -133,7 +133,7 @@ async def test_a_failure_reports_its_advice_and_its_usage() -> None:
     assert failure.message.endswith(advice)
 
 
-async def test_an_answer_of_no_use_has_been_used_all_the_same() -> None:
+async def test_unusable_answer_counts_as_usage() -> None:
     async with ModelServer(text("nonsense", tokens=Tokens(1, 2))) as server:
         failure = await Bench(count, server).failure({"words": "?"})
     assert (failure.type, failure.non_retryable) == ("model_output_invalid", True)

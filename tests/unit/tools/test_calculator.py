@@ -87,7 +87,7 @@ def test_exactly_one_of_expression_and_query_is_required() -> None:
             calculator(**arguments)
 
 
-def test_numbers_are_taken_as_they_are() -> None:
+def test_numbers_are_unchanged() -> None:
     spec = spec_of(calculator)
     assert spec is not None
     assert calculator(**spec.bind({"expression": 2.50})) == 2.5
@@ -215,7 +215,7 @@ async def test_without_a_model_the_error_has_a_remedy() -> None:
     )
 
 
-async def test_a_service_that_fails_is_no_matter_of_the_text() -> None:
+async def test_service_failure_is_distinguished_from_an_invalid_text() -> None:
     async with ModelServer(busy(), Refused(401, code="invalid_api_key")) as server:
         for error in ("model_busy", "model_key_refused"):
             with pytest.raises(ModelFailure) as caught:

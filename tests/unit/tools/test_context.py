@@ -150,7 +150,7 @@ def test_long_secrets_are_hidden_anywhere_also_as_numbers() -> None:
     assert Redaction(["12345678"]).value(["a12345678b", 12345678, 1234567]) == ["a***b", "***", 1234567]
 
 
-def test_whitespace_around_a_secret_makes_it_no_longer() -> None:
+def test_whitespace_around_a_secret_does_not_make_it_long() -> None:
     assert Redaction(["12      \n"]).value(["2012", "is 12", "a12"]) == ["2012", "is ***", "a12"]
 
 

@@ -49,7 +49,7 @@ def test_read_files_are_reported_and_missing_ones_are_not(tools: Tools, root: Pa
     assert call.read_locations == ["a.txt", "."]
 
 
-def test_writing_replaces_the_whole_file(tools: Tools, root: Path) -> None:
+def test_writing_replaces_the_complete_file(tools: Tools, root: Path) -> None:
     (root / "a.txt").write_text("long text before")
     with tool_context():
         tools["write_file"](path="a.txt", content="new")

@@ -113,7 +113,7 @@ def test_two_files_with_one_tool_name_are_refused(tmp_path: Path) -> None:
         load_tools(names, base=tmp_path)
 
 
-def test_a_registry_refuses_what_is_no_tool_and_merges_with_the_later_winning() -> None:
+def test_registry_refuses_other_objects_and_later_tools_win_in_a_merge() -> None:
     def make(answer: int) -> ToolRegistry:
         @tool
         def answered() -> int:

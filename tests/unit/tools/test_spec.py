@@ -318,7 +318,7 @@ def test_wrong_argument_is_reported_before_the_run(name: str, arguments: dict[st
         ("http_request", {"url": "{{before.result}}/x"}),
     ],
 )
-def test_right_argument_and_one_that_is_not_known_are_taken(name: str, arguments: dict[str, Any]) -> None:
+def test_valid_and_unknown_arguments_are_accepted(name: str, arguments: dict[str, Any]) -> None:
     assert _problems_of(name, arguments) == []
 
 

@@ -182,7 +182,7 @@ async def test_errors_of_a_worker_tool_are_retried_if_that_may_help(error: Any, 
     assert (failure.type, failure.non_retryable) == (code, is_final)
 
 
-def test_a_function_that_is_no_worker_is_refused() -> None:
+def test_function_that_is_not_a_worker_is_refused() -> None:
     def undocumented() -> dict[str, Any]:
         return {}
 

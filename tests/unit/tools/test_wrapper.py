@@ -256,7 +256,7 @@ async def test_async_tools_may_raise_anything_too() -> None:
 
 
 @pytest.mark.parametrize("odd", [float("nan"), "\ud800", object(), {1}], ids=["nan", "half", "object", "set"])
-async def test_question_that_is_no_json_fails_the_call(odd: Any) -> None:
+async def test_question_that_is_not_json_fails_the_call(odd: Any) -> None:
     for question in (AskPerson({"prompt": odd}), AskPerson("Which?", checkpoint=[odd])):
         failure = await raising(question).failure({})
         assert (failure.type, failure.non_retryable) == ("invalid_result", True)

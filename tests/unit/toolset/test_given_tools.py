@@ -76,7 +76,7 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
         ([sys], "the module sys has no tool: decorate a function with @tool"),
     ],
 )
-def test_objects_that_are_no_tools_are_refused(tools: Any, message: str) -> None:
+def test_objects_that_are_not_tools_are_refused(tools: Any, message: str) -> None:
     with pytest.raises(ToolLoadError) as refused:
         read_given(tools)
     assert str(refused.value) == message

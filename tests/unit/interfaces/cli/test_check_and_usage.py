@@ -73,7 +73,7 @@ def test_output_of_tools_goes_to_stderr(command: Command) -> None:
     assert (code, json.loads(out)["status"], err) == (0, "valid", "loaded\n")
 
 
-def test_steps_without_undo_are_noted_with_all_or_nothing(command: Command) -> None:
+def test_steps_without_undo_are_noted_with_compensate(command: Command) -> None:
     Path("tools.py").write_text(
         "from dagwright.tools import tool\n"
         "@tool(effects='idempotent', undo='free')\ndef book() -> None: ...\n"

@@ -104,7 +104,9 @@ async def test_stdout_holds_the_documents_alone(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-def test_full_disk_is_no_defect(is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_disk_is_not_reported_as_a_defect(
+    is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
     assert _guarded(full, tmp_path, is_json=is_json) == ExitCode.FAILED
     result = capsys.readouterr()
@@ -112,7 +114,7 @@ def test_full_disk_is_no_defect(is_json: bool, tmp_path: Path, capsys: pytest.Ca
     assert is_json == ("disk_full" in result.out)
 
 
-def test_command_without_standard_streams_ends_as_ever(tmp_path: Path) -> None:
+def test_command_without_standard_streams_ends_normally(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "no_such_tool"}]}', encoding="utf-8")
     command = f"{sys.executable} -m dagwright check {plan} <&- >&- 2>&-"

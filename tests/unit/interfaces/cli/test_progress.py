@@ -149,7 +149,7 @@ def test_picture_ends_with_the_last_lines_of_a_running_answer() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 120])
-def test_long_texts_are_cut_and_leave_sign_name_and_time_whole(width: int) -> None:
+def test_long_texts_are_cut_but_not_the_sign_name_and_time(width: int) -> None:
     title = "What the node is for " * 5
     nodes = [node(name, title=title) for name in ("a", "with a name of forty letters and digits 1")]
     view = replace(view_of(*nodes, step=_fail("a", "broke " * 60)), title=title)

@@ -155,7 +155,7 @@ def test_result_of_an_undeclared_function_is_refused() -> None:
             refuse_undeclared(_body(**fields))
 
 
-def test_request_that_is_no_call_names_the_ways_to_answer() -> None:
+def test_request_without_a_call_names_the_ways_to_answer() -> None:
     asked = [request("APPROVAL"), request("CLARIFICATION", request_id="who", prompt="Who?", channel="inbox")]
     assert questions_with_hint(asked[:1], run="run-1", allows_calls=True) == "Publish?"
     where = "in the console, with `dagwright feedback run-1`, or with POST /v1/runs/run-1/feedback"

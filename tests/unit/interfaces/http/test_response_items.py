@@ -76,7 +76,7 @@ def test_call_reference_belongs_to_the_answer_before_it() -> None:
 
 
 @pytest.mark.parametrize("id", [None, 7, "", "msg", "msg_a\nb", "resp_1", {}])
-def test_reference_to_what_is_no_answer_of_a_run_is_refused(id: Any) -> None:
+def test_reference_to_an_item_outside_of_answers_is_refused(id: Any) -> None:
     with pytest.raises(ApiError, match=r"input\.0: an item_reference must have the message id"):
         referenced_runs(ResponseBody(input=[reference(id)]))
 
@@ -95,7 +95,7 @@ def test_id_of_a_response_has_its_run_and_model(run: str, model: str) -> None:
 
 
 @pytest.mark.parametrize("response", ["", "resp_", "resp_x", "resp_.YQ", "run-1.YQ", "resp_run-1.Y", "resp_run-1.ÿ"])
-def test_id_of_no_response_is_not_found(response: str) -> None:
+def test_id_that_is_not_of_a_response_is_not_found(response: str) -> None:
     with pytest.raises(ApiError) as refused:
         parse_response_id(response)
     assert refused.value.status == 404

@@ -243,7 +243,7 @@ async def test_client_that_has_seen_the_end_gets_no_content(gateway: Gateway) ->
             assert (later.status_code, later.text) == (200, "")
 
 
-async def test_text_of_a_whole_stream(gateway: Gateway) -> None:
+async def test_text_of_a_complete_stream(gateway: Gateway) -> None:
     texts = {}
     for name, run in RUNS.items():
         async with gateway(run) as http:

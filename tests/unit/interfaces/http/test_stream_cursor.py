@@ -34,7 +34,7 @@ places = st.builds(
 
 
 @given(places)
-def test_id_has_its_whole_place_in_the_size_of_a_header(place: StreamCursor) -> None:
+def test_event_id_has_the_complete_cursor_in_the_size_of_a_header(place: StreamCursor) -> None:
     text = str(place)
     assert StreamCursor.parse(text, place.kind) == place
     assert text.isascii()

@@ -59,7 +59,7 @@ def _plan(tool: str) -> str:
     return json.dumps({"plan": 1, "nodes": [{"id": "a", "tool": tool, "arguments": {"expression": "1"}}]})
 
 
-async def test_tools_are_those_of_the_files_as_they_are_now(tmp_path: Path) -> None:
+async def test_tools_follow_changes_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "double.json").write_text(_plan("calculator"), encoding="utf-8")
     toolset = load_toolset(Settings(state_dir=tmp_path))
     nothing = cast("Any", SimpleNamespace(people=None))

@@ -60,7 +60,7 @@ def test_figure_over_all_documents_that_no_document_has_is_reported() -> None:
     assert [gap.describe() for gap in answer.gaps] == words
 
 
-def test_filter_is_no_group_of_its_own_for_a_gap() -> None:
+def test_filter_is_not_reported_as_a_group_with_a_gap() -> None:
     asked = {"late": {"filter": {"match_all": {}}, "aggs": {"days": AVERAGE}}}
     answer = answered(groups={"late": {"doc_count": 0, "days": {"value": None}}}, asked=asked)
     assert answer.gaps == [Gap("", "days", 1, [""])]
