@@ -6,7 +6,19 @@ import sys
 from collections.abc import Callable, Mapping
 
 from scripts.format_markdown import format_markdown
-from scripts.reference import cli, decisions, errors, http_api, limits, plan, settings, states, tools, workflows
+from scripts.reference import (
+    cli,
+    decisions,
+    errors,
+    failures,
+    http_api,
+    limits,
+    plan,
+    settings,
+    states,
+    tools,
+    workflows,
+)
 from scripts.reference.markdown import ROOT
 
 _PARTS: Mapping[str, Callable[[], str]] = {
@@ -14,6 +26,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "command options": cli.command_sections,
     "decisions": decisions.decisions_index,
     "exceptions": errors.exceptions_table,
+    "failures": failures.failures_table,
     "http errors": http_api.common_errors,
     "http events": http_api.events,
     "http operations": http_api.operations,

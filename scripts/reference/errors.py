@@ -1,14 +1,15 @@
 """The table of exceptions, and the codes that the code of Dagwright uses."""
 
-import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from dagwright import errors
-from scripts.reference.markdown import ROOT, code, first_paragraph, table
+from scripts.reference.failures import used_failure_codes
+from scripts.reference.markdown import code, first_paragraph, table
+from scripts.reference.sources import calls_of, texts_of
 
-_CODE_OF: Mapping[str, str] = {"Problem": "code", "NodeError": "code", "ApiError": "code", "CommandRefused": "status"}
+_CODE_OF: Mapping[str, str] = {"Problem": "code", "ApiError": "code", "CommandRefused": "status"}
 """Class of an error -> its argument with the code."""
-_CODE_FIRST = frozenset({"Problem", "NodeError"})
+_CODE_FIRST = frozenset({"Problem"})
 """Classes whose first argument is the code."""
 
 
@@ -24,29 +25,13 @@ def exceptions_table() -> str:
 
 def used_codes() -> set[str]:
     """Return the codes that the code of Dagwright gives to problems, failures, responses and refused commands."""
-    return {
-        found
-        for path in sorted((ROOT / "dagwright").rglob("*.py"))
-        for found in _codes(ast.parse(path.read_text(encoding="utf-8")))
-    }
+    return used_failure_codes() | {found for name in _CODE_OF for found in _codes_of(name)}
 
 
-def _codes(module: ast.Module) -> Iterator[str]:
-    texts = {
-        target.id: node.value.value
-        for node in module.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for call in ast.walk(module):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in _CODE_OF:
-            continue
-        codes = [each.value for each in call.keywords if each.arg == _CODE_OF[call.func.id]]
-        codes += call.args[:1] if call.func.id in _CODE_FIRST else []
-        for value in codes:
-            code = value.value if isinstance(value, ast.Constant) else None
-            if isinstance(value, ast.Name):
-                code = texts.get(value.id)
-            if isinstance(code, str):
-                yield code
+def _codes_of(name: str) -> set[str]:
+    found: set[str] = set()
+    for call in calls_of(name):
+        given = [each.value for each in call.keywords if each.arg == _CODE_OF[name]]
+        given += call.args[:1] if name in _CODE_FIRST else []
+        found.update(text for value in given for text in texts_of(value))
+    return found

@@ -13,6 +13,7 @@ from dagwright.plans.schema import plan_schema
 from scripts.format_markdown import format_markdown
 from scripts.reference.__main__ import with_generated_parts
 from scripts.reference.errors import used_codes
+from scripts.reference.failures import failures_table, used_failure_codes
 from scripts.reference.json_types import type_name
 from scripts.reference.limits import with_unit
 from scripts.reference.markdown import ROOT, constants, table
@@ -101,3 +102,11 @@ def test_page_of_errors_has_every_code() -> None:
     cells = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page, re.MULTILINE)
     listed = {code for cell in cells for code in re.findall(r"`(\w+)`", cell)}
     assert sorted(used_codes() - listed) == []
+
+
+def test_failures_are_retryable_as_the_code_decides() -> None:
+    rows = [line.split(" | ") for line in failures_table().splitlines()[2:]]
+    retryable = {name.removeprefix("| ").strip("`"): answer for name, _, answer, _ in rows}
+    assert set(retryable) >= used_failure_codes()
+    named = ("timeout", "not_started", "tool_failed", "worker_stopped", "tool_changed", "worker_failed")
+    assert [retryable[name] for name in named] == [*["yes"] * 2, *["depends on the cause"] * 2, *["no"] * 2]

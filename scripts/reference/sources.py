@@ -1,0 +1,49 @@
+"""Calls and constants in the source code of Dagwright."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Set
+from functools import cache
+
+from scripts.reference.markdown import ROOT
+
+_FOLDERS = ("dagwright", "activities", "workflows")
+
+
+def calls_of(name: str) -> Iterator[ast.Call]:
+    """Yield the calls of a function or class by its plain name."""
+    for module in _modules():
+        for node in ast.walk(module):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+                yield node
+
+
+def texts_of(expression: ast.expr) -> Set[str]:
+    """Return the texts that an expression can have: of a literal, a constant of any module, or a choice of these."""
+    match expression:
+        case ast.Constant(value=str(text)):
+            return {text}
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return _constants().get(name, set())
+        case ast.IfExp(body=first, orelse=second):
+            return texts_of(first) | texts_of(second)
+        case ast.BoolOp(values=values):
+            return {text for value in values for text in texts_of(value)}
+        case _:
+            return set()
+
+
+@cache
+def _modules() -> list[ast.Module]:
+    paths = sorted(path for folder in _FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
+
+
+@cache
+def _constants() -> Mapping[str, Set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for node in (node for module in _modules() for node in module.body):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))) if name.isupper():
+                found[name].add(text)
+    return found
