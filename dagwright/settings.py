@@ -152,7 +152,7 @@ class Settings(BaseModel):
     api_proxies: str | None = None
     """Comma-separated addresses or networks of proxies that put the address of a client into `X-Forwarded-For`."""
     prices: Path | None = None
-    """YAML or JSON file with the prices of models, which replaces the built-in prices."""
+    """YAML or JSON file with prices of models, which take precedence over the built-in prices."""
     search_url: str | None = None
     """Address of the travel service that `flight_search`, `hotel_search` and `activity_search` call."""
 

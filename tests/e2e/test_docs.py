@@ -53,6 +53,8 @@ OTHER_PROGRAMS = re.compile(r"`(?:temporal|docker compose up) [^`\n]+`")
 """Commands within a sentence whose options are those of another program."""
 MAX_WORDS_OF_DECISION = 750
 """A page and a half in print."""
+MAX_WORDS_OF_GUIDE = 1_200
+"""A page that is read in five minutes; code does not count."""
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 
 
@@ -290,6 +292,12 @@ def test_a_decision_is_short_and_has_all_four_parts(path: Path) -> None:
     parts = ["Question", "Chosen", "Rejected", "What would prove us wrong"]
     assert re.findall(rf"^\*\*({'|'.join(parts)})\.\*\*", text, re.MULTILINE) == parts
     assert len(text.split()) <= MAX_WORDS_OF_DECISION
+
+
+def test_a_guide_is_short() -> None:
+    guides = {name: page for name, page in PAGES.items() if name.startswith("docs/guides/")}
+    words = {name: len(re.findall(r"\S*\w\S*", _without_blocks(page))) for name, page in guides.items()}
+    assert {name: count for name, count in words.items() if count > MAX_WORDS_OF_GUIDE} == {}
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:
