@@ -100,18 +100,17 @@ def tags_in(memo: Mapping[str, Any], *, key: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in tags.items()} if isinstance(tags, Mapping) else {}
 
 
-_REPLACED = str.maketrans(
-    {'"': "\uff02", "\\": "\uff3c", "'": "\u2019", "\u2661": "\u2665", **{chr(code): " " for code in range(32)}}
-)
+_LOOK_ALIKES = {'"': "\uff02", "\\": "\uff3c", "'": "\u2019", "?": "\uff1f", "\u2661": "\u2665"}
+_REPLACED = str.maketrans({**_LOOK_ALIKES, **{chr(code): " " for code in range(32)}})
 """Characters that a visibility query cannot contain -> characters that look alike.
 
-A server removes outer single quotes from the values of a query, and SQLite separates the values of lists by U+2661:
+A server removes outer single quotes from the values of a query, PostgreSQL gets each question mark as a parameter, and
+SQLite separates the elements of lists by U+2661:
 https://github.com/temporalio/temporal/blob/v1.29.1/common/sqlquery/query.go
+https://github.com/temporalio/temporal/blob/v1.29.1/common/persistence/sql/sqlplugin/postgresql/visibility.go
 https://github.com/temporalio/temporal/blob/v1.29.1/common/persistence/sql/sqlplugin/sqlite/visibility.go
 """
-
-
-_UNQUERYABLE = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
+_UNQUERYABLE = re.compile(r'["\\?\x00-\x1f\ud800-\udfff]')
 
 
 def keyword(text: str) -> str:

@@ -45,8 +45,8 @@ async def check_filters(connection: Connection) -> None:
     asks = {wire.MEMO_REQUESTS: {"title": "Asks", "count": 1, "shown": [{"node": "check", "request": _REQUEST}]}}
     await _start(client, f"{of}-plain", {wire.MEMO_TAGS: tags, wire.MEMO_TITLE: f'{of} It\'s "plain"'})
     await _start(client, f"{of}-odd", {wire.MEMO_TAGS: tags | odd, wire.MEMO_TEMPLATE: "nightly's"})
-    quotes = {"who": "'ann'", "what": "a\u2661b"}
-    await _start(client, f"{of}-it's", {wire.MEMO_TAGS: tags | quotes, wire.MEMO_TITLE: f"'{of}' \u2661"})
+    quotes = {"who": "'ann'", "what": "a\u2661b?"}
+    await _start(client, f"{of}-it's", {wire.MEMO_TAGS: tags | quotes, wire.MEMO_TITLE: f"'{of}' \u2661?"})
     waits = {"State": "waiting", "Awaiting": ["ann"]}
     await _start(client, f"{of}-asks", {wire.MEMO_TAGS: tags, wire.MEMO_OWNER: f"bob-{of}", **asks}, **waits)
     below = {wire.MEMO_ROOT: f"{of}-asks", wire.MEMO_PATH: ["in"], wire.MEMO_OWNER: f"bob-{of}", **asks}
@@ -77,7 +77,8 @@ async def check_filters(connection: Connection) -> None:
         ({"title": f"{of}-o"}, ["odd", "over"]),
         ({"title": f"{of}-O"}, []),
         ({"title": f"{of}-it's"}, ["it's"]),
-        ({"title": f"'{of}' \u2661"}, ["it's"]),
+        ({"title": f"'{of}' \u2661?"}, ["it's"]),
+        ({"title": f"{of}-it's?"}, []),
         ({"title": "''"}, []),
         ({"tags": tags | quotes}, ["it's"]),
         ({"tags": tags | {"who": "ann"}}, []),
