@@ -4,7 +4,7 @@ import sys
 
 try:
     from dagwright.interfaces.cli.app import run_command_line
-    from dagwright.interfaces.cli.edge import leave
+    from dagwright.interfaces.cli.error_boundary import leave
 except KeyboardInterrupt:
     # No command has started.
     sys.exit(130)

@@ -1,12 +1,12 @@
 """Commands of an application: options, output, and errors with an exit code."""
 
-from dagwright.interfaces.cli.calling import call
-from dagwright.interfaces.cli.edge import guarded, leave
-from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
-from dagwright.interfaces.cli.leaving import leave_at_once
-from dagwright.interfaces.cli.options import Json, NoColor, PlainGroup, PlainHelp
+from dagwright.interfaces.cli.command_dispatch import call
+from dagwright.interfaces.cli.error_boundary import guarded, leave
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.plans import STANDARD_INPUT
+from dagwright.interfaces.cli.plan_input import STANDARD_INPUT
+from dagwright.interfaces.cli.process_exit import leave_at_once
+from dagwright.interfaces.cli.shared_options import Json, NoColor, PlainGroup, PlainHelp
 
 __all__ = [
     "STANDARD_INPUT",

@@ -12,7 +12,7 @@ import yaml
 
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.workers import workers_among
-from dagwright.interfaces.cli.leaving import LEAVING_S
+from dagwright.interfaces.cli.process_exit import LEAVING_S
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.server.namespace import RETENTION
 from dagwright.settings import Settings

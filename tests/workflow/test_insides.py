@@ -16,7 +16,7 @@ from dagwright.core.compiler.offloaded_regions import OFFLOADED_MEMBERS
 from dagwright.history import hydration
 from dagwright.history.hydration import full_document, hydrated_document
 from dagwright.history.run_reader import RunReader
-from dagwright.interfaces.cli.streaming import write_object
+from dagwright.interfaces.cli.json_streaming import write_object
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually

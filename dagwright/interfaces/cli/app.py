@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dagwright.interfaces.cli import (
+    command_groups,
     goal_commands,
-    groups,
     people_commands,
     run_commands,
     server_commands,
     steering_commands,
 )
-from dagwright.interfaces.cli.edge import guarded, open_standard_streams
-from dagwright.interfaces.cli.exits import ExitCode
-from dagwright.interfaces.cli.options import PlainHelp
+from dagwright.interfaces.cli.error_boundary import guarded, open_standard_streams
+from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.plugin_groups import PluginGroup, program_options
+from dagwright.interfaces.cli.shared_options import PlainHelp
 
 if TYPE_CHECKING:
     from dagwright.settings import Settings
@@ -67,10 +67,10 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., int] | typer.Typer]] = {
         "mcp": server_commands.mcp,
     },
     "Other": {
-        "new": groups.new,
-        "agents": groups.agents,
-        "keys": groups.keys,
-        "store": groups.store,
+        "new": command_groups.new,
+        "agents": command_groups.agents,
+        "keys": command_groups.keys,
+        "store": command_groups.store,
     },
 }
 """Help panel -> command name -> function or group."""

@@ -5,9 +5,9 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from dagwright.interfaces.cli.exits import ExitCode
-from dagwright.interfaces.cli.leaving import ExitWatchdog, leave_at_once
+from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.process_exit import ExitWatchdog, leave_at_once
 from dagwright.process import event_loop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.background_settings import (
     refuse_other_settings,
     turn_of_background,
 )
-from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.store.private_files import make_private_folder, write_private

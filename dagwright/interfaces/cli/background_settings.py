@@ -17,7 +17,7 @@ from operator import or_
 from pathlib import Path
 
 from dagwright.features.explain.reasons import listed
-from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.server import Daemon, LocalServer, named_server
 from dagwright.server.locks import take_lock
 from dagwright.settings import Settings, app_settings

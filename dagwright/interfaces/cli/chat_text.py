@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dagwright.core.expressions.references import nearest
+from dagwright.interfaces.cli.command_arguments import AskRequest
 from dagwright.interfaces.cli.output import one_line
-from dagwright.interfaces.cli.requests import AskRequest
 from dagwright.protocol.sessions import SessionRecord
 
 COMMANDS: Mapping[str, str] = {

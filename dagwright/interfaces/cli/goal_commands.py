@@ -4,8 +4,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from dagwright.interfaces.cli.calling import call
-from dagwright.interfaces.cli.options import (
+from dagwright.interfaces.cli.command_arguments import AskRequest, ChatRequest, SessionRequest
+from dagwright.interfaces.cli.command_dispatch import call
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.shared_options import (
     After,
     Agents,
     ApprovePlan,
@@ -26,8 +28,6 @@ from dagwright.interfaces.cli.options import (
     ToolsQueue,
     with_queue,
 )
-from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.requests import AskRequest, ChatRequest, SessionRequest
 from dagwright.planning.plan_and_execute.goal_spec import MAX_PLANS, MAX_REPLANS, PLANS_LIMIT, REPLANS_LIMIT
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS, MAX_ROUNDS_LIMIT, SYNTHESIS, WORKER_TIMEOUT_S
 from dagwright.planning.rounds.rounds_spec import Synthesis as SynthesisChoice
@@ -178,7 +178,7 @@ def ask(
         is_detached=detach,
         keeps_server=keep_server,
     )
-    return call("goals", "ask", request, Output(is_json=json, has_color=not no_color))
+    return call("ask_command", "ask", request, Output(is_json=json, has_color=not no_color))
 
 
 def chat(
@@ -221,7 +221,7 @@ def chat(
         policy_file=policy,
         budget=budget,
     )
-    return call("chatting", "chat", request, Output(is_json=json, has_color=not no_color))
+    return call("chat_command", "chat", request, Output(is_json=json, has_color=not no_color))
 
 
 def session(
@@ -238,4 +238,4 @@ def session(
 ) -> int:
     """List the sessions, or show or end a session."""
     request = SessionRequest(name, is_ending=end, after=after)
-    return call("sessions", "session", request, Output(is_json=json, has_color=not no_color))
+    return call("session_command", "session", request, Output(is_json=json, has_color=not no_color))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dagwright.core.boundary.decoding import json_from_bytes
-from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused
 
 
 def json_of(text: str, *, option: str) -> Any:

@@ -20,7 +20,7 @@ from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.history.pending_activities import PendingCall, decode_pending
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD
+from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.server.pollers import is_dead_here
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dagwright.core.boundary.text import cut_characters
-from dagwright.interfaces.cli.streaming import Parts, write_object
+from dagwright.interfaces.cli.json_streaming import Parts, write_object
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from dagwright.interfaces.cli.calling import call
-from dagwright.interfaces.cli.options import After, By, Json, NoColor, RunId
+from dagwright.interfaces.cli.command_arguments import AnswerRequest, InboxRequest
+from dagwright.interfaces.cli.command_dispatch import call
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.requests import AnswerRequest, InboxRequest
+from dagwright.interfaces.cli.shared_options import After, By, Json, NoColor, RunId
 
 
 def inbox(
@@ -35,7 +35,7 @@ def inbox(
 ) -> int:
     """List the open requests of all runs."""
     request = InboxRequest(limit, assignee, type, older_than, after)
-    return call("inbox", "inbox", request, Output(is_json=json, has_color=not no_color))
+    return call("inbox_command", "inbox", request, Output(is_json=json, has_color=not no_color))
 
 
 def feedback(
@@ -97,4 +97,4 @@ def feedback(
         by=by,
         note=note,
     )
-    return call("answering", "feedback", answer, Output(is_json=json))
+    return call("feedback_command", "feedback", answer, Output(is_json=json))

@@ -9,7 +9,7 @@ import typer.main
 
 from dagwright import __version__
 from dagwright.core.plugins import InstalledPlugin, PluginError, contributions
-from dagwright.interfaces.cli.options import PlainGroup, summary_of
+from dagwright.interfaces.cli.shared_options import PlainGroup, summary_of
 
 _PLUGIN_PANEL = "Other"
 

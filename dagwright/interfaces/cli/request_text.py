@@ -8,9 +8,9 @@ from typing import Any
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.model.requests import ANYONE, INPUTS
 from dagwright.core.model.times import format_elapsed, seconds_of
+from dagwright.interfaces.cli.node_text import local_date, requested_text
 from dagwright.interfaces.cli.output import one_line, terminal_text
-from dagwright.interfaces.cli.plans import value_as_text
-from dagwright.interfaces.cli.wording import local_date, requested_text
+from dagwright.interfaces.cli.plan_input import value_as_text
 
 Request = Mapping[str, Any]
 """Result of `dagwright.core.model.requests.Request.to_json`."""

@@ -11,7 +11,7 @@ from typing import Any
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line
-from dagwright.interfaces.cli.progress import call_text
+from dagwright.interfaces.cli.progress_tree import call_text
 from dagwright.planning.rounds.rounds_documents import rounds_document
 from dagwright.planning.rounds.rounds_extender import Rounds
 from dagwright.planning.rounds.rounds_spec import INTENTION

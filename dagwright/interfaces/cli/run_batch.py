@@ -15,12 +15,13 @@ from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.connecting import command_settings
-from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
-from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served
-from dagwright.interfaces.cli.model_needed import refuse_without_model
+from dagwright.interfaces.cli.command_arguments import RunRequest
+from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.model_choice import refuse_without_model
+from dagwright.interfaces.cli.node_text import counted
 from dagwright.interfaces.cli.output import Output, acted, one_line
-from dagwright.interfaces.cli.plans import (
+from dagwright.interfaces.cli.plan_input import (
     PlanSource,
     read_inputs_file,
     read_pairs,
@@ -28,11 +29,10 @@ from dagwright.interfaces.cli.plans import (
     refusal,
     refusal_lines,
 )
-from dagwright.interfaces.cli.preparing import prepare_run
-from dagwright.interfaces.cli.requests import RunRequest
-from dagwright.interfaces.cli.running import Followed, Showing, follow_to_end, print_run
-from dagwright.interfaces.cli.running import run as run_one
-from dagwright.interfaces.cli.wording import counted
+from dagwright.interfaces.cli.prepare_run import prepare_run
+from dagwright.interfaces.cli.run_and_watch import Followed, Showing, follow_to_end, print_run
+from dagwright.interfaces.cli.run_and_watch import run as run_one
+from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
 from dagwright.server import Connection, LocalServer
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of

@@ -4,9 +4,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from dagwright.interfaces.cli.calling import call
-from dagwright.interfaces.cli.exits import CommandRefused
-from dagwright.interfaces.cli.options import (
+from dagwright.interfaces.cli.command_arguments import CheckRequest, ForkRequest, ListRequest, RunRequest, ShowRequest
+from dagwright.interfaces.cli.command_dispatch import call
+from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.shared_options import (
     After,
     Agents,
     ApprovePlan,
@@ -31,8 +33,6 @@ from dagwright.interfaces.cli.options import (
     ToolsQueue,
     with_queue,
 )
-from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.requests import CheckRequest, ForkRequest, ListRequest, RunRequest, ShowRequest
 
 
 def run(
@@ -146,7 +146,7 @@ def check(
         policy_file=policy,
         is_compensating=compensate,
     )
-    return call("checking", "check", request, Output(is_json=json, has_color=not no_color))
+    return call("check_command", "check", request, Output(is_json=json, has_color=not no_color))
 
 
 def list_runs(
@@ -178,7 +178,7 @@ def list_runs(
 ) -> int:
     """List runs: open runs first, each group newest first."""
     request = ListRequest(limit, state, title, since, tag or [], template, after)
-    return call("looking", "list_runs", request, Output(is_json=json, has_color=not no_color))
+    return call("show_commands", "list_runs", request, Output(is_json=json, has_color=not no_color))
 
 
 def status(
@@ -192,7 +192,7 @@ def status(
 ) -> int:
     """Show the state of a run and its nodes."""
     request = ShowRequest(workflow_id, is_all=all_items)
-    return call("looking", "status", request, Output(is_json=json, has_color=not no_color))
+    return call("show_commands", "status", request, Output(is_json=json, has_color=not no_color))
 
 
 def watch(
@@ -204,7 +204,7 @@ def watch(
 ) -> int:
     """Follow a run until it ends, with a worker for its tools."""
     request = ShowRequest(workflow_id, is_serving=not no_worker)
-    return call("running", "watch", request, Output(is_json=json, has_color=not no_color))
+    return call("run_and_watch", "watch", request, Output(is_json=json, has_color=not no_color))
 
 
 def result(
@@ -216,7 +216,7 @@ def result(
 ) -> int:
     """Show the output of a run."""
     request = ShowRequest(workflow_id, is_full=full)
-    return call("looking", "result", request, Output(is_json=json, has_color=not no_color))
+    return call("show_commands", "result", request, Output(is_json=json, has_color=not no_color))
 
 
 def graph(
@@ -232,7 +232,7 @@ def graph(
     if json and format not in (None, "json"):
         raise CommandRefused(f"--json and --format {format} contradict each other; give one of them")
     request = ShowRequest(workflow_id, format="json" if json else format or "mermaid")
-    return call("looking", "graph", request, Output(is_json=json))
+    return call("show_commands", "graph", request, Output(is_json=json))
 
 
 def node(
@@ -245,7 +245,7 @@ def node(
 ) -> int:
     """Show the details of a node."""
     request = ShowRequest(workflow_id, is_full=full, node=node_id)
-    return call("looking", "node", request, Output(is_json=json, has_color=not no_color))
+    return call("show_commands", "node", request, Output(is_json=json, has_color=not no_color))
 
 
 def explain(
@@ -258,7 +258,7 @@ def explain(
     json: Json = False,
 ) -> int:
     """Explain why a run or node waits, or why it ended."""
-    return call("explaining", "explain", ShowRequest(workflow_id, node=node or ""), Output(is_json=json))
+    return call("explain_command", "explain", ShowRequest(workflow_id, node=node or ""), Output(is_json=json))
 
 
 def fork(
@@ -280,4 +280,4 @@ def fork(
 ) -> int:
     """Start a run from another run, reusing unaffected results."""
     request = ForkRequest(workflow_id, plan, inputs or [], rerun or [], yes)
-    return call("forking", "fork", request, Output(is_json=json))
+    return call("fork_command", "fork", request, Output(is_json=json))

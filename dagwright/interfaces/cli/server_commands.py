@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from dagwright.interfaces.cli.calling import call
-from dagwright.interfaces.cli.exits import CommandRefused
-from dagwright.interfaces.cli.options import Agents, Json, NoWorker, Plans, Tools, ToolsQueue, with_queue
+from dagwright.interfaces.cli.command_arguments import McpRequest, ServeRequest, UpRequest, WorkerRequest
+from dagwright.interfaces.cli.command_dispatch import call
+from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.requests import McpRequest, ServeRequest, UpRequest, WorkerRequest
+from dagwright.interfaces.cli.shared_options import Agents, Json, NoWorker, Plans, Tools, ToolsQueue, with_queue
 
 Port = Annotated[
     int | None,
@@ -34,7 +34,7 @@ def worker(
 ) -> int:
     """Run a worker until SIGTERM or SIGINT."""
     request = WorkerRequest(with_queue(tools, tools_queue), agents or [], task_queue)
-    return call("worker", "worker", request, Output(is_json=json))
+    return call("worker_command", "worker", request, Output(is_json=json))
 
 
 def serve(
@@ -63,7 +63,7 @@ def serve(
         needs_keys=not no_auth,
         address_file=address_file,
     )
-    return call("serving", "serve", request, Output(is_json=json), extra="gateway")
+    return call("serve_command", "serve", request, Output(is_json=json), extra="gateway")
 
 
 def up(
@@ -77,12 +77,12 @@ def up(
 ) -> int:
     """Start server, worker and HTTP API in the background."""
     request = UpRequest(with_queue(tools, tools_queue), agents or [], plans, port)
-    return call("parts", "up", request, Output(is_json=json), extra="gateway")
+    return call("up_command", "up", request, Output(is_json=json), extra="gateway")
 
 
 def down(*, json: Json = False) -> int:
     """Stop the background processes of this folder."""
-    return call("parts", "down", None, Output(is_json=json))
+    return call("up_command", "down", None, Output(is_json=json))
 
 
 _HOST = "127.0.0.1"
@@ -123,4 +123,4 @@ def mcp(
         is_serving=not no_worker,
         needs_keys=not no_auth,
     )
-    return call("mcp_serving", "mcp", request, Output(), extra="mcp")
+    return call("mcp_command", "mcp", request, Output(), extra="mcp")

@@ -10,15 +10,13 @@ from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.connecting import command_settings
-from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
-from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served
-from dagwright.interfaces.cli.model_needed import refuse_without_model
+from dagwright.interfaces.cli.command_arguments import RunRequest
+from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.model_choice import refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.interfaces.cli.preparing import prepare_run
-from dagwright.interfaces.cli.requests import RunRequest
-from dagwright.interfaces.cli.run_batch import refuse_batch
-from dagwright.interfaces.cli.running import (
+from dagwright.interfaces.cli.prepare_run import prepare_run
+from dagwright.interfaces.cli.run_and_watch import (
     Followed,
     Showing,
     Start,
@@ -29,6 +27,8 @@ from dagwright.interfaces.cli.running import (
     print_run,
     stays,
 )
+from dagwright.interfaces.cli.run_batch import refuse_batch
+from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
 from dagwright.protocol.sessions import SessionRecord, Turn, session_name
 from dagwright.server import LocalServer
 from dagwright.settings import Settings

@@ -4,17 +4,17 @@ from typing import Annotated
 
 import typer
 
-from dagwright.interfaces.cli.calling import call
-from dagwright.interfaces.cli.exits import CommandRefused
-from dagwright.interfaces.cli.options import Budget, By, Json, Node, PlainGroup, PlainHelp, Reason, RunId, Tools
-from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.requests import (
+from dagwright.interfaces.cli.command_arguments import (
     AddNodesRequest,
     LimitsRequest,
     NodeActionRequest,
     RunActionRequest,
     ToolPauseRequest,
 )
+from dagwright.interfaces.cli.command_dispatch import call
+from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.shared_options import Budget, By, Json, Node, PlainGroup, PlainHelp, Reason, RunId, Tools
 
 tool = typer.Typer(cls=PlainGroup, help="Pause and resume tools in all runs.", rich_markup_mode=None)
 ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")]
@@ -36,20 +36,20 @@ def cancel(
     """Cancel a run or one of its nodes; finished results stay."""
     if node is not None:
         steered = NodeActionRequest(workflow_id, node, is_branch=branch, reason=reason, by=by)
-        return call("steering", "cancel_node", steered, Output(is_json=json))
+        return call("run_changes", "cancel_node", steered, Output(is_json=json))
     if branch:
         raise CommandRefused("--branch needs --node")
-    return call("steering", "cancel", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
+    return call("run_changes", "cancel", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
 
 
 def pause(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
     """Pause a run: running nodes finish, no new nodes start."""
-    return call("steering", "pause", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
+    return call("run_changes", "pause", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
 
 
 def resume(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
     """Resume a paused run."""
-    return call("steering", "resume", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
+    return call("run_changes", "resume", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
 
 
 def limits(
@@ -70,7 +70,7 @@ def limits(
 ) -> int:
     """Show or change the parallelism, deadline and budget of a run."""
     request = LimitsRequest(workflow_id, max_parallel, deadline, budget, reason=reason, by=by)
-    return call("terms", "limits", request, Output(is_json=json))
+    return call("limits_command", "limits", request, Output(is_json=json))
 
 
 def policy(
@@ -83,7 +83,7 @@ def policy(
     json: Json = False,
 ) -> int:
     """Show or change which calls of a run need approval."""
-    return call("terms", "policy", LimitsRequest(workflow_id, policy_file=file, by=by), Output(is_json=json))
+    return call("limits_command", "policy", LimitsRequest(workflow_id, policy_file=file, by=by), Output(is_json=json))
 
 
 def retry(
@@ -97,7 +97,7 @@ def retry(
     json: Json = False,
 ) -> int:
     """Retry a failed or cancelled node of an open run."""
-    return call("steering", "retry", NodeActionRequest(workflow_id, node, arguments, by=by), Output(is_json=json))
+    return call("run_changes", "retry", NodeActionRequest(workflow_id, node, arguments, by=by), Output(is_json=json))
 
 
 def set_result(
@@ -111,7 +111,7 @@ def set_result(
 ) -> int:
     """Set the result of a node manually and unblock its dependents."""
     steered = NodeActionRequest(workflow_id, node, result=result, reason=reason, by=by)
-    return call("steering", "set_result", steered, Output(is_json=json))
+    return call("run_changes", "set_result", steered, Output(is_json=json))
 
 
 def add_nodes(
@@ -122,7 +122,7 @@ def add_nodes(
     json: Json = False,
 ) -> int:
     """Add nodes to the plan of an open run."""
-    return call("steering", "add_nodes", AddNodesRequest(workflow_id, file, by), Output(is_json=json))
+    return call("run_changes", "add_nodes", AddNodesRequest(workflow_id, file, by), Output(is_json=json))
 
 
 @tool.command("pause", cls=PlainHelp)
@@ -135,7 +135,7 @@ def pause_tool(
     json: Json = False,
 ) -> int:
     """Pause a tool in all runs; calls that run already finish."""
-    return call("tool_pauses", "pause", ToolPauseRequest(tool, by, reason, tools or []), Output(is_json=json))
+    return call("tool_command", "pause", ToolPauseRequest(tool, by, reason, tools or []), Output(is_json=json))
 
 
 @tool.command("resume", cls=PlainHelp)
@@ -150,13 +150,13 @@ def resume_tool(
     json: Json = False,
 ) -> int:
     """Resume a paused tool and start its waiting calls gradually."""
-    return call("tool_pauses", "resume", ToolPauseRequest(tool, by, ramp=ramp), Output(is_json=json))
+    return call("tool_command", "resume", ToolPauseRequest(tool, by, ramp=ramp), Output(is_json=json))
 
 
 @tool.command("list", cls=PlainHelp)
 def list_tools(*, json: Json = False) -> int:
     """List the paused tools."""
-    return call("tool_pauses", "list_paused", None, Output(is_json=json))
+    return call("tool_command", "list_paused", None, Output(is_json=json))
 
 
 @tool.callback()

@@ -11,7 +11,7 @@ import structlog
 from temporalio.client import Client
 
 from dagwright.core.extras import require_extra
-from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.server.pollers import is_polling
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore

@@ -13,9 +13,9 @@ from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, du
 from dagwright.client.plan_starts import PlanStart, prepare_start, read_plan, read_plan_to_repair
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
+from dagwright.interfaces.cli.command_arguments import RunRequest
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.preparing import prepare_run
-from dagwright.interfaces.cli.requests import RunRequest
+from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.plans.plan import Plan
 from dagwright.protocol.fairness import Fairness
 from dagwright.settings import Settings

@@ -15,7 +15,7 @@ from dagwright.agents.finding import stored_cards
 from dagwright.core.extras import EXTRAS, MissingExtra, has_extra
 from dagwright.core.model.tools import Effects
 from dagwright.interfaces.cli.app import run_command_line
-from dagwright.interfaces.cli.model_needed import refuse_without_model
+from dagwright.interfaces.cli.model_choice import refuse_without_model
 from dagwright.llm import Endpoint, ModelClient, ModelFailure, user
 from dagwright.mcp_client import Variables, load_servers
 from dagwright.planning.model_calls.model_requests import ModelCall

@@ -11,7 +11,7 @@ from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import Chain, sentence
 from dagwright.features.feedback.request_opening import ANSWERS_BYTES, Raised
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.interfaces.cli.wording import closing_text
+from dagwright.interfaces.cli.node_text import closing_text
 from dagwright.protocol.command_messages import feedback_from_json, feedback_to_json
 from dagwright.protocol.documents import node_document
 from dagwright.protocol.messages import MessageInvalid

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dagwright.database import database as entity_database
-from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.output import Output
 from dagwright_onboarding import loading
 from dagwright_onboarding.database import EntityDatabase

@@ -19,8 +19,8 @@ from dagwright.interfaces.cli.background_settings import (
     refuse_other_settings,
     serving_with_settings,
 )
-from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
-from dagwright.interfaces.cli.hosting import connected_to_run, leave_to_background, served_here_or_elsewhere
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served_here_or_elsewhere
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset.toolset import load_toolset

@@ -17,10 +17,10 @@ from dagwright.interfaces.cli.chat_text import (
     typed,
     unknown_command,
 )
-from dagwright.interfaces.cli.requests import ChatRequest
-from dagwright.interfaces.cli.round_picture import rounds_table
+from dagwright.interfaces.cli.command_arguments import ChatRequest
 from dagwright.interfaces.cli.round_text import NO_CALLS, new_lines, reason_lines, round_lines
-from dagwright.interfaces.cli.sessions import turn_lines
+from dagwright.interfaces.cli.rounds_display import rounds_table
+from dagwright.interfaces.cli.session_command import turn_lines
 from dagwright.protocol.sessions import SessionRecord, Turn
 from dagwright.protocol.turns import TurnStart
 

@@ -7,14 +7,14 @@ from typing import Any, cast
 import pytest
 
 from dagwright.client.sessions import SessionView
-from dagwright.interfaces.cli import chatting
+from dagwright.interfaces.cli import chat_command
 from dagwright.interfaces.cli.async_runs import InterruptHandling
+from dagwright.interfaces.cli.chat_command import Chat, ChatResources
 from dagwright.interfaces.cli.chat_input import Interrupted
-from dagwright.interfaces.cli.chatting import Chat, ChatResources
-from dagwright.interfaces.cli.exits import ExitCode
-from dagwright.interfaces.cli.leaving import leave_at_once
+from dagwright.interfaces.cli.command_arguments import AskRequest
+from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.requests import AskRequest
+from dagwright.interfaces.cli.process_exit import leave_at_once
 from dagwright.protocol.sessions import SessionRecord
 from tests.support.eventually import eventually
 
@@ -63,7 +63,7 @@ def _next_of(interrupt_handling: InterruptHandling) -> object:
 
 
 async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chatting, "LOOK_S", 0.2)
+    monkeypatch.setattr(chat_command, "LOOK_S", 0.2)
     output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _Hanging(answers=1)
     desk = cast("ChatResources", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
     chat = Chat(desk, cast("Any", _Typed()), AskRequest(text=""), output=output, interrupt_handling=interrupt_handling)
@@ -84,7 +84,7 @@ def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest
     def prepare(request: AskRequest, *_: object) -> None:
         asked.append(request)
 
-    monkeypatch.setattr(chatting, "prepare_turn", prepare)
+    monkeypatch.setattr(chat_command, "prepare_turn", prepare)
     asking = AskRequest(text="", profile="rounds", max_rounds=4, worker_timeout="5s")
     desk = cast("ChatResources", SimpleNamespace(toolset=None))
     chat = Chat(desk, cast("Any", _Typed()), asking, output=_Terminal(), interrupt_handling=InterruptHandling())

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from dagwright.interfaces.cli.app import run_command_line
-from dagwright.interfaces.cli.options import SITE
+from dagwright.interfaces.cli.shared_options import SITE
 from tests.support.docs import ROOT, anchors
 
 _VALID = {

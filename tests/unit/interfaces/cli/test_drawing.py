@@ -10,7 +10,7 @@ import pytest
 from dagwright.client.graph_folding import ARROWS, BOXES, is_folded, picture_of
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.interfaces.cli.drawing import mermaid, svg
+from dagwright.interfaces.cli.graph_drawing import mermaid, svg
 from dagwright.protocol.documents import graph_document
 
 _SVG = "{http://www.w3.org/2000/svg}"

@@ -17,9 +17,9 @@ from dagwright.client.runs import RunIdInUse
 from dagwright.database.database import Database
 from dagwright.database.migrations import DatabaseUnusable
 from dagwright.history.run_reader import RunNotFound
-from dagwright.interfaces.cli.databases import opened_database
-from dagwright.interfaces.cli.edge import guarded
-from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
+from dagwright.interfaces.cli.command_database import opened_database
+from dagwright.interfaces.cli.error_boundary import guarded
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text
 from dagwright.server import ServerUnreachable
 from dagwright.settings import Settings

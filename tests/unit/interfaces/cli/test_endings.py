@@ -12,10 +12,10 @@ from dagwright.features.explain.why import blocking_chain
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.explaining import Explanation
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.endings import bound_lines, failure_lines, print_answer, print_end, summary_line
-from dagwright.interfaces.cli.looking import _result_text
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.running import Followed
+from dagwright.interfaces.cli.run_and_watch import Followed
+from dagwright.interfaces.cli.run_summary import bound_lines, failure_lines, print_answer, print_end, summary_line
+from dagwright.interfaces.cli.show_commands import _result_text
 from tests.support.plan_building import broken, compiled, node, plan_of
 
 _TOOLS = {

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.interfaces.cli.checking import _events_text, check_document, events_per_item, expected_events
-from dagwright.interfaces.cli.plans import PlanSource
+from dagwright.interfaces.cli.check_command import _events_text, check_document, events_per_item, expected_events
+from dagwright.interfaces.cli.plan_input import PlanSource
 from dagwright.plans.preparation import check_plan, check_size
 
 _TOOLS = {

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.interfaces.cli.asking import ask_inputs
-from dagwright.interfaces.cli.exits import CommandRefused
-from dagwright.interfaces.cli.forms import ask_answer
+from dagwright.interfaces.cli.answer_prompts import ask_answer
+from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.input_prompts import ask_inputs
 from tests.unit.interfaces.cli.questions import asked
 
 Typing = Callable[..., list[str]]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dagwright.interfaces.cli.app import run_command_line
-from dagwright.interfaces.cli.exits import CommandRefused
-from dagwright.interfaces.cli.mcp_serving import _listener
-from dagwright.interfaces.cli.requests import McpRequest
-from dagwright.interfaces.cli.serving import _refuse_all_pages, _refuse_missing, _refuse_open
+from dagwright.interfaces.cli.command_arguments import McpRequest
+from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.mcp_command import _listener
+from dagwright.interfaces.cli.serve_command import _refuse_all_pages, _refuse_missing, _refuse_open
 from dagwright.interfaces.http.keys import KeyFile
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import Settings

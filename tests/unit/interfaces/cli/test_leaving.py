@@ -13,11 +13,11 @@ _STUBBORN = """
 import asyncio
 import pytest
 
-from dagwright.interfaces.cli import leaving
+from dagwright.interfaces.cli import process_exit
 from dagwright.interfaces.cli.async_runs import run_async
 from dagwright.interfaces.cli.output import Output
 
-leaving.LEAVING_S = %s
+process_exit.LEAVING_S = %s
 
 async def stubborn():
     while True:
@@ -100,7 +100,7 @@ def test_second_ctrl_c_leaves_a_step_that_blocks_the_loop() -> None:
 
 _SERVER = """
 import asyncio
-from dagwright.interfaces.cli.leaving import stop_signal
+from dagwright.interfaces.cli.process_exit import stop_signal
 
 async def main():
     stopped = stop_signal()

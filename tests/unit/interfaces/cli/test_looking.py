@@ -9,8 +9,8 @@ from dagwright.features.explain.why import Chain, blocking_chain
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.explaining import Explanation
-from dagwright.interfaces.cli.explaining import lines_of
-from dagwright.interfaces.cli.looking import with_starting_worker
+from dagwright.interfaces.cli.explain_command import lines_of
+from dagwright.interfaces.cli.show_commands import with_starting_worker
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.new_command import write_worker
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.writing import write_worker
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 

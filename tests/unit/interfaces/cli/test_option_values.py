@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.usage import Usage
-from dagwright.interfaces.cli.answering import answer_of
-from dagwright.interfaces.cli.exits import CommandRefused
-from dagwright.interfaces.cli.plans import read_pairs, read_plan, typed_value
+from dagwright.interfaces.cli.command_arguments import AnswerRequest
+from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.feedback_command import answer_of
+from dagwright.interfaces.cli.limits_command import read_budget, read_new_limits
+from dagwright.interfaces.cli.node_text import usage_lines
+from dagwright.interfaces.cli.plan_input import read_pairs, read_plan, typed_value
 from dagwright.interfaces.cli.request_text import answer_command
-from dagwright.interfaces.cli.requests import AnswerRequest
-from dagwright.interfaces.cli.terms import read_budget, read_new_limits
-from dagwright.interfaces.cli.wording import usage_lines
 
 ONE_KIND = "contradict each other: give one answer"
 

@@ -16,9 +16,9 @@ from dagwright.core.scheduler.map_batches import MapBatchEnd
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.lines import LineWriter
-from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD, RunRows, progress_of, tree_of
-from dagwright.interfaces.cli.rendering import LivePicture, Picture
+from dagwright.interfaces.cli.live_display import LivePicture, Picture
+from dagwright.interfaces.cli.progress_lines import LineWriter
+from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD, RunRows, progress_of, tree_of
 from dagwright.protocol.messages import RunInput
 from tests.unit.interfaces.cli.questions import asked
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 
-from dagwright.interfaces.cli import inbox
-from dagwright.interfaces.cli.inbox import inbox_lines
+from dagwright.interfaces.cli import inbox_command
+from dagwright.interfaces.cli.inbox_command import inbox_lines
 from dagwright.interfaces.cli.request_text import (
     answer_command,
     field_lines,
@@ -169,6 +169,6 @@ class _Client:
 async def test_note_names_a_missing_or_starting_worker(
     monkeypatch: pytest.MonkeyPatch, pollers: list[str], running: int, is_starting: bool, words: str
 ) -> None:
-    monkeypatch.setattr(inbox, "is_worker_starting", lambda _: is_starting)
+    monkeypatch.setattr(inbox_command, "is_worker_starting", lambda _: is_starting)
     connection = cast("Connection", SimpleNamespace(client=_Client(pollers, running)))
-    assert re.split("[:;] ", await inbox.worker_note(connection, Settings()) or "")[0] == words
+    assert re.split("[:;] ", await inbox_command.worker_note(connection, Settings()) or "")[0] == words

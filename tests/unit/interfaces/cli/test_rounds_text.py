@@ -14,14 +14,14 @@ from dagwright.features.explain.why import blocking_chain, why
 from dagwright.history.explaining import Explanation
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.drawing import mermaid
-from dagwright.interfaces.cli.endings import failure_lines
-from dagwright.interfaces.cli.explaining import lines_of
-from dagwright.interfaces.cli.lines import LineWriter
-from dagwright.interfaces.cli.looking import _print_node, _print_status
+from dagwright.interfaces.cli.explain_command import lines_of
+from dagwright.interfaces.cli.graph_drawing import mermaid
 from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.progress_lines import LineWriter
 from dagwright.interfaces.cli.round_text import calls_of, round_lines, rounds_of
 from dagwright.interfaces.cli.round_text import lines_of as lines_of_rounds
+from dagwright.interfaces.cli.run_summary import failure_lines
+from dagwright.interfaces.cli.show_commands import _print_node, _print_status
 from dagwright.planner import RoundsOptions
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, RoundsLimits
 from dagwright.protocol.documents import graph_document

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from io import StringIO
 from typing import Any
 
-from dagwright.interfaces.cli.streaming import Elements, write_object
+from dagwright.interfaces.cli.json_streaming import Elements, write_object
 
 
 async def each(*values: Any) -> AsyncIterator[Any]:

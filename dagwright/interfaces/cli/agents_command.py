@@ -1,0 +1,120 @@
+"""`agents add | list | show | remove`: manage the agents in the database. Needs no Temporal server."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.agents import load_agents
+from dagwright.agents.stored import AGENTS, AgentVersion, StoredAgents
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.times import format_time
+from dagwright.database.database import Database
+from dagwright.interfaces.cli.command_database import opened_database
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.settings import load_settings
+from dagwright.toolset.toolset import load_toolset
+
+
+def add(file: str, output: Output) -> int:
+    """Add the agents of a file, or none of them if one is invalid."""
+    registry = load_agents([file])
+    with _stored() as stored:
+        added = stored.add([*registry])
+    missing = registry.missing_tools(load_toolset(load_settings()).declarations())
+    for name, tools in missing.items():
+        output.log(f"the agent {name!r} names unknown tools: {', '.join(tools)}; give them with --tools")
+    if output.is_json:
+        entries = [{"name": each.name, "version": each.number, "created": each.is_new} for each in added]
+        output.document({"status": "added", "file": file, "agents": entries})
+    else:
+        for each in added:
+            output.print(f"{each.name}: version {each.number}{'' if each.is_new else ', unchanged'}")
+    return ExitCode.COMPLETED
+
+
+def list_agents(_: None, output: Output) -> int:
+    """List the current agents."""
+    with _stored() as stored:
+        cards = stored.current()
+    if output.is_json:
+        output.document([_to_json(each) for each in cards])
+    elif not cards:
+        output.print("there are no agents; `dagwright agents add FILE` adds the agents of a file")
+    else:
+        output.show(_table(cards))
+    return ExitCode.COMPLETED
+
+
+def show(name: str, output: Output) -> int:
+    """Show the newest card of an agent and its versions."""
+    with _stored() as stored:
+        versions = stored.versions(name)
+        known = [each.card.name for each in stored.current()]
+    if not versions:
+        raise _unknown(name, known)
+    newest = versions[0]
+    if output.is_json:
+        output.document(
+            {**_to_json(newest), "card": newest.card.to_json(), "versions": [_to_json(each) for each in versions]}
+        )
+        return ExitCode.COMPLETED
+    state = "" if newest.is_current else ", removed"
+    output.print(f"{name}: {_version_text(newest)}{state}")
+    for each in versions[1:]:
+        output.print(f"earlier: {_version_text(each)}")
+    output.print(json.dumps(newest.card.to_json(), indent=2, ensure_ascii=False))
+    return ExitCode.COMPLETED
+
+
+def remove(name: str, output: Output) -> int:
+    """Remove an agent for new plans."""
+    with _stored() as stored:
+        known = [each.card.name for each in stored.current()]
+        if not stored.remove(name):
+            raise _unknown(name, known)
+    message = f"{name} is removed for new plans; runs that use it keep its card"
+    if output.is_json:
+        output.document({"status": "removed", "name": name, "message": message})
+    else:
+        output.print(message)
+    return ExitCode.COMPLETED
+
+
+@contextmanager
+def _stored() -> Iterator[StoredAgents]:
+    with opened_database(partial(Database, schema=AGENTS)) as database:
+        yield StoredAgents(database)
+
+
+def _unknown(name: str, known: list[str]) -> CommandRefused:
+    near = suggestion(name, known) or "`dagwright agents list` lists the agents"
+    return CommandRefused(f"there is no agent {name!r}; {near}", status="not_found")
+
+
+def _version_text(agent: AgentVersion) -> str:
+    return f"version {agent.number} of {format_time(agent.added_at.timestamp())}"
+
+
+def _to_json(agent: AgentVersion) -> dict[str, Any]:
+    return {
+        "name": agent.card.name,
+        "version": agent.number,
+        "type": agent.card.type,
+        "description": agent.card.description,
+        "added_at": format_time(agent.added_at.timestamp()),
+        "is_current": agent.is_current,
+    }
+
+
+def _table(agents: list[AgentVersion]) -> Table:
+    table = Table("name", "version", "type", "description", box=None)
+    for each in agents:
+        description = Text(one_line(each.card.description, limit=200))
+        table.add_row(Text(each.card.name), str(each.number), each.card.type, description)
+    return table

@@ -1,0 +1,190 @@
+"""Ask the user at the terminal for the answer to a request: choices, multi-line text, typed fields."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
+from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.input_prompts import NO, YES, checked_value, default_text, question_of, value_of
+from dagwright.interfaces.cli.output import one_line, terminal_text, value_text
+from dagwright.interfaces.cli.plan_input import typed_value, value_as_text
+from dagwright.interfaces.cli.request_text import Request, assignee_of, entity_lines, option_label, option_name
+
+_END_OF_TEXT = "."
+_NOT_ANSWERED = "no answer was given; the request stays open"
+_ANY_JSON: Mapping[str, Any] = {"type": ["null", "boolean", "integer", "number", "array", "object", "string"]}
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+_NOTHING: Any = object()
+_NUMBER_OF_OPTION = re.compile(r"-?[0-9]{1,4}")
+"""A number that means an option even if free text is accepted; registration numbers are longer."""
+
+Read = Callable[[str], str]
+"""Ask for one line; raise `EOFError` at the end of the input."""
+
+
+def _typed(question: str) -> str:
+    while True:
+        try:
+            return input(question)
+        except UnicodeDecodeError:
+            _show("invalid UTF-8")
+
+
+def ask_answer(request: Request, *, read: Read = _typed) -> dict[str, Any]:
+    """Return the user's answer, in the form that the type of the request requires.
+
+    Args:
+        read: asks for one line; raises `EOFError` at the end of the input.
+
+    Raises:
+        CommandRefused: the input ended.
+    """
+    return _Form(read).answer(request)
+
+
+class _Form:
+    """Asks for one answer."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        _show(f"{one_line(request['request_id'])}, for {assignee_of(request)}")
+        if request["prompt"]:
+            _show(str(request["prompt"]))
+        match request["type"]:
+            case "APPROVAL":
+                return self._approval(request)
+            case "SELECTION":
+                return self._selection(request)
+            case "INFORMATION":
+                return {"data": self._fields(request["schema"] or _ANY_OBJECT)}
+            case kind:
+                if kind == "GUIDANCE":
+                    _show("(or use `feedback … --nodes FILE` to add nodes to the plan)")
+                return {"text": self._lines()}
+
+    def _approval(self, request: Request) -> dict[str, Any]:
+        if request.get("tool") and request["tool"] != ACTIVITY_READ_MODEL_PLAN:
+            _show(f"{one_line(str(request['tool']))} with {value_text(request.get('arguments'))}")
+            for line in entity_lines(request):
+                _show(line)
+        while True:
+            reply = self._line("Approve? (yes or no): ").strip().lower()
+            if reply in YES:
+                return {"approved": True}
+            if reply in NO:
+                reason = self._line("Reason (optional): ").strip()
+                return {"approved": False, **({"reason": reason} if reason else {})}
+            _show("answer yes or no")
+
+    def _selection(self, request: Request) -> dict[str, Any]:
+        options: Sequence[JsonValue] = request["options"] or []
+        for number, option in enumerate(options, 1):
+            _show(f"  {number}. {one_line(option_label(option) or option_name(option))}")
+        several = bool(request.get("multiple"))
+        allow_text = bool(request.get("allow_text"))
+        question = "Which ones? (numbers or names, separated by commas): " if several else "Which? (number or name): "
+        if allow_text:
+            question = "Which? (number, name or other text): "
+        while True:
+            reply = self._line(question)
+            texts = [part.strip() for part in reply.split(",")] if several else [reply.strip()]
+            try:
+                selected = [_chosen(text, options) for text in texts if text]
+            except ValueError as error:
+                if allow_text and not _NUMBER_OF_OPTION.fullmatch(reply.strip()):
+                    return {"text": reply.strip()}
+                _show(one_line(str(error)))
+                continue
+            if not selected:
+                _show("choose at least one" if several else "choose one")
+            elif len({*map(repr, selected)}) < len(selected):
+                _show("an option is selected twice; choose each once")
+            elif request.get("purpose") == "error" and selected == ["value"]:
+                return {"selected": selected, "value": self._json({})}
+            else:
+                return {"selected": selected}
+
+    def _lines(self) -> str:
+        _show(f"(end a text of several lines with a line `{_END_OF_TEXT}` or with Ctrl-D)")
+        lines: list[str] = []
+        with suppress(EOFError):
+            while (line := self._read("> ")) != _END_OF_TEXT:
+                lines.append(line)
+        text = "\n".join(lines).strip()
+        if not text:
+            raise CommandRefused(_NOT_ANSWERED, status="not_answered")
+        return text
+
+    def _fields(self, schema: Mapping[str, Any]) -> JsonValue:
+        """Ask for an object field by field, again until it matches the schema."""
+        properties = schema.get("properties")
+        if not isinstance(properties, dict) or not properties:
+            return self._json(schema)
+        required = schema.get("required")
+        needed = set(required) if isinstance(required, list) else set()
+        while True:
+            values: dict[str, JsonValue] = {}
+            for name, field in properties.items():
+                field_schema = field if isinstance(field, dict) else {}
+                value = self._field(name, field_schema, is_needed=name in needed)
+                if value is not _NOTHING:
+                    values[name] = value
+            try:
+                return checked_value(schema, values)
+            except ValueError as error:
+                _show(one_line(f"{error}; try again"))
+
+    def _field(self, name: str, schema: Mapping[str, Any], *, is_needed: bool) -> Any:
+        """Return the value of a field; `_NOTHING` if the user leaves it out."""
+        empty_means = "" if is_needed else default_text(schema) if "default" in schema else "optional"
+        question = question_of(name, schema, empty_means=empty_means)
+        while True:
+            reply = self._line(question)
+            if not reply.strip() and not is_needed:
+                return schema.get("default", _NOTHING)
+            try:
+                return value_of(schema, reply)
+            except ValueError as error:
+                _show(one_line(str(error)))
+
+    def _json(self, schema: Mapping[str, Any]) -> JsonValue:
+        while True:
+            try:
+                return checked_value(schema, typed_value(_ANY_JSON, self._line("Value as JSON: ")))
+            except ValueError as error:
+                _show(one_line(str(error)))
+
+    def _line(self, question: str) -> str:
+        """Read a line.
+
+        Raises:
+            CommandRefused: the input has ended.
+        """
+        try:
+            return self._read(question)
+        except EOFError:
+            raise CommandRefused(_NOT_ANSWERED, status="not_answered") from None
+
+
+def _chosen(text: str, options: Sequence[JsonValue]) -> JsonValue:
+    """Return the option that a text names, by its name or else its number.
+
+    Raises:
+        ValueError: there is no such option.
+    """
+    for option in options:
+        if text in (value_as_text(option), option_name(option)):
+            return option
+    if text.isdecimal() and 1 <= int(text) <= len(options):
+        return options[int(text) - 1]
+    raise ValueError(f"{text!r:.80} is not one of the {len(options)} options")
+
+
+def _show(text: str) -> None:
+    print(terminal_text(text))  # noqa: T201 -- part of the dialog

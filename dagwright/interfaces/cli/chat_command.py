@@ -1,0 +1,445 @@
+"""`chat`: a conversation at a terminal or through a pipe. Each message is a turn of a session.
+
+The command serves the session and its runs, as `ask` does. When it ends, another command can continue them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+from uuid import uuid4
+
+from temporalio.service import RPCError
+
+from dagwright.client.answering import answer_request
+from dagwright.client.feedback import Answer, FeedbackRejected
+from dagwright.client.following import RequestKey, request_key
+from dagwright.client.requests import TurnRequest, start_turn
+from dagwright.client.runs import Runs, open_runs
+from dagwright.client.sessions import SessionNotFound, Sessions, TurnNotTaken
+from dagwright.client.starts import made_id
+from dagwright.client.steering import Actor, CommandRejected, Steering
+from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.answer_prompts import ask_answer
+from dagwright.interfaces.cli.ask_command import prepare_turn
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.background import options_of
+from dagwright.interfaces.cli.chat_input import Interrupted, Messages, PipedMessages, TypedMessages
+from dagwright.interfaces.cli.chat_text import (
+    TURNS_LISTED,
+    TURNS_SHOWN,
+    Typed,
+    asking_options,
+    command_hint,
+    going_on,
+    help_lines,
+    status_line,
+    typed,
+    unknown_command,
+)
+from dagwright.interfaces.cli.command_arguments import AskRequest, ChatRequest, refuse_half_characters
+from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
+from dagwright.interfaces.cli.follow_run import Following
+from dagwright.interfaces.cli.model_choice import refuse_without_model
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.process_exit import leave_at_once
+from dagwright.interfaces.cli.request_text import Request, answer_command
+from dagwright.interfaces.cli.round_text import round_lines
+from dagwright.interfaces.cli.run_and_watch import stays
+from dagwright.interfaces.cli.run_host import connected_to_run, served
+from dagwright.interfaces.cli.run_summary import done_lines, print_answer, print_answer_end
+from dagwright.interfaces.cli.session_command import turn_lines
+from dagwright.interfaces.cli.session_turns import at_work, refusal_of
+from dagwright.planning.plan_and_execute.goal_spec import PROFILES, Profile
+from dagwright.protocol.sessions import SessionNameInvalid, Turn, session_name
+from dagwright.server import NO_ANSWER, Connection, ServerUnreachable, open_connection
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+T = TypeVar("T")
+
+RETRY_S = 1.0
+"""Seconds between attempts to reach the server."""
+LOOK_S = 3.0
+"""Seconds to look for the running run after Ctrl-C."""
+
+_HISTORY = "chat-history"
+_PROFILES: Sequence[Profile | Literal["rounds"]] = (*PROFILES, "rounds")
+_QUIT = ("/quit", "/exit", "/bye")
+
+
+def chat(request: ChatRequest, output: Output) -> int:
+    """Answer messages until the input ends, and return the exit code.
+
+    Raises:
+        CommandRefused: the options are invalid.
+        SessionNameInvalid: the session name is invalid.
+    """
+    settings = command_settings()
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    name = session_name(request.session) if request.session is not None else _made_name()
+    asking = request.asking()
+    # Invalid options are reported before there is a server.
+    prepare_turn(replace(asking, text="Hello."), toolset, output)
+    refuse_without_model(request.model, settings, toolset, is_detached=False)
+
+    async def work(interrupt_handling: InterruptHandling) -> int:
+        async with connected_to_run(settings, toolset) as connection, AsyncExitStack() as stack:
+            # The worker serves the session too: without a worker it accepts no turns.
+            await stack.enter_async_context(served(connection.client, toolset, settings=settings))
+            resources = ChatResources(connection, settings, toolset, stack)
+            messages = TypedMessages(settings.state_dir / _HISTORY) if output.can_ask else PipedMessages()
+            talk = Chat(resources, messages, asking, output=output, interrupt_handling=interrupt_handling)
+            code = await talk.continue_session(name, is_new=request.session is None)
+            # Whatever does not end is abandoned: its run stays.
+            interrupt_handling.exit_watchdog.open(code)
+            if code == ExitCode.INTERRUPTED:
+                # The user has already pressed Ctrl-C twice.
+                interrupt_handling.instead = leave_at_once
+                message = "running steps get 10 s to finish; Ctrl-C again ends the process"
+                asyncio.get_running_loop().call_later(1.0, output.log, message)
+            return code
+
+    return run_async(work, output)
+
+
+def _made_name() -> str:
+    return f"chat-{datetime.now().astimezone():%Y-%m-%d}-{uuid4().hex[:6]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatResources:
+    """Connection, settings and tools of a chat.
+
+    Args:
+        connection: to the server of the session.
+        exit_stack: resources to release at the end of the chat, such as a restarted server.
+    """
+
+    connection: Connection
+    settings: Settings
+    toolset: Toolset
+    exit_stack: AsyncExitStack
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of the turns."""
+        return open_runs(self.connection, self.settings)
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions of the task queue."""
+        return Sessions(self.connection, self.runs, task_queue=self.settings.task_queue)
+
+    async def reach(self) -> None:
+        """Wait until the server answers; restart a local server."""
+        while True:
+            try:
+                await self.exit_stack.enter_async_context(open_connection(self.settings))
+                return
+            except ServerUnreachable:
+                await asyncio.sleep(RETRY_S)
+
+
+class Chat:
+    """A conversation, which may use several sessions.
+
+    Args:
+        resources: connection, settings and tools.
+        messages: the input.
+        asking: options of each message.
+        output, interrupt_handling: of the command.
+    """
+
+    def __init__(
+        self,
+        resources: ChatResources,
+        messages: Messages,
+        asking: AskRequest,
+        *,
+        output: Output,
+        interrupt_handling: InterruptHandling,
+    ) -> None:
+        self._resources = resources
+        self._messages = messages
+        self._asking = asking
+        self._first = asking
+        self._output = output
+        self._interrupt_handling = interrupt_handling
+        self._name = ""
+
+    async def continue_session(self, name: str, *, is_new: bool) -> int:
+        """Answer message after message; return the exit code: for a pipe, the first one that is not 0."""
+        first_code = int(ExitCode.COMPLETED)
+        is_leaving = not await self._undisturbed(self._open_session(name, is_new=is_new))
+        while True:
+            try:
+                line = await self._messages.next()
+            except Interrupted:
+                if is_leaving:
+                    return ExitCode.INTERRUPTED
+                is_leaving = True
+                self._output.print("Ctrl-C again ends the chat, and so does Ctrl-D")
+                continue
+            entered = Typed("/quit", "") if line is None else typed(line)
+            if entered.command in _QUIT:
+                break
+            if entered.command is not None:
+                is_leaving = not await self._undisturbed(self._run_command(entered))
+            elif self._output.can_ask and (hint := command_hint(entered.text)) is not None:
+                self._output.print(hint)
+            elif entered.text:
+                codes: list[int] = []
+                is_leaving = not await self._undisturbed(self._answer(entered.text, codes))
+                first_code = next(filter(None, [first_code, *codes]), first_code)
+        self._output.print(self._going_on())
+        return ExitCode.COMPLETED if self._output.can_ask else first_code
+
+    async def _undisturbed(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Run work that the user can interrupt; return false if Ctrl-C interrupted it."""
+        doing = asyncio.create_task(work)
+        if self._output.can_ask:
+            self._interrupt_handling.instead = doing.cancel
+        try:
+            await doing
+        except Interrupted:
+            return await self._left()
+        except asyncio.CancelledError:
+            own = asyncio.current_task()
+            if own is not None and own.cancelling():
+                raise
+            return await self._left()
+        except (CommandRefused, SessionNotFound, SessionNameInvalid) as refused:
+            self._output.log(str(refused))
+        finally:
+            self._interrupt_handling.instead = None
+        return True
+
+    async def _left(self) -> bool:
+        """Report how to continue the turn that the user has interrupted."""
+        if self._output.can_ask:
+            # The look may hang, and a second Ctrl-C must end the process at once.
+            self._interrupt_handling.instead = leave_at_once
+        try:
+            async with asyncio.timeout(LOOK_S):
+                turn = await self._running()
+        except (TimeoutError, RPCError) as error:
+            if isinstance(error, RPCError) and error.status not in NO_ANSWER:
+                raise
+            self._output.print(
+                "the Temporal server does not answer; a started run continues; Ctrl-C again ends the chat"
+            )
+            return False
+        if turn is None:
+            self._output.print("no run is active")
+        else:
+            run = one_line(turn.run)
+            self._output.print(
+                f"the run {run} continues, and the next message waits for it; /cancel cancels it, `dagwright watch` "
+                f"{run} shows it elsewhere; Ctrl-C again ends the chat"
+            )
+        return False
+
+    async def _running(self) -> Turn | None:
+        return (await self._resources.sessions.read(self._name)).session.running
+
+    # Sessions.
+
+    def _going_on(self) -> str:
+        return going_on(self._name, [*asking_options(self._asking), *options_of(self._resources.toolset)])
+
+    async def _open_session(self, name: str, *, is_new: bool) -> None:
+        """Open a session; for an existing one, show its last turns and follow its running run."""
+        self._name = name
+        session = (await self._patiently(lambda: self._resources.sessions.read(name))).session
+        session = await self._resources.sessions.whole(session)
+        if is_new:
+            self._output.print(f"session {one_line(name)}; {self._going_on()}")
+            self._output.print("/help lists the commands")
+            return
+        self._output.print(status_line(session, profile=self._asking.profile))
+        for turn in [turn for turn in session.turns if turn.ended_at is not None][-TURNS_SHOWN:]:
+            self._output.print(f"\n> {turn.request or '(a plan)'}")
+            if turn.answer is None:
+                self._output.print(turn_lines([turn])[1].strip())
+            else:
+                self._output.answer(turn.answer)
+        if session.running is not None and self._output.can_ask:
+            await self._patiently(lambda: self._finish(str(session.running and session.running.run), None))
+
+    async def _run_command(self, entered: Typed) -> None:
+        """Run a chat command."""
+        match entered.command:
+            case "/help":
+                for line in help_lines():
+                    self._output.print(line)
+            case "/status":
+                view = await self._patiently(lambda: self._resources.sessions.read(self._name))
+                self._output.print(status_line(view.session, profile=self._asking.profile))
+            case "/turns":
+                view = await self._patiently(lambda: self._resources.sessions.read(self._name))
+                for line in turn_lines(view.session.turns[-TURNS_LISTED:]) or ["there are no turns yet"]:
+                    self._output.print(line)
+            case "/profile":
+                self._choose_profile(entered.text)
+            case "/cancel":
+                await self._cancel()
+            case "/new":
+                name = session_name(entered.text) if entered.text else _made_name()
+                await self._open_session(name, is_new=not entered.text)
+            case _:
+                raise CommandRefused(unknown_command(str(entered.command)))
+
+    def _choose_profile(self, name: str) -> None:
+        chosen = next((profile for profile in _PROFILES if profile == name), None)
+        if name and chosen is None:
+            raise CommandRefused(f"unknown profile {one_line(name)}; choose {', '.join(_PROFILES)}")
+        if chosen is not None:
+            # These options apply to rounds only.
+            first = self._first if chosen == "rounds" else AskRequest(text="")
+            changed = replace(
+                self._asking,
+                profile=chosen,
+                max_rounds=first.max_rounds,
+                worker_timeout=first.worker_timeout,
+                synthesis=first.synthesis,
+            )
+            prepare_turn(replace(changed, text="Hello."), self._resources.toolset, self._output)
+            self._asking = changed
+        self._output.print(f"the profile of the next messages is {self._asking.profile}")
+
+    async def _cancel(self) -> None:
+        turn = await self._running()
+        if turn is None:
+            raise CommandRefused("no run is active")
+        try:
+            self._output.print(await Steering(self._resources.connection).cancel(turn.run, Actor(account_name())))
+        except (CommandRejected, RunClosed) as refused:
+            self._output.log(one_line(str(refused)))
+        await self._patiently(lambda: self._finish(turn.run, None))
+
+    # Turns.
+
+    async def _answer(self, message: str, codes: list[int]) -> None:
+        """Answer a message; append the exit code, if there is one, to `codes`."""
+        run = made_id()
+        self._interrupt_handling.text = stays(run)
+        try:
+            # Starting a turn is idempotent by its run ID, so it can be retried.
+            codes.append(await self._patiently(lambda: self._turn(run, message)))
+        except CommandRefused as refused:
+            codes.append(refused.code)
+            if self._output.is_json:
+                document = {
+                    "session_id": self._name,
+                    "request": message,
+                    "status": refused.status,
+                    "message": str(refused),
+                }
+                self._output.document(document, is_line=True)
+            raise
+
+    async def _turn(self, run: str, message: str) -> int:
+        resources = self._resources
+        asking = replace(self._asking, text=message, workflow_id=run, session=self._name)
+        refuse_half_characters(asking)
+        start = TurnRequest(
+            self._name, message, lambda session: prepare_turn(asking, resources.toolset, self._output, session)
+        )
+        while True:
+            try:
+                await start_turn(start, resources.runs, resources.sessions, run=run)
+                break
+            except TurnNotTaken as refused:
+                if refused.code != "session_busy":
+                    raise refusal_of(refused) from None
+                # The other run may have ended in the meantime.
+                if (other := await self._running()) is not None:
+                    self._output.log(f"{at_work(self._name, other)}; this message waits for its end")
+                    await self._finish(other.run, None)
+        return await self._finish(run, message)
+
+    async def _finish(self, run: str, message: str | None) -> int:
+        """Follow a run to its end and show its answer; return its exit code.
+
+        Args:
+            message: the message that it answers; `None` for an earlier message.
+        """
+        runs = self._resources.runs
+        view = await self._follow_to_end(run)
+        document = await runs.document(view)
+        await self._resources.sessions.settled(self._name, run)
+        if not self._output.is_json:
+            self._print_turn_end(view, document)
+        elif message is not None:
+            self._output.document({"session_id": self._name, "request": message, **document}, is_line=True)
+        return exit_code_of(view.status)
+
+    async def _follow_to_end(self, run: str) -> RunView:
+        """Follow a run until it ends; ask the user for open requests."""
+        following = Following(self._resources.runs, self._resources.connection.client, run, output=self._output)
+        seen_requests: set[RequestKey] = set()
+
+        def to_ask() -> Request | None:
+            return next((each for each in following.requests if request_key(each) not in seen_requests), None)
+
+        try:
+            while True:
+                view = await following.until(lambda _: self._output.can_ask and to_ask() is not None)
+                request = to_ask()
+                if view.is_closed or request is None:
+                    return view
+                seen_requests.add(request_key(request))
+                await self._ask(request)
+        finally:
+            await following.close()
+
+    async def _ask(self, request: Request) -> None:
+        """Ask the user to answer a request of a run; without an answer it stays open."""
+        people, loop = self._resources.runs.people, asyncio.get_running_loop()
+
+        def read(question: str) -> str:
+            return asyncio.run_coroutine_threadsafe(self._messages.line(question), loop).result()
+
+        try:
+            # In a thread, so that the loop continues to serve tools.
+            content = await asyncio.to_thread(ask_answer, request, read=read)
+            answer = Answer(content, account_name())
+            self._output.print(await answer_request(people, request["run_id"], request["request_id"], answer))
+        except CommandRefused as refused:
+            self._output.log(f"{refused}: {answer_command(request)}")
+        except (FeedbackRejected, RunClosed) as refused:
+            self._output.log(one_line(str(refused)))
+
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run the work, and retry it when the server answers again."""
+        is_reported = False
+        while True:
+            try:
+                return await work()
+            except RPCError as error:
+                if error.status not in NO_ANSWER:
+                    raise
+            if not is_reported:
+                self._output.log("the Temporal server does not answer; waiting for it")
+                is_reported = True
+            await self._resources.reach()
+
+    # Output.
+
+    def _print_turn_end(self, view: RunView, document: Mapping[str, Any]) -> None:
+        answer = document["output"]
+        if isinstance(answer, str) and next(done_lines(document), None) is None:
+            if self._output.is_terminal:
+                # On a terminal the final progress leaves them out; elsewhere they were logged when they came.
+                for line in round_lines(document):
+                    self._output.print(line)
+                self._output.print("")
+            self._output.answer(answer)
+            print_answer_end(view, document, self._output)
+        else:
+            print_answer(view, document, self._output)

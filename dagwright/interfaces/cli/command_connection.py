@@ -1,0 +1,64 @@
+"""Settings, logging and server connection of commands."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from dagwright.client.list_cursors import ListCursor
+from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.output import Output
+from dagwright.logging import configure_logging
+from dagwright.server import Connection, LocalServer, Server, open_connection
+from dagwright.settings import Settings, load_settings
+
+
+def command_settings() -> Settings:
+    """Load the settings and configure logging: only errors by default.
+
+    The progress and the result show failed tools already; log lines would repeat them.
+    """
+    settings = load_settings()
+    if "log_level" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"log_level": "error"})
+    configure_logging(settings)
+    return settings
+
+
+def lasting_server(connection: Connection, settings: Settings) -> Server:
+    """Return the server, without its UI link if the server ends with this command."""
+    server = connection.server
+    stays = server.pid is None or LocalServer(settings).is_persistent()
+    return server if stays else replace(server, ui_url=None)
+
+
+@asynccontextmanager
+async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator[Connection]:
+    """Connect for a command that only reads; report it if a server had to be started.
+
+    Raises:
+        ServerUnreachable: no server is reachable.
+    """
+    was_running = LocalServer(settings).find() is not None
+    async with open_connection(settings) as connection:
+        if connection.server.pid is not None and not was_running:
+            output.log("no server was running, so one was started for this command; it ends with the command")
+            yield replace(connection, server=lasting_server(connection, settings))
+        else:
+            yield connection
+
+
+def read_cursor(after: str | None) -> ListCursor | None:
+    """Parse `--after`.
+
+    Raises:
+        CommandRefused: it is not a cursor.
+    """
+    try:
+        return None if after is None else ListCursor.parse(after)
+    except ValueError:
+        raise CommandRefused(f"--after: {after!r:.80} is not the cursor that a list has returned") from None
+
+
+def next_page(cursor: ListCursor | None) -> dict[str, str | None]:
+    """Return the field of a JSON list that leads to its next page."""
+    return {"next": None if cursor is None else str(cursor)}

@@ -1,0 +1,36 @@
+"""The database for commands."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from dagwright.database.database import Database
+from dagwright.database.error_messages import DatabaseUnavailable
+from dagwright.database.migrations import DatabaseUnusable
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import one_line
+from dagwright.settings import load_settings
+
+Opened = TypeVar("Opened", bound=Database)
+
+
+@contextmanager
+def opened_database(open_url: Callable[[str], Opened]) -> Iterator[Opened]:
+    """Open the database of the settings inside the block.
+
+    Args:
+        open_url: opens the database at a URL.
+
+    Raises:
+        CommandRefused: the settings name no database, or it refuses an operation of the block.
+    """
+    try:
+        database = open_url(load_settings().database_url)
+    except ValueError as error:
+        raise CommandRefused(f"DAGWRIGHT_DATABASE_URL: {error}") from None
+    try:
+        yield database
+    except (DatabaseUnusable, DatabaseUnavailable) as error:
+        raise CommandRefused(one_line(str(error)), status="no_database", code=ExitCode.FAILED) from error
+    finally:
+        database.dispose()

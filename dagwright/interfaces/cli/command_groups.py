@@ -1,0 +1,146 @@
+"""Command groups such as `store …` and `keys …`; other modules do the work."""
+
+from typing import Annotated
+
+import typer
+
+from dagwright.interfaces.cli.command_dispatch import call
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.shared_options import Json, NoColor, PlainGroup, PlainHelp
+
+store = typer.Typer(cls=PlainGroup, help="Manage the store of large values.", rich_markup_mode=None)
+agents = typer.Typer(cls=PlainGroup, help="Manage the agents in the database.", rich_markup_mode=None)
+new = typer.Typer(cls=PlainGroup, help="Create files from templates.", rich_markup_mode=None)
+keys = typer.Typer(cls=PlainGroup, help="Manage the keys of the HTTP API.", rich_markup_mode=None)
+
+
+@store.command("show", cls=PlainHelp)
+def show_store(*, json: Json = False) -> int:
+    """Show the content of the store and how much can be removed."""
+    return call("store_command", "show", None, Output(is_json=json))
+
+
+@store.command("prune", cls=PlainHelp)
+def prune_store(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove the values; without it, only report.")] = False,
+    json: Json = False,
+) -> int:
+    """Remove the values that no run can need any more."""
+    return call("store_command", "prune", yes, Output(is_json=json))
+
+
+@store.command("adopt", cls=PlainHelp)
+def adopt_store(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Make the change; without it, only report.")] = False,
+    json: Json = False,
+) -> int:
+    """Make this store the store of the task queue."""
+    return call("store_command", "adopt", yes, Output(is_json=json))
+
+
+@store.callback()
+def _store() -> None:
+    """Manage the store of large values."""
+
+
+@agents.command("add", cls=PlainHelp)
+def add_agents(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="YAML, JSON or .py file with agents.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Add the agents of a file; changed agents become new versions."""
+    return call("agents_command", "add", file, Output(is_json=json), extra="database")
+
+
+@agents.command("list", cls=PlainHelp)
+def list_agents(*, json: Json = False, no_color: NoColor = False) -> int:
+    """List the agents."""
+    return call("agents_command", "list_agents", None, Output(is_json=json, has_color=not no_color), extra="database")
+
+
+@agents.command("show", cls=PlainHelp)
+def show_agent(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Show the card and the versions of an agent."""
+    return call("agents_command", "show", name, Output(is_json=json), extra="database")
+
+
+@agents.command("remove", cls=PlainHelp)
+def remove_agent(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Remove an agent for new plans; running plans keep its card."""
+    return call("agents_command", "remove", name, Output(is_json=json), extra="database")
+
+
+@agents.callback()
+def _agents() -> None:
+    """Manage the agents in the database."""
+
+
+@new.command("worker", cls=PlainHelp)
+def new_worker(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the worker tool: letters, digits and _.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Create a worker tool and its test in this folder."""
+    return call("new_command", "write_worker", name, Output(is_json=json))
+
+
+@new.callback()
+def _new() -> None:
+    """Create files from templates."""
+
+
+@keys.command("add", cls=PlainHelp)
+def add_key(
+    owner: Annotated[str, typer.Argument(metavar="OWNER", help="Owner whose runs the key can see; * for all runs.")],
+    *,
+    scopes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            metavar="SCOPE",
+            help="run, answer or operate; repeatable; default: all three. look: read only.",
+        ),
+    ] = None,
+    weight: Annotated[
+        float | None,
+        typer.Option(
+            "--weight", metavar="WEIGHT", help="Share of the slots for the runs of the key relative to other owners."
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Create a key and show it once."""
+    return call("keys_command", "add", (owner, scopes or [], weight), Output(is_json=json), extra="gateway")
+
+
+@keys.command("list", cls=PlainHelp)
+def list_keys(*, json: Json = False, no_color: NoColor = False) -> int:
+    """List the keys without their secrets."""
+    return call("keys_command", "list_keys", None, Output(is_json=json, has_color=not no_color), extra="gateway")
+
+
+@keys.command("remove", cls=PlainHelp)
+def remove_key(
+    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, see `keys list`.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Remove a key."""
+    return call("keys_command", "remove", id, Output(is_json=json), extra="gateway")
+
+
+@keys.callback()
+def _keys() -> None:
+    """Manage the keys of the HTTP API."""

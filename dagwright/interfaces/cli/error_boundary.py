@@ -1,0 +1,181 @@
+"""Top-level error handling: every exception becomes a message, a document with `--json`, and an exit code.
+
+A traceback goes to a file that the message names, and to stderr only at the log level `debug`.
+"""
+
+import errno
+import os
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+from typer import Abort, TyperException
+
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.store.private_files import make_private_folder, private_opener
+
+if TYPE_CHECKING:
+    from dagwright.settings import Settings
+
+
+class _Answer(NamedTuple):
+    status: str
+    code: ExitCode
+    message: str = ""
+    """Replaces the text of the error."""
+
+
+_EXPECTED: Final = {
+    "dagwright.core.extras.MissingExtra": _Answer("missing_extra", ExitCode.REFUSED),
+    "dagwright.core.plugins.PluginError": _Answer("bad_plugin", ExitCode.REFUSED),
+    "dagwright.settings.SettingsError": _Answer("bad_usage", ExitCode.REFUSED),
+    "dagwright.tools.errors.ToolLoadError": _Answer("unreadable", ExitCode.REFUSED),
+    "dagwright.plans.templates.TemplatesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
+    "dagwright.llm.prices.PricesUnreadable": _Answer("bad_usage", ExitCode.REFUSED),
+    "dagwright.store.errors.OtherStore": _Answer("other_store", ExitCode.REFUSED),
+    "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
+    "dagwright.server.errors.ServerUnreachable": _Answer("no_server", ExitCode.NO_SERVER),
+    "dagwright.history.run_reader.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
+    "dagwright.client.runs.RunIdInUse": _Answer("id_in_use", ExitCode.REFUSED),
+    "dagwright.client.sessions.SessionNotFound": _Answer("not_found", ExitCode.REFUSED),
+    "dagwright.protocol.sessions.SessionNameInvalid": _Answer("bad_usage", ExitCode.REFUSED),
+    "dagwright.client.runs.IdInvalid": _Answer("bad_usage", ExitCode.REFUSED),
+}
+"""Errors whose text is shown. By name, because importing the modules would slow down commands that do not need them."""
+
+_SERVER_ERROR: Final = "temporalio.service.RPCError"
+_SERVER_LOST: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
+"""Status codes of a server that does not answer; other codes come from a server that refuses."""
+_LOST: Final = "the Temporal server does not answer; started runs continue: `watch ID` follows a run"
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_LOG_NAME: Final = "errors.log"
+_LIBRARY_MESSAGES: Final = (
+    (re.compile(r"^(Invalid value for '[^']*': )Value error, "), r"\1"),
+    (re.compile(r"^(Invalid value for '[^']*': )Input should be "), r"\1it must be "),
+    (re.compile(r"it must be greater than or equal to "), "it must be at least "),
+    (re.compile(r"it must be less than or equal to "), "it must be at most "),
+    (re.compile(r"it must be a valid integer(, unable to parse string as an integer)?"), "it must be a whole number"),
+)
+"""Message of a library -> our message, applied in this order."""
+
+
+def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[], "Settings"]) -> int:
+    """Run a command and return its exit code, whatever it raises.
+
+    Args:
+        command: the command.
+        output: of the command.
+        settings: loads the settings, for the log of internal errors.
+    """
+    try:
+        return command()
+    except CommandRefused as error:
+        output.problem(str(error), status=error.status)
+        return error.code
+    except TyperException as error:
+        output.problem(_usage_sentence(error), status="bad_usage")
+        return ExitCode.REFUSED
+    except (KeyboardInterrupt, Abort):
+        output.log("interrupted")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of the output has gone; the flush at exit must not fail too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FAILED
+    # Top-level handler: unexpected errors become one line, with the traceback in a file.
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            _print_disk_full(error, output)
+            return ExitCode.FAILED
+        if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dagwright"):
+            missing = f"the package {error.name!r} is not installed, and this version of Dagwright needs it"
+            output.problem(f"{missing}: run `make setup`", status="not_installed")
+            return ExitCode.FAILED
+        answer = _expected(error)
+        if answer is not None:
+            output.problem(answer.message or one_line(str(error), limit=2_000), status=answer.status)
+            return answer.code
+        message = f"internal error of Dagwright: {type(error).__name__}: {one_line(str(error))}"
+        output.problem(f"{message}; its traceback is in {_write_traceback(error, settings)}", status="defect")
+        return ExitCode.FAILED
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with an exit code."""
+    if "temporalio" not in sys.modules:
+        sys.exit(code)
+    # Threads of the SDK still log while the interpreter shuts down, which then ends with `Fatal Python error:
+    # PyGILState_Release` and SIGABRT. All resources are closed by now, so an immediate exit is safe.
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def open_standard_streams() -> None:
+    """Open the standard streams that the parent process has closed, so that no other file gets their descriptors.
+
+    A socket with the descriptor of stdout would receive the output, and closing it would end the process.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # Opens the lowest free descriptor, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
+
+
+def _print_disk_full(error: OSError, output: Output) -> None:
+    where = str(error.filename or "the output, or the disk of the state folder,")
+    message = f"{where} is full: {error.strerror}"
+    try:
+        output.problem(message, status="disk_full")
+    except OSError:
+        # stdout is full, so there is no document.
+        output.log(message)
+
+
+def _usage_sentence(error: TyperException) -> str:
+    message = one_line(error.format_message()).rstrip(".")
+    for pattern, replacement in _LIBRARY_MESSAGES:
+        message = pattern.sub(replacement, message)
+    context = getattr(error, "ctx", None)
+    return f"{message}; see `{context.command_path} --help`" if context is not None else message
+
+
+def _expected(error: Exception) -> _Answer | None:
+    for kind in type(error).__mro__:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name in _EXPECTED:
+            return _EXPECTED[name]
+        if name == _SERVER_ERROR:
+            status = getattr(getattr(error, "status", None), "name", "")
+            is_lost = status in _SERVER_LOST
+            lost = _Answer("no_server", ExitCode.NO_SERVER, message=_LOST)
+            return lost if is_lost else _Answer("refused", ExitCode.FAILED)
+    return None
+
+
+def _write_traceback(error: Exception, settings: Callable[[], "Settings"]) -> Path:
+    """Write the traceback to a file and return its path; at the log level `debug` also to stderr."""
+    text = "".join(traceback.format_exception(error))
+    folder = Path(tempfile.gettempdir())
+    # The settings or the disk may be the cause, and the message must be shown nevertheless.
+    with suppress(Exception):
+        known = settings()
+        if known.log_level == "debug":
+            sys.stderr.write(text)
+        make_private_folder(known.state_dir)
+        folder = known.state_dir
+    path = folder / _LOG_NAME
+    with suppress(OSError), open(path, "a", encoding="utf-8", errors="backslashreplace", opener=private_opener) as log:
+        log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
+    return path

@@ -1,0 +1,145 @@
+"""`explain`: why a node waits, back to the root cause, or where its result comes from."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dagwright.client.runs import open_runs
+from dagwright.features.explain.reasons import Reason
+from dagwright.features.explain.why import sentence
+from dagwright.history.explaining import Explanation, NodeUnknown
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.command_arguments import ShowRequest
+from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.node_text import closing_text, counted, near_time, step_text
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.request_text import answer_command, option_lines
+from dagwright.interfaces.cli.round_text import reason_lines, rounds_of
+from dagwright.interfaces.cli.run_summary import bound_lines, facts_of_entity
+
+_LINE = 1_000
+_REQUESTS_SHOWN = 20
+
+
+def explain(request: ShowRequest, output: Output) -> int:
+    """Explain the state of a run or node; the exit code is 0 whatever that is.
+
+    Raises:
+        CommandRefused: the run has no such node.
+    """
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        async with connected_to_read(settings, output) as connection:
+            try:
+                explanation = await open_runs(connection, settings).explain(request.workflow_id, request.node)
+            except NodeUnknown as unknown:
+                raise CommandRefused(str(unknown), status="not_found") from None
+        if output.is_json:
+            output.document(explanation.to_json())
+        else:
+            for line in lines_of(explanation):
+                output.print(f"{'  ' if line.startswith(' ') else ''}{one_line(line, limit=_LINE)}")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def lines_of(explanation: Explanation) -> Iterator[str]:
+    """Yield the lines about a run, or about a node and its causes."""
+    reasons = {reason.node: reason for reason in explanation.chain.reasons}
+    if explanation.node:
+        yield from _lines_of_chain(explanation, reasons)
+    else:
+        yield f"{explanation.view.workflow_id} is {explanation.view.status.replace('_', ' ')}"
+        if (ended_by := explanation.ended_by()) is not None:
+            yield ended_by
+        if not explanation.view.is_closed and (rounds := rounds_of(explanation.view)) is not None:
+            yield from [line for line in reason_lines({"rounds": rounds}) if line.startswith("Round ")][-1:]
+        starts = [*explanation.starts()]
+        requests_before_nodes = explanation.requests_before_nodes() if not starts else ()
+        if not starts and not requests_before_nodes:
+            yield explanation.describe(near_time)
+        for open_request in requests_before_nodes[:_REQUESTS_SHOWN]:
+            request = open_request.to_json(explanation.view.workflow_id)
+            yield f"{open_request.id} {open_request.waits_for.partition(chr(10))[0]}"
+            yield from (f"  {line}" for line in option_lines(request))
+            yield f"  {answer_command(request)}"
+        if (left := len(requests_before_nodes) - _REQUESTS_SHOWN) > 0:
+            yield f"and {left:,} more requests; `dagwright inbox` lists all"
+        for start in starts:
+            blocks = start.facts.get("blocks")
+            blocked = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
+            yield sentence(explanation.chain, start, clock=near_time) + blocked
+        yield from bound_lines(explanation.bound())
+    if explanation.chain.omitted:
+        yield f"and {explanation.chain.omitted:,} more"
+    for note in explanation.notes:
+        yield f"note: {note['message']}"
+
+
+def _lines_of_chain(explanation: Explanation, reasons: Mapping[str, Reason]) -> Iterator[str]:
+    """Yield the sentence of the node, and then the facts about each node that it depends on."""
+    chain = explanation.chain
+    start = chain.reasons[0]
+    yield sentence(chain, start, clock=near_time)
+    if not start.status.is_final:
+        in_sentence = _nodes_in_sentence(start, reasons)
+        for reason in chain.reasons:
+            if reason.node not in in_sentence:
+                yield f"  {sentence(chain, reason, clock=near_time)}"
+        return
+    for reason in chain.reasons:
+        if reason is not start:
+            yield sentence(chain, reason, clock=near_time)
+        for fact in _fact_lines(reason):
+            yield f"  {fact}"
+
+
+def _nodes_in_sentence(start: Reason, reasons: Mapping[str, Reason]) -> set[str]:
+    """Return the nodes that the sentence of a reason names: the first cause of each node, transitively."""
+    visited = {start.node}
+    while following := next((name for name in start.because if name in reasons and name not in visited), None):
+        visited.add(following)
+        start = reasons[following]
+    return visited
+
+
+def _fact_lines(reason: Reason) -> Iterator[str]:
+    facts = reason.facts
+    if facts.get("tool") and facts.get("attempts"):
+        version = f", version {facts['tool_version']}" if facts.get("tool_version") else ""
+        if planned := facts.get("planned_tool_version"):
+            version += f" (the plan was compiled with version {planned})"
+        yield f"tool {facts['tool']}{version}, {counted(facts['attempts'], 'attempt')}"
+    if reason.because and reason.kind == "completed":
+        yield f"from {', '.join(reason.because)}"
+    for name, value in facts.get("inputs", {}).items():
+        yield f"input {name}: {_value_text(value)}"
+    for bound in facts.get("lookups", ()):
+        yield from _lookup_lines(bound)
+    for answer in facts.get("answers", ()):
+        yield closing_text(answer)
+    for step in facts.get("steps", ()):
+        yield step_text(step)
+    if "result" in facts:
+        yield f"result: {_value_text(facts['result'])}"
+
+
+def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the party of an argument with the reason, and the answers to the requests about it."""
+    party, reason = bound["party"], str(bound.get("reason"))
+    facts = ", ".join(facts_of_entity(party))
+    is_called = f"is {party.get('name')} ({facts})"
+    if reason.startswith("@"):
+        yield f"{bound['argument']}: {reason} {is_called}"
+    else:
+        yield f"{bound['argument']}: {bound['search_text']!r} ({bound['entity_type']}) {is_called}: {reason}"
+    for answer in bound["answers"]:
+        yield f"  {answer['request_id']}: {closing_text(answer)}"
+
+
+def _value_text(value: Any) -> str:
+    """Return a string as it is, and any other value as JSON on one line."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

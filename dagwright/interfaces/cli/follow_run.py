@@ -1,0 +1,87 @@
+"""Follow a run: live progress on a terminal, a line per change elsewhere, nothing with `--json`."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from dagwright.client.following import follow, wait_for_end
+from dagwright.client.runs import Runs
+from dagwright.history.run_reader import RunNotFound, RunView
+from dagwright.history.text_stream import DeliveredText
+from dagwright.interfaces.cli.live_display import LivePicture
+from dagwright.interfaces.cli.lost_calls import LostCalls
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.progress_lines import LineWriter
+from dagwright.interfaces.cli.request_text import Request
+
+
+def _is_never_enough(_: Sequence[Request]) -> bool:
+    return False
+
+
+class Following:
+    """A run from now to its end."""
+
+    def __init__(self, runs: Runs, client: Client, workflow_id: str, *, output: Output) -> None:
+        self._runs, self._workflow_id = runs, workflow_id
+        self._moments = follow(runs, workflow_id)
+        self._lost = LostCalls(client)
+        self._output = output
+        self._lines = LineWriter(output.print)
+        self.requests: Sequence[Request] = ()
+        """Open requests, as shown last."""
+
+    async def until(self, is_enough: Callable[[Sequence[Request]], bool] = _is_never_enough) -> RunView:
+        """Show the run until it ends or the condition holds; can be called again to continue.
+
+        Args:
+            is_enough: condition on the open requests.
+
+        Raises:
+            RunNotFound: the run does not exist.
+            RPCError: the server has not answered for a minute.
+        """
+        if self._output.is_terminal:
+            with LivePicture(self._output.console) as picture, self._writing_to(picture):
+                return await self._until(is_enough, picture.show)
+        if self._output.is_json:
+            return await wait_for_end(self._runs, self._workflow_id)
+        return await self._until(is_enough, self._lines.show)
+
+    async def _until(
+        self,
+        is_enough: Callable[[Sequence[Request]], bool],
+        show: Callable[[RunView, Sequence[Request]], None],
+    ) -> RunView:
+        last: RunView | None = None
+        async for moment in self._moments:
+            last, self.requests = moment.view, moment.requests
+            show(await self._lost.marked(last), self.requests)
+            if is_enough(self.requests):
+                break
+        assert last is not None
+        return last
+
+    @contextmanager
+    def _writing_to(self, picture: LivePicture) -> Iterator[None]:
+        """Show the answer while it is written, inside the block."""
+        writing = asyncio.create_task(self._write(picture))
+        try:
+            yield
+        finally:
+            writing.cancel()
+
+    async def _write(self, picture: LivePicture) -> None:
+        delivered = DeliveredText()
+        # The code that follows the run reports these errors.
+        with suppress(RunNotFound, RPCError):
+            async with aclosing(self._runs.texts.parts(self._workflow_id, delivered)) as coming:
+                async for _ in coming:
+                    picture.write(delivered.text)
+
+    async def close(self) -> None:
+        """Stop following."""
+        await self._moments.aclose()

@@ -1,0 +1,130 @@
+"""`fork`: start a new run from a run with a changed plan, input or tool; only affected nodes run again."""
+
+from collections.abc import Iterator, Sequence
+
+from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
+from dagwright.client.forks import ForkDraft, ForkRefused, Forks
+from dagwright.client.runs import Started, open_runs
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.background_settings import FILES_ROOT, refuse_other_settings
+from dagwright.interfaces.cli.command_arguments import ForkRequest
+from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.plan_input import PlanSource, read_pairs, read_plan, refusal, refusal_lines, typed_inputs
+from dagwright.server import open_connection
+from dagwright.server.store_notes import check_store
+from dagwright.store import open_store
+from dagwright.toolset.toolset import load_toolset
+
+_NODES_SHOWN = 20
+
+
+def fork(request: ForkRequest, output: Output) -> int:
+    """Show the effect of a fork and start it after confirmation; return without waiting for its end.
+
+    Returns:
+        2 if no run was started.
+
+    Raises:
+        CommandRefused: the run cannot be forked in this way, the fork was not confirmed, or another process that serves
+            runs of the folder has other settings.
+    """
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        async with open_connection(settings) as connection:
+            runs = open_runs(connection, settings)
+            tools = await runs.tools_of(request.workflow_id)
+            store = open_store(settings.payload_store, state_dir=settings.state_dir)
+            await check_store(connection.client, store, task_queue=settings.task_queue)
+            forks = Forks(runs.feed, store)
+            try:
+                toolset = load_toolset(settings, tools)
+                draft = await draft_of(
+                    request.workflow_id, _fork_changes(request), runs=runs, forks=forks, tools=toolset.declarations()
+                )
+                if not _is_confirmed(draft, request, output):
+                    return ExitCode.REFUSED
+                # A fork starts no worker: the current folder says nothing about the files of the run.
+                refuse_other_settings(settings, ignored=frozenset({FILES_ROOT}))
+                started = await start_fork(draft, runs=runs, forks=forks, options=ForkOptions(tools))
+            except PlanInvalid as invalid:
+                _refuse(request, invalid, output)
+                return ExitCode.REFUSED
+            except ForkRefused as refused:
+                raise CommandRefused(str(refused), status="refused") from None
+        _print_fork(draft, started, output)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def _fork_changes(request: ForkRequest) -> ForkChanges:
+    texts = read_pairs(request.inputs, option="--input")
+    plans = () if request.plan is None else (read_plan(request.plan),)
+    return ForkChanges(plans, texts, request.rerun, typed_inputs)
+
+
+def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> bool:
+    """Show the effect of a fork and return whether it is confirmed.
+
+    Raises:
+        CommandRefused: there is no terminal and no `--yes`.
+    """
+    for line in _difference_lines(draft):
+        output.print(one_line(line, limit=1_000))
+    if request.is_yes:
+        return True
+    if output.can_ask:
+        return input("Start it? [y/N] ").strip().lower() in ("y", "yes")
+    if output.is_json:
+        message = "nothing was started; --yes starts it"
+        document = {"run_id": draft.origin, "ok": False, "message": message, "difference": draft.to_json()}
+        output.document(document)
+        output.log(message)
+        return False
+    raise CommandRefused("nothing was started yet: add --yes to start it", status="not_confirmed")
+
+
+def _difference_lines(draft: ForkDraft) -> Iterator[str]:
+    prediction = draft.prediction
+    if prediction.reused:
+        yield f"reused: {_names(prediction.reused, most=_NODES_SHOWN)}"
+    for task_id, why in [*prediction.runs.items()][:_NODES_SHOWN]:
+        effects = draft.effects.get(task_id)
+        yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {why}"
+    if (left := len(prediction.runs) - _NODES_SHOWN) > 0:
+        yield f"runs: and {left:,} more"
+    if prediction.undecided:
+        yield f"reused if their inputs do not change: {_names(prediction.undecided, most=_NODES_SHOWN)}"
+    if prediction.later:
+        yield f"later: {_names(prediction.later, most=_NODES_SHOWN)}"
+    if draft.omitted:
+        instead = _names(draft.omitted, most=_NODES_SHOWN)
+        yield f"planned again by a model, instead of {instead}"
+
+
+def _names(names: Sequence[str], *, most: int) -> str:
+    """Return the names as `a, b and 3 more`."""
+    shown = ", ".join(one_line(name, limit=80) for name in names[:most])
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
+
+
+def _print_fork(draft: ForkDraft, started: Started, output: Output) -> None:
+    how = "was forked" if started.is_new else "was already forked in this way"
+    message = f"{how} as {started.workflow_id}; `dagwright watch {started.workflow_id}` runs and follows it"
+    if output.is_json:
+        document = {"run_id": draft.origin, "ok": True, "message": message, "fork_run_id": started.workflow_id}
+        output.document({**document, "difference": draft.to_json()})
+    else:
+        output.print(f"{draft.origin} {message}")
+
+
+def _refuse(request: ForkRequest, invalid: PlanInvalid, output: Output) -> None:
+    source = PlanSource(request.plan or request.workflow_id, None, invalid)
+    if output.is_json:
+        output.document(refusal(source, invalid))
+    for line in refusal_lines(source, invalid):
+        output.log(line)

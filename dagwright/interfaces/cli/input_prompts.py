@@ -1,0 +1,145 @@
+"""Ask the user at the terminal for missing inputs of a plan."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import jsonschema_rs
+from pydantic import JsonValue
+
+from dagwright.core.model.argument_checks import refuse_remote
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import one_line, terminal_text
+from dagwright.interfaces.cli.plan_input import typed_value, value_as_text
+
+YES = frozenset({"y", "yes", "approve", "a"})
+NO = frozenset({"n", "no", "reject", "r"})
+
+
+def ask_inputs(
+    declared: Mapping[str, Mapping[str, Any]], known_values: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """Return the given inputs; if one is missing, ask for it and for the inputs with a default.
+
+    Raises:
+        CommandRefused: the input ended.
+    """
+    values = dict(known_values)
+    missing = [name for name, schema in declared.items() if name not in values and "default" not in schema]
+    if len(missing) > 1:
+        _show(f"The plan needs {len(missing)} inputs: {', '.join(map(one_line, missing))}")
+    for name, schema in declared.items() if missing else ():
+        if name not in values:
+            values[name] = _ask(name, schema)
+    return values
+
+
+def ask_approval(text: str) -> bool:
+    """Show a plan and return whether the user approves it; end of input counts as no."""
+    _show(terminal_text(text))
+    while True:
+        try:
+            reply = input("Run this plan? (yes or no): ").strip().lower()
+        except UnicodeDecodeError:
+            continue
+        except EOFError:
+            return False
+        if reply in YES:
+            return True
+        if reply in NO:
+            return False
+
+
+def _ask(name: str, schema: Mapping[str, Any]) -> JsonValue:
+    has_default = "default" in schema
+    question = question_of(name, schema, empty_means=default_text(schema) if has_default else "")
+    while True:
+        try:
+            text = input(question)
+        except UnicodeDecodeError:
+            _show("invalid UTF-8")
+            continue
+        except EOFError:
+            message = f"the input {name!r} is missing"
+            raise CommandRefused(message, status="missing_input", code=ExitCode.REFUSED) from None
+        if has_default and not text.strip():
+            return cast("JsonValue", schema["default"])
+        try:
+            return value_of(schema, text)
+        except ValueError as error:
+            _show(one_line(str(error)))
+
+
+def _show(text: str) -> None:
+    print(text)  # noqa: T201 -- part of the dialog
+
+
+def question_of(name: str, schema: Mapping[str, Any], *, empty_means: str = "") -> str:
+    """Return the question for a value of a JSON Schema: its prompt, with the choices or the expected type.
+
+    Args:
+        empty_means: meaning of an empty line.
+    """
+    prompt = one_line(str(schema.get("prompt") or schema.get("description") or name))
+    if choices := schema.get("enum"):
+        prompt += f" [{one_line(' | '.join(value_as_text(choice) for choice in choices))}]"
+    kind = [] if choices else [_KINDS.get(str(schema.get("type")), "")]
+    hints = ", ".join(filter(None, [*kind, empty_means]))
+    return f"{prompt} ({hints}): " if hints else f"{prompt}: "
+
+
+def default_text(schema: Mapping[str, Any]) -> str:
+    """Return the text of a question that names the default."""
+    return f"empty: {one_line(value_as_text(schema['default']))}"
+
+
+_KINDS = {
+    "boolean": "yes or no",
+    "integer": "a whole number",
+    "number": "a number",
+    "array": "a list, separated by commas",
+    "object": "a JSON object",
+}
+"""Type of a value -> description of its text form."""
+_YES_OR_NO = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+
+
+def value_of(schema: Mapping[str, Any], text: str) -> JsonValue:
+    """Return the value of a JSON Schema for a typed text.
+
+    Raises:
+        ValueError: the text is invalid; the message names the valid texts.
+    """
+    typed, kind = text.strip(), schema.get("type")
+    if choices := schema.get("enum"):
+        for choice in choices:
+            if value_as_text(choice).lower() == typed.lower():
+                return cast("JsonValue", choice)
+        raise ValueError(f"choose one of {', '.join(value_as_text(choice) for choice in choices)}")
+    if kind == "boolean":
+        if typed.lower() not in _YES_OR_NO:
+            raise ValueError("answer yes or no")
+        return _YES_OR_NO[typed.lower()]
+    try:
+        if kind == "array" and not typed.startswith("["):
+            items = schema.get("items")
+            item_schema = items if isinstance(items, Mapping) else {}
+            value: JsonValue = [value_of(item_schema, part) for part in typed.split(",") if part.strip()]
+        else:
+            value = typed_value(schema, text if kind == "string" else typed)
+    except ValueError as error:
+        if kind == "array" or str(kind) not in _KINDS:
+            raise
+        raise ValueError(f"type {_KINDS[str(kind)]}, not {typed!r:.80}") from error
+    return checked_value(schema, value)
+
+
+def checked_value(schema: Mapping[str, Any], value: JsonValue) -> JsonValue:
+    """Return the value if it matches the schema.
+
+    Raises:
+        ValueError: it does not match.
+    """
+    plain = {key: part for key, part in schema.items() if key not in ("prompt", "default")}
+    for error in jsonschema_rs.Draft202012Validator(plain, retriever=refuse_remote).iter_errors(value):
+        raise ValueError(error.message)
+    return value

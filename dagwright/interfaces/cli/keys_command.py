@@ -1,0 +1,110 @@
+"""`keys add | list | remove`: manage the keys of the HTTP API. Needs no server."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.keys import KeyFile, KeyRefused, KeysUnreadable
+from dagwright.server import LocalServer, ServerUnreachable
+from dagwright.settings import load_settings
+
+_LOOK = "look"
+"""Value of `--scope` for a key that can only read."""
+
+
+def add(request: tuple[str, Sequence[str], float | None], output: Output) -> int:
+    """Add a key and show it once.
+
+    Raises:
+        CommandRefused: the owner or a scope is invalid.
+    """
+    owner, names, weight = request
+    with _key_errors_as_refusals():
+        key, text = _keys().add(owner, _scopes(names), weight=weight)
+    problem = _close_ui()
+    if output.is_json:
+        output.document({"status": "added", "key": text, **key.to_json()})
+    else:
+        output.print(text)
+        output.log(f"this is the key of {owner}; it is shown only once, because only its hash is stored")
+    if problem is not None:
+        output.log(f"the key is valid, but the Temporal UI, which does not check keys, could not be closed: {problem}")
+    return ExitCode.COMPLETED
+
+
+def list_keys(_: None, output: Output) -> int:
+    """List the keys without their secrets."""
+    with _key_errors_as_refusals():
+        keys = _keys()
+        entries, are_needed = list(keys.keys().values()), keys.are_needed()
+    if output.is_json:
+        output.document([key.to_json() for key in entries])
+    elif not entries:
+        what = "no client can call the API" if are_needed else "the API needs none"
+        output.print(f"there are no keys, so {what}; `dagwright keys add OWNER` creates a key")
+    else:
+        table = Table(box=None, pad_edge=False)
+        for name in ("ID", "OWNER", "SCOPES", "WEIGHT", "CREATED"):
+            table.add_column(name)
+        for key in entries:
+            scopes = ", ".join(key.scopes) or _LOOK
+            table.add_row(*(Text(text) for text in (key.id, key.owner, scopes, f"{key.weight:g}", key.created_at)))
+        output.show(table)
+    return ExitCode.COMPLETED
+
+
+def remove(id: str, output: Output) -> int:
+    """Remove a key; running gateways reject it from then on.
+
+    Raises:
+        CommandRefused: there is no key with this ID.
+    """
+    with _key_errors_as_refusals():
+        key = _keys().remove(id)
+    if output.is_json:
+        output.document({"status": "removed", **key.to_json()})
+    else:
+        output.print(f"the key {id} of {key.owner} is removed")
+    return ExitCode.COMPLETED
+
+
+def _close_ui() -> str | None:
+    """Turn off the Temporal UI of the state folder's server, which does not check keys.
+
+    Returns:
+        Why the server could not be restarted without it; the next command that needs the server tries again.
+    """
+    try:
+        asyncio.run(LocalServer(load_settings()).close_ui())
+    except ServerUnreachable as error:
+        return str(error)
+    return None
+
+
+def _keys() -> KeyFile:
+    return KeyFile(load_settings().api_keys)
+
+
+def _scopes(names: Sequence[str]) -> list[Permission]:
+    if list(names) == [_LOOK]:
+        return []
+    try:
+        return [Permission(name) for name in names] or list(Permission)
+    except ValueError:
+        raise CommandRefused(f"--scope must be one of {', '.join(Permission)}, or only {_LOOK}") from None
+
+
+@contextmanager
+def _key_errors_as_refusals() -> Iterator[None]:
+    try:
+        yield
+    except KeyRefused as error:
+        raise CommandRefused(str(error)) from None
+    except KeysUnreadable as error:
+        raise CommandRefused(str(error), status="unreadable") from None

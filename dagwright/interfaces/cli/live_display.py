@@ -1,0 +1,260 @@
+"""Live progress of a run on a terminal: header, tree of nodes with states and times, counts, remaining time."""
+
+import time
+from collections.abc import Sequence
+from textwrap import wrap
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.times import format_elapsed
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.output import one_line, terminal_text
+from dagwright.interfaces.cli.progress_tree import Row, RunRows, TreeNode, progress_of, tree_of
+from dagwright.interfaces.cli.request_text import Request, answer_command, deadline_text, option_lines, request_line
+from dagwright.interfaces.cli.round_text import calls_of, rounds_of
+from dagwright.interfaces.cli.rounds_display import rounds_table
+from dagwright.plans.drawing_text import MARKS
+
+RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
+_FRAME_ROWS = 6
+_BAR_CELLS = 20
+_NOTES_SHOWN = 2
+_REQUESTS_SHOWN = 3
+_ANSWER_ROWS = 2
+"""Lines of the command that answers a request; it must not be cut."""
+_QUESTION_ROWS = 4
+"""Maximum lines of a question: its end may have similar names, or the facts that distinguish entities."""
+_ROWS_OF_OPTION = 2
+_INDENT = "  "
+_LEAST_WIDTH = 20
+_LEAST_OPTIONS = 2
+"""Minimum number of lines for the options of a request."""
+_SHARE_OF_ANSWER = 3
+"""An answer that is being written gets a third of the lines."""
+_NOTE_ROWS = 3
+"""Lines of a note: the problem and the command that fixes it; it must not be cut."""
+
+
+class Picture:
+    """Draws a run repeatedly; the tree is computed once per plan."""
+
+    def __init__(self) -> None:
+        self._tree: tuple[CompiledPlan, Sequence[TreeNode]] | None = None
+
+    def draw(
+        self,
+        view: RunView,
+        requests: Sequence[Request] = (),
+        *,
+        now: float,
+        height: int,
+        width: int = 80,
+        written: Sequence[Text] = (),
+    ) -> RenderableType:
+        """Draw a run.
+
+        Args:
+            requests: open requests; the oldest are shown with the commands that answer them.
+            written: the last lines of an answer that a model is writing; the complete answer is shown at the end.
+            now: seconds since the epoch.
+            height, width: lines and columns of the terminal.
+        """
+        if view.scheduler is None:
+            sent = view.run_input
+            # Only large plans, and plans that were sent as text, are read by an activity.
+            is_read = sent is not None and (sent.plan is not None or bool(sent.pages))
+            return Group(_header(view, now=now), Text("reading the plan" if is_read else "starting", style="dim"))
+        notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
+        listed_requests = requests[:_REQUESTS_SHOWN]
+        # Half of the terminal is for requests.
+        share = height // 2 // max(1, len(listed_requests))
+        question_rows = [
+            _question_rows(request, now=now, width=width, most=share - _ANSWER_ROWS) for request in listed_requests
+        ]
+        options = [
+            _option_rows(request, width=width, most=share - _ANSWER_ROWS - len(rows))
+            for request, rows in zip(listed_requests, question_rows, strict=True)
+        ]
+        questions = _questions(requests, question_rows, options)
+        request_rows = sum(map(len, question_rows)) + sum(map(len, options)) + _ANSWER_ROWS * len(listed_requests)
+        lines = () if view.is_closed else written
+        room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_rows - len(lines)
+        if (rounds := rounds_of(view)) is not None:
+            # At the end of a run, they are written completely below the progress.
+            shown = () if view.is_closed else (rounds_table(rounds, room=room, calls=calls_of(view, now=now)),)
+            return Group(_header(view, now=now), *shown, *questions, *notes, *lines)
+        if self._tree is None or self._tree[0] is not view.scheduler.plan:
+            self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
+        progress = progress_of(view, self._tree[1], now=now, room=room)
+        return Group(_header(view, now=now), _table(progress), _footer(progress), *questions, *notes, *lines)
+
+
+def _header(view: RunView, *, now: float) -> Table:
+    """Return the first line; a long title is cut, state and time are not."""
+    header = Table.grid(padding=(0, 2, 0, 0))
+    header.add_column()
+    header.add_column(no_wrap=True)
+    elapsed_s = (view.ended_at or now) - view.started_at if view.started_at is not None else None
+    header.add_row(
+        _cut(one_line(view.title or view.workflow_id), style="bold"),
+        Text.assemble(
+            (view.status.replace("_", " "), RUN_STYLES.get(view.status, "red")),
+            ("" if elapsed_s is None else f"  {format_elapsed(max(0.0, elapsed_s))}", "dim"),
+        ),
+    )
+    return header
+
+
+def _table(progress: RunRows) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), expand=False)
+    # Without enough room, rich narrows the widest of the columns that may wrap; mark and time stay complete. The texts
+    # of the other columns must not wrap, so they are cut.
+    table.add_column(width=1, no_wrap=True)
+    table.add_column(max_width=44)
+    table.add_column(max_width=40)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for row in [*progress.rows, *progress.groups]:
+        mark, style = MARKS[row.status]
+        table.add_row(
+            Text(mark, style=style),
+            _cut("  " * row.indent + one_line(row.name), style=style if row.status is NodeStatus.FAILED else ""),
+            _cut(one_line(row.what), style="dim"),
+            Text("" if row.elapsed_s is None else format_elapsed(row.elapsed_s), style="dim"),
+            _cut(_row_text(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
+        )
+    return table
+
+
+def _cut(text: str, *, style: str) -> Text:
+    """Return a text that ends with `…` if its column is too narrow."""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _row_text(row: Row) -> str:
+    parts = []
+    if row.total is not None and row.done is not None:
+        parts.append(f"{_bar(row.done, row.total)} {row.done:,}/{row.total:,}")
+    if row.eta_s is not None:
+        parts.append(f"about {format_elapsed(row.eta_s)} left")
+    if row.attempts > 1:
+        parts.append(f"attempt {row.attempts}")
+    if row.detail:
+        parts.append(one_line(row.detail))
+    return "  ".join(parts)
+
+
+def _bar(done: int, total: int) -> str:
+    filled = _BAR_CELLS * done // total if total else _BAR_CELLS
+    return "█" * filled + "░" * (_BAR_CELLS - filled)
+
+
+def _footer(progress: RunRows) -> Text:
+    parts = [f"{progress.done:,} of {progress.total:,} nodes"]
+    parts += [f"{count:,} {status.value}" for status, count in progress.counts.items() if count]
+    if progress.eta_s is not None:
+        parts.append(f"about {format_elapsed(progress.eta_s)} left")
+    return Text("  ".join([parts[0], *sorted(parts[1:], reverse=True)]), style="dim", no_wrap=True)
+
+
+def _question_rows(request: Request, *, now: float, width: int, most: int) -> list[str]:
+    """Return the question of a request on at most `most` lines, and at least one."""
+    until = deadline_text(request, now=now)
+    text = f"{request_line(request)}  {until}" if until else request_line(request)
+    return _wrapped(text, width=width, most=max(1, min(_QUESTION_ROWS, most)))
+
+
+def _option_rows(request: Request, *, width: int, most: int) -> list[str]:
+    """Return the labelled options of a request, as far as there is room.
+
+    Args:
+        most: maximum number of lines, but at least `_LEAST_OPTIONS`.
+    """
+    options = [
+        _wrapped(line, width=width - len(_INDENT), most=_ROWS_OF_OPTION if most > _LEAST_OPTIONS else 1)
+        for line in option_lines(request)
+    ]
+    rows = [row for option in options for row in option]
+    most = max(_LEAST_OPTIONS, most)
+    if len(rows) <= most:
+        return rows
+    shown: list[str] = []
+    left = len(options)
+    for option in options:
+        if len(shown) + len(option) >= most:
+            break
+        shown += option
+        left -= 1
+    return [*shown, f"and {left:,} more: dagwright inbox"]
+
+
+def _wrapped(text: str, *, width: int, most: int) -> list[str]:
+    """Wrap a text to a width, with `…` where it is cut."""
+    rows = wrap(text, max(width, _LEAST_WIDTH), break_on_hyphens=False)
+    return rows if len(rows) <= most else [*rows[: most - 1], " ".join(rows[most - 1 : most + 1])]
+
+
+def _questions(
+    requests: Sequence[Request], message: Sequence[Sequence[str]], options: Sequence[Sequence[str]]
+) -> list[RenderableType]:
+    """Return the open requests, each with the command that answers it, which is never cut.
+
+    Args:
+        message, options: lines for the question and for the options, for each request that is shown.
+    """
+    shown: list[RenderableType] = []
+    for request, question, lines in zip(requests, message, options, strict=False):
+        listed_requests = [_cut(line, style="yellow") for line in question]
+        choices = [_cut(f"{_INDENT}{line}", style="") for line in lines]
+        shown.append(Group(*listed_requests, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
+    if len(requests) > _REQUESTS_SHOWN:
+        left = len(requests) - _REQUESTS_SHOWN
+        shown.append(Text(f"and {left:,} more requests: dagwright inbox", style="yellow"))
+    return shown
+
+
+class LivePicture:
+    """Shows the progress on a terminal and updates it; log lines go above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._picture = Picture()
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=False)
+        self._displayed: tuple[RunView, Sequence[Request]] | None = None
+        self._written = ""
+
+    def __enter__(self) -> "LivePicture":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
+        """Draw the current state of the run, with its open requests."""
+        self._displayed = view, requests
+        picture = self._picture.draw(
+            view,
+            requests,
+            now=time.time(),
+            height=self._console.height,
+            width=self._console.width,
+            written=self._last_lines(),
+        )
+        self._live.update(picture, refresh=True)
+
+    def write(self, text: str) -> None:
+        """Draw the run with the last lines of its answer so far."""
+        self._written = text
+        if self._displayed is not None:
+            self.show(*self._displayed)
+
+    def _last_lines(self) -> Sequence[Text]:
+        width, rows = self._console.width, self._console.height // _SHARE_OF_ANSWER
+        end = terminal_text(self._written[-width * rows :])
+        return [*Text(end).wrap(self._console, width)][-rows:] if end else ()

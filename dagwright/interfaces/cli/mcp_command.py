@@ -1,0 +1,81 @@
+"""`mcp`: serve clients of the Model Context Protocol, on standard input and output or by HTTP."""
+
+import socket
+from contextlib import AsyncExitStack
+
+from dagwright.client.runs import open_runs
+from dagwright.client.sessions import Sessions
+from dagwright.client.steering import Steering
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.command_arguments import McpRequest
+from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.run_host import (
+    connected_to_run,
+    served_here_or_elsewhere,
+    settings_with_plans,
+    templates_of,
+)
+from dagwright.interfaces.mcp import PATH, StdioStreams, create_server, serve_http, serve_stdio
+from dagwright.process.listening import PortTaken, address_of, is_of_this_machine, opened_socket
+from dagwright.toolset.toolset import load_toolset, references_of
+
+
+def mcp(request: McpRequest, output: Output) -> int:
+    """Serve until the client disconnects, or until SIGINT or SIGTERM; other workers continue the runs.
+
+    Raises:
+        CommandRefused: the address is not available.
+        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
+    """
+    # Before tools are imported, because they may print.
+    wire = None if request.is_http else StdioStreams()
+    settings = settings_with_plans(command_settings(), request.plans)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    plans = templates_of(settings, toolset)
+    listener = _listener(request) if request.is_http else None
+
+    async def work(interrupt_handling: InterruptHandling) -> int:
+        async with connected_to_run(settings, toolset, is_comparing=False) as connection, AsyncExitStack() as stack:
+            is_serving = request.is_serving
+            if is_serving:
+                worker = served_here_or_elsewhere(connection.client, toolset, settings=settings, report=output.log)
+                is_serving = await stack.enter_async_context(worker)
+            runs = open_runs(connection, settings)
+            server = create_server(
+                runs=runs,
+                sessions=Sessions(connection, runs, task_queue=settings.task_queue),
+                steering=Steering(connection),
+                toolset=toolset,
+                templates=plans if plans is not None else {},
+                is_serving=is_serving,
+            )
+            if wire is not None:
+                await serve_stdio(server, wire)
+            elif listener is not None:
+                output.log(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
+                await serve_http(server, listener, host=request.host)
+            interrupt_handling.exit_watchdog.open(ExitCode.COMPLETED)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def _listener(request: McpRequest) -> socket.socket:
+    """Open the listening socket: on localhost, unless `--no-auth` allows other addresses.
+
+    Raises:
+        CommandRefused: the address is not available, or other machines can reach it.
+    """
+    try:
+        listener = opened_socket(request.host, request.port)
+    except PortTaken as error:
+        raise CommandRefused(str(error)) from None
+    if request.needs_keys and not is_of_this_machine(listener):
+        listener.close()
+        raise CommandRefused(
+            f"any client that reaches {request.host} could do everything, because the MCP server has no keys: give "
+            "--no-auth if a proxy authenticates the clients"
+        )
+    return listener

@@ -1,0 +1,291 @@
+"""Read plans and values of the command line: files, standard input, KEY=VALUE.
+
+Must not import Temporal: `check` works without it.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pydantic import JsonValue
+
+from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.policy import Policy, policy_from_json
+from dagwright.dialects.reading import (
+    MAX_FILE_BYTES,
+    decoded,
+    inline_files,
+    read_plan_file,
+    read_plan_lines,
+    read_text,
+    read_text_file,
+)
+from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.node_text import counted
+from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
+from dagwright.protocol.run_labels import TagsInvalid, checked_tags
+
+STANDARD_INPUT = "-"
+PROBLEMS_SHOWN = 20
+"""Maximum number of problems of a plan in the text output; a document has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSource:
+    """A plan, or the problems that prevented reading it.
+
+    Args:
+        file: as named on the command line.
+        line: line of a `.jsonl` file, from 1.
+        plan: with the sub-plans of other files included.
+    """
+
+    file: str
+    line: int | None
+    plan: JsonValue | PlanInvalid
+
+
+def read_plan(file: str) -> JsonValue | PlanInvalid:
+    """Return the plan of a file or of standard input, with its sub-plans included, or the problems."""
+    try:
+        plan: JsonValue | PlanInvalid = _standard_input() if file == STANDARD_INPUT else read_plan_file(Path(file))
+    except PlanInvalid as invalid:
+        plan = invalid
+    return _with_files(plan, base=Path() if file == STANDARD_INPUT else Path(file).parent)
+
+
+def _standard_input() -> JsonValue:
+    return read_text(_standard_input_bytes(), name=STANDARD_INPUT)
+
+
+@lru_cache(maxsize=1)
+def _whole(stream: BinaryIO) -> bytes:
+    """Read a stream once: a plan may be prepared twice."""
+    return stream.read(MAX_FILE_BYTES + 1)
+
+
+def _standard_input_bytes() -> bytes:
+    text = _whole(sys.stdin.buffer)
+    if len(text) > MAX_FILE_BYTES:
+        message = f"standard input is larger than {MAX_FILE_BYTES // 1_000_000} MB, the maximum size of a plan"
+        raise PlanInvalid([Problem("unreadable", message)])
+    return text
+
+
+def read_written(file: str) -> str | PlanInvalid:
+    """Return the text of a file or of standard input as a model wrote it, or the problems."""
+    try:
+        if file == STANDARD_INPUT:
+            return decoded(_standard_input_bytes(), name="standard input")
+        return read_text_file(Path(file))
+    except PlanInvalid as invalid:
+        return invalid
+
+
+def read_written_sources(files: Sequence[str]) -> Iterator[PlanSource]:
+    """Yield the text of each file as a model wrote it."""
+    return (PlanSource(file, None, read_written(file)) for file in files)
+
+
+def read_sources(files: Sequence[str]) -> Iterator[PlanSource]:
+    """Yield the plans of the files: one per file, or one per line of a `.jsonl` file."""
+    for file in files:
+        if not file.lower().endswith(".jsonl"):
+            yield PlanSource(file, None, read_plan(file))
+            continue
+        try:
+            for number, plan in read_plan_lines(Path(file)):
+                yield PlanSource(file, number, _with_files(plan, base=Path(file).parent))
+        except PlanInvalid as invalid:
+            yield PlanSource(file, None, invalid)
+
+
+def _with_files(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValue | PlanInvalid:
+    unread = plan if isinstance(plan, PlanInvalid) else None
+    written: JsonValue = plan.document if isinstance(plan, PlanInvalid) else plan
+    if unread is not None and written is None:
+        return unread
+    try:
+        document = inline_files(written, base=base)
+    except PlanInvalid as invalid:
+        return PlanInvalid([*(unread.problems if unread else ()), *invalid.problems], document=invalid.document)
+    return PlanInvalid(unread.problems, document=document) if unread else document
+
+
+def refusal(source: PlanSource, invalid: PlanInvalid) -> dict[str, Any]:
+    """Return the document of a refused plan: `{"status": "invalid", "file", "line", "errors"}`."""
+    errors = [problem.to_json() for problem in invalid.problems]
+    return {"status": "invalid", "file": source.file, "line": source.line, "errors": errors}
+
+
+def refusal_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
+    """Return a line for each problem, up to a limit."""
+    name = "standard input" if source.file == STANDARD_INPUT else source.file
+    where = name if source.line is None else f"{name}, line {source.line}"
+    lines = []
+    for problem in invalid.problems[:PROBLEMS_SHOWN]:
+        # A plan as text has no pointers, but its nodes have IDs.
+        position = f" at {problem.pointer}" if problem.pointer else ""
+        if not position and isinstance(source.plan, str) and problem.node:
+            position = f" in {problem.node}"
+        lines.append(f"{where}: {problem.code}{position}: {problem.text}")
+    left = len(invalid.problems) - PROBLEMS_SHOWN
+    return [*lines, f"{where}: and {counted(left, 'more problem')}; --json lists all"] if left > 0 else lines
+
+
+def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
+    """Parse KEY=VALUE texts; the last value of a key wins.
+
+    Raises:
+        CommandRefused: a text is not KEY=VALUE.
+    """
+    values = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key.strip():
+            raise CommandRefused(f"{option} must be KEY=VALUE, not {pair!r:.80}")
+        values[key.strip()] = value
+    return values
+
+
+def read_context(pairs: Sequence[str]) -> dict[str, str]:
+    """Parse the values of `--context`; the `@` of a name may be given.
+
+    Raises:
+        CommandRefused: a text is not KEY=VALUE.
+    """
+    return {name.removeprefix("@"): value for name, value in read_pairs(pairs, option="--context").items()}
+
+
+def read_tags(pairs: Sequence[str]) -> dict[str, str]:
+    """Parse the values of `--tag`.
+
+    Raises:
+        CommandRefused: a tag is invalid.
+    """
+    try:
+        return checked_tags(read_pairs(pairs, option="--tag"))
+    except TagsInvalid as error:
+        raise CommandRefused(f"--tag: {error}") from None
+
+
+def read_fairness(key: str | None, weight: float | None) -> Fairness | None:
+    """Return the fairness of `--fairness-key` and `--fairness-weight`.
+
+    Raises:
+        CommandRefused: one of them is invalid.
+    """
+    try:
+        return fairness_of(key, weight)
+    except FairnessInvalid as error:
+        raise CommandRefused(str(error)) from None
+
+
+def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
+    """Return the inputs of `--input-file FILE`.
+
+    Raises:
+        CommandRefused: the file cannot be read or has no object.
+    """
+    if file is None:
+        return {}
+    try:
+        values = read_plan_file(Path(file))
+    except PlanInvalid as invalid:
+        raise CommandRefused(f"--input-file: {invalid.problems[0].text}", status="unreadable") from None
+    if not isinstance(values, dict):
+        raise CommandRefused(f"--input-file: {file} must hold an object of inputs")
+    return values
+
+
+def read_policy(file: str | None) -> Policy | None:
+    """Return the policy of a file; `None` without a file.
+
+    Raises:
+        CommandRefused: the file cannot be read or has no valid policy.
+    """
+    if file is None:
+        return None
+    try:
+        return policy_from_json(read_plan_file(Path(file)))
+    except PlanInvalid as invalid:
+        raise CommandRefused(f"the policy: {invalid.problems[0].text}", status="unreadable") from None
+    except ValueError as error:
+        raise CommandRefused(f"the policy {file}: {error}", status="invalid_policy") from None
+
+
+def typed_inputs(
+    declared: Mapping[str, Mapping[str, Any]], texts: Mapping[str, str]
+) -> tuple[dict[str, JsonValue], list[Problem]]:
+    """Convert texts to the declared types of the inputs; return the values and a problem for each invalid text.
+
+    Undeclared inputs stay text.
+    """
+    values: dict[str, JsonValue] = {}
+    problems = []
+    for name, text in texts.items():
+        try:
+            values[name] = typed_value(declared.get(name, {}), text)
+        except ValueError as error:
+            problems.append(Problem("invalid_field", f"the input {name!r}: {error}", pointer("inputs", name)))
+    return values, problems
+
+
+def typed_value(schema: Mapping[str, Any], text: str) -> JsonValue:
+    """Convert a text to a type of a JSON Schema.
+
+    Raises:
+        ValueError: the text is not a value of these types.
+    """
+    declared = schema.get("type")
+    types = [declared] if isinstance(declared, str) else list(declared or [])
+    if not types:
+        same = [choice for choice in schema.get("enum", []) if value_as_text(choice) == text]
+        json_value: JsonValue = same[0] if same else text
+        return json_value
+    for name in types:
+        if name == "string":
+            continue
+        value: JsonValue = _as_json(text, kind=name)
+        if value is not _NOTHING:
+            return value
+    if "string" in types:
+        return text
+    raise ValueError(f"{text!r:.80} is not of type {' or '.join(types)}")
+
+
+_NOTHING: Any = object()
+_WORDS = {"true": True, "yes": True, "false": False, "no": False}
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "integer": (int,),
+    "number": (int, float),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+def _as_json(text: str, *, kind: str) -> Any:
+    if kind == "boolean":
+        return _WORDS.get(text.strip().lower(), _NOTHING)
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return _NOTHING
+    if kind == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    has_type = isinstance(value, _KINDS.get(kind, ())) and not isinstance(value, bool)
+    return value if has_type else _NOTHING
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"invalid JSON: {name}")
+
+
+def value_as_text(value: JsonValue) -> str:
+    """Return the text that a user types for a value."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

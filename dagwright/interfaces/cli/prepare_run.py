@@ -1,0 +1,197 @@
+"""Prepare a run before there is a server: read the plan, load its tools, get its inputs, compile."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
+from dagwright.core.boundary.limits import NOTES
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.policy import default_policy
+from dagwright.core.model.times import parse_duration
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.dialects.written_values import CUT_OFF, Repair, folded
+from dagwright.features.compensation.compensation import compensation_notes
+from dagwright.features.feedback.plan_text import changes_of, plan_summary
+from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.command_arguments import RunRequest
+from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.input_prompts import ask_approval, ask_inputs
+from dagwright.interfaces.cli.limits_command import read_budget
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.plan_input import (
+    PlanSource,
+    read_context,
+    read_fairness,
+    read_inputs_file,
+    read_pairs,
+    read_plan,
+    read_policy,
+    read_tags,
+    read_written,
+    typed_inputs,
+)
+from dagwright.plans.preparation import (
+    check_plan,
+    check_written_plan,
+    input_problems,
+    notes_of_context,
+    policy_problems,
+    prepare_plan,
+    prepare_to_ask,
+    unused_inputs,
+    unused_names,
+)
+from dagwright.protocol.sessions import SessionRecord
+from dagwright.toolset.toolset import Toolset
+
+
+def prepare_run(
+    request: RunRequest,
+    toolset: Toolset,
+    output: Output,
+    session: SessionRecord | None = None,
+    *,
+    source: PlanSource | None = None,
+    any_tool: bool = False,
+) -> StartRequest:
+    """Prepare the run of a request, and ask the user for missing inputs if possible.
+
+    Args:
+        session: session whose turn the run is. Such a run requests missing inputs itself: it may be prepared again.
+        source: a plan of a batch, which asks for no inputs here; `None` reads the file of the request.
+        any_tool: accept unknown tools and agents: enough to find an existing run, not to start one.
+
+    Raises:
+        PlanInvalid: the plan or its inputs are invalid.
+        CommandRefused: an option is invalid.
+    """
+    budget = read_budget(request.budget, is_asking=request.is_interactive)
+    model = None if request.model is None else {"model": request.model}
+    is_whole, is_interactive = request.is_compensating, request.is_interactive
+    input_fields = replace(NO_EXTRAS, budget=budget, model=model, compensate=is_whole, is_interactive=is_interactive)
+    chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
+    options = RunStartOptions(
+        deadline_s_of(request.deadline),
+        chosen,
+        input_fields=input_fields,
+        tags=read_tags(request.tags),
+        fairness=read_fairness(request.fairness_key, request.fairness_weight),
+    )
+    context = read_context(request.context)
+    known: dict[str, Any] = {**(session.names if session is not None else {}), **context}
+    texts = read_pairs(request.inputs, option="--input")
+    inputs = read_inputs_file(request.inputs_file)
+    if request.is_repairing:
+        raw, checked, repairs = _repaired(request, toolset, output, context=known, any_tool=any_tool)
+    else:
+        raw, checked, repairs = _strict(request, toolset, source, context=known, any_tool=any_tool)
+    policy = options.policy or default_policy("model" if request.approve_plan else "person")
+    if refused := policy_problems(checked, policy):
+        raise PlanInvalid(refused)
+    if source is not None:
+        # The plans of a batch may have different inputs; `run_batch` reports the inputs that none of them has.
+        texts, inputs = _used_by(checked, texts), _used_by(checked, inputs)
+    for note in notes_of_context(checked, context) if source is None else ():
+        output.log(one_line(f"note: {note.message}", limit=500))
+    typed, problems = typed_inputs(checked.inputs, texts)
+    problems = [*unused_inputs(checked, texts), *problems]
+    for problem in unused_inputs(checked, inputs):
+        output.log(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
+    values: dict[str, JsonValue] = {**inputs, **typed}
+    if problems:
+        input_errors = input_problems(checked, values, given=[*values, *texts])
+        raise PlanInvalid([*problems, *input_errors])
+    opens_form = request.is_detached or session is not None
+    can_ask = request.is_interactive and not opens_form and source is None and output.can_ask
+    if can_ask:
+        values = ask_inputs(checked.inputs, values)
+    # A run is identified by its request, without the current names of the session.
+    source_document = {"plan": raw, "dialect": checked.dialect, "context": context}
+    # A detached run requests missing inputs itself.
+    prepare = prepare_to_ask if opens_form and request.is_interactive else prepare_plan
+    plan = prepare(checked, values)
+    if request.approve_plan or (policy.approves_changes and changes_of(plan)):
+        options = _with_approval(options, plan, can_ask=can_ask)
+    notes = [repair.to_note().to_json() for repair in folded(repairs)[:NOTES]]
+    if request.is_compensating:
+        for note in compensation_notes(plan)[:NOTES]:
+            output.log(one_line(f"note: {note.message}", limit=500))
+    if notes:
+        options = replace(options, input_fields=replace(options.input_fields, notes=notes))
+    return StartRequest(plan, source_document, values, options, tools=toolset.references)
+
+
+def _used_by(checked: Checked, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the inputs that the plan has."""
+    unused = {*unused_names(checked, values)}
+    return {name: value for name, value in values.items() if name not in unused}
+
+
+def _strict(
+    request: RunRequest, toolset: Toolset, source: PlanSource | None, *, context: Mapping[str, Any], any_tool: bool
+) -> tuple[Any, Checked, Sequence[Repair]]:
+    """Return the plan as written and as checked, without repairs."""
+    raw = read_plan(request.plan) if source is None else source.plan
+    tools, dialect = toolset.declarations(), request.dialect
+    return raw, check_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool), ()
+
+
+def _repaired(
+    request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any], any_tool: bool
+) -> tuple[Any, Checked, Sequence[Repair]]:
+    """Return a model's answer, the plan in it and the repairs; report the repairs.
+
+    Raises:
+        PlanInvalid: the plan is invalid, ambiguous or incomplete.
+    """
+    text = read_written(request.plan)
+    if isinstance(text, PlanInvalid):
+        raise text
+    tools = toolset.declarations()
+    checked, repairs = check_written_plan(text, tools, dialect=request.dialect, context=context, any_tool=any_tool)
+    for repair in folded(repairs):
+        output.log(f"repaired: {one_line(repair.message, limit=500)}")
+        if repair.code == CUT_OFF:
+            hint = "ask the model for the rest, or complete the plan manually"
+            raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {repair.message}", hint=hint)])
+    return text, checked, repairs
+
+
+def _with_approval(options: RunStartOptions, plan: CompiledPlan, *, can_ask: bool) -> RunStartOptions:
+    """Return the options with the approval of the plan: given here, or requested by the run.
+
+    Raises:
+        CommandRefused: the user rejects the plan.
+    """
+    if not can_ask:
+        return replace(options, needs_approval=True)
+    if not ask_approval(plan_summary(plan)):
+        raise CommandRefused("the plan was not approved; nothing has run", status="rejected")
+    return replace(options, approved_by=account_name() or "terminal")
+
+
+def deadline_s_of(deadline: str | None) -> float | None:
+    """Return the seconds of `--deadline`.
+
+    Raises:
+        CommandRefused: it is not a duration.
+    """
+    return seconds_of_option("--deadline", deadline)
+
+
+def seconds_of_option(name: str, written: str | None) -> float | None:
+    """Return the seconds of a duration option; `None` if it was not given.
+
+    Raises:
+        CommandRefused: it is not a duration.
+    """
+    if written is None:
+        return None
+    try:
+        return parse_duration(written).total_seconds()
+    except ValueError as error:
+        raise CommandRefused(f"{name}: {error}") from None

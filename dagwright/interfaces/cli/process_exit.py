@@ -1,0 +1,85 @@
+"""End a process that waits for a step which does not end.
+
+A step may refuse to end: a tool catches its cancellation, or a library call never returns. The run does not depend on
+this process, so such a step is abandoned. This module must not import modules that run plans.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+
+from dagwright.interfaces.cli.exit_codes import ExitCode
+from dagwright.process.drain import writes_in_flight
+
+LEAVING_S = 20.0
+"""Seconds after which the watchdog exits: a worker gives its steps 10 s to finish, and then cancels them.
+
+They count from the end of the last call of a `write` tool, which has its own timeout (`dagwright.process.drain`)."""
+
+
+class ExitWatchdog:
+    """Timer that ends the process some seconds after its start, unless it is closed before."""
+
+    def __init__(self) -> None:
+        self._timer: threading.Timer | None = None
+        self._is_closed = False
+
+    def open(self, code: int) -> None:
+        """Start the timer; stdout is flushed before.
+
+        Args:
+            code: exit code of the process. Later calls change nothing.
+        """
+        if self._timer is None:
+            sys.stdout.flush()
+            self._start(LEAVING_S, code)
+
+    def _start(self, delay_s: float, code: int) -> None:
+        # A thread, because the event loop may be blocked.
+        self._timer = threading.Timer(delay_s, self._leave, (code,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _leave(self, code: int) -> None:
+        left_s = LEAVING_S - writes_in_flight.quiet_s()
+        if left_s > 0 and not self._is_closed:
+            self._start(left_s, code)
+            return
+        # Not print: another thread may hold the lock of the stream forever.
+        os.write(2, b"a step does not end; exiting without it\n")
+        os._exit(code)
+
+    def close(self) -> None:
+        """Stop the timer; the process ends by itself."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def stop_signal() -> asyncio.Event:
+    """Return an event that the first SIGINT or SIGTERM sets; the second one ends the process at once."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def stop() -> None:
+        if stopped.is_set():
+            # It came before the handlers below were set.
+            leave_at_once()
+        stopped.set()
+        for number in numbers:
+            # Not through the loop, which a blocking step stops.
+            loop.remove_signal_handler(number)
+            signal.signal(number, leave_at_once)
+
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
+    return stopped
+
+
+def leave_at_once(*_: object) -> None:
+    """End the process immediately, without cleanup."""
+    # Not sys.exit: a second Ctrl-C skips the cleanup, and the run is safe on the server.
+    os._exit(ExitCode.INTERRUPTED)

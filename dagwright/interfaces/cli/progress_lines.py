@@ -1,0 +1,152 @@
+"""Progress without a terminal: one line per change of state."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dagwright.core.model.requests import Closing
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.times import format_elapsed, seconds_of
+from dagwright.core.model.worker_results import displayed_status
+from dagwright.core.scheduler.map_batches import listed_items
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.node_text import closing_text, explained_failure, local_time, record_text, work_text
+from dagwright.interfaces.cli.output import one_line
+from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD, lost_text
+from dagwright.interfaces.cli.request_text import Request, answer_command, option_lines, request_line
+from dagwright.interfaces.cli.round_text import new_lines, rounds_of, times_of
+
+_SILENT = (NodeStatus.PENDING, NodeStatus.READY)
+"""States in which a node has not started."""
+
+_LATER = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
+"""Rank of events that follow from other events at the same time."""
+
+
+class LineWriter:
+    """Progress lines of a run: the changes since its last view.
+
+    Args:
+        write: writes a line.
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._lines: list[tuple[float, int, str]] = []
+        self._seen: dict[str, tuple[NodeStatus, int]] = {}
+        self._noted: set[str] = set()
+        self._lost: set[tuple[str, int]] = set()
+        self._printed_requests: set[str] = set()
+        self._printed_rounds: set[str] = set()
+        self._escalated: set[tuple[str, int]] = set()
+        self._answered: set[str] = set()
+
+    def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
+        """Write a line for each node and item with a new state or attempt, oldest first.
+
+        Args:
+            requests: open requests; for each new one a line has the command that answers it.
+        """
+        if view.scheduler is not None:
+            for node, record in view.scheduler.state.shown():
+                for item in listed_items(record):
+                    self._show(view, f"{node.id}[{item.key}]", item.record)
+                self._show(view, node.id, record, what=work_text(node.tool, node.title, kind=node.kind))
+        times = times_of(view)
+        for word, text in new_lines(rounds_of(view), self._printed_rounds):
+            self._line(times.get(word), word, text)
+        for note in view.notes:
+            message = str(note.get("message", ""))
+            # The count in this note changes with every attempt.
+            key = str(note["code"]) if note.get("code") == "workflow_task_failing" else message
+            if key not in self._noted:
+                self._noted.add(key)
+                self._line(time.time(), "note", one_line(message))
+
+        for request in requests:
+            if request["request_id"] not in self._printed_requests:
+                self._printed_requests.add(request["request_id"])
+                at = seconds_of(request["opened_at"])
+                self._line(at, "asked", request_line(request))
+                for line in option_lines(request):
+                    self._line(at, "option", line)
+                self._line(at, "answer", answer_command(request))
+            self._show_escalations(request["request_id"], request.get("escalations") or ())
+        if view.scheduler is not None:
+            self._show_answers(view.scheduler.features.feedback.requests.closed)
+        # Changes that arrive together are sorted by their time.
+        lines, self._lines = sorted(self._lines, key=lambda line: line[:2]), []
+        for _, _, line in lines:
+            self._write(line)
+
+    def _show_escalations(self, request_id: str, escalations: Sequence[Mapping[str, Any]]) -> None:
+        """Write a line for each escalation that has not been written."""
+        for number, each in enumerate(escalations):
+            if (request_id, number) not in self._escalated:
+                self._escalated.add((request_id, number))
+                message = f"{one_line(request_id)} from {each['from'] or 'anyone'} to {each['to']}"
+                self._line(seconds_of(each["at"]), "escalated", one_line(message))
+
+    def _show_answers(self, closed: Mapping[str, Closing]) -> None:
+        """Write the answers to requests with an assignee, and the requests that expired."""
+        for request_id, closing in closed.items():
+            is_named = closing.requested_from is not None or closing.escalations
+            if is_named and closing.how != "closed" and request_id not in self._answered:
+                self._answered.add(request_id)
+                document = closing.to_json()
+                self._show_escalations(request_id, document["escalations"])
+                message = closing_text(document)
+                word = "answered" if closing.how == "answered" else "expired"
+                self._line(closing.at, word, one_line(f"{request_id}: {message}", limit=300))
+
+    def _show(self, view: RunView, task_id: str, record: Record, *, what: str = "") -> None:
+        pending = view.pending.get(task_id)
+        before = self._seen.get(task_id, (NodeStatus.PENDING, 1))
+        # A call that has just ended is missing on the server, so the last known attempt counts too.
+        attempt = max(record.attempts, pending.attempt if pending else 1, before[1])
+        status = displayed_status(record)
+        if before != (status, attempt) and status not in _SILENT:
+            self._show_change(task_id, record, pending, attempt=attempt, what=what)
+        if record.status is NodeStatus.RUNNING and pending is not None:
+            self._show_loss(task_id, pending)
+
+    def _show_change(
+        self, task_id: str, record: Record, pending: PendingCall | None, *, attempt: int, what: str
+    ) -> None:
+        before, status = self._seen.get(task_id), displayed_status(record)
+        title = "" if before or not what else f"  {one_line(what, limit=120)}"
+        self._seen[task_id] = (status, attempt)
+        if record.status is NodeStatus.RUNNING:
+            why = f": {one_line(explained_failure(pending.last_failure))}" if pending and pending.last_failure else ""
+            again = f" (attempt {attempt}{why})" if attempt > 1 else ""
+            # The start is known for the first attempt only; a later attempt has just started.
+            self._line(record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{again}{title}")
+        elif before is None or status is not before[0]:
+            # The time of a replacement is unknown; the record has only the end of the node.
+            is_replaced = status is NodeStatus.SUPERSEDED and before is not None
+            at = None if is_replaced else record.ended_at
+            self._line(at, status.value, f"{one_line(task_id)}{title}{_ending(record)}")
+
+    def _show_loss(self, task_id: str, call: PendingCall) -> None:
+        if call.state not in (LOST, LOST_FOR_GOOD) or (task_id, call.attempt) in self._lost:
+            return
+        self._lost.add((task_id, call.attempt))
+        now = time.time()
+        text = f"was running when its worker died; {lost_text(call, now=now)}"
+        self._line(now, "waiting", f"{one_line(task_id)} {text}")
+
+    def _line(self, at: float | None, word: str, text: str) -> None:
+        at = at or time.time()
+        self._lines.append((at, _LATER.get(word, 0), f"{local_time(at)}  {word:<9}  {text}"))
+
+
+def _ending(record: Record) -> str:
+    facts = []
+    if record.started_at is not None and record.ended_at is not None:
+        facts.append(format_elapsed(max(0.0, record.ended_at - record.started_at)))
+    if record.attempts > 1:
+        facts.append(f"attempt {record.attempts}")
+    prefix = f"  {', '.join(facts)}" if facts else ""
+    why = one_line(record_text(record))
+    return f"{prefix}  {why}" if why else prefix

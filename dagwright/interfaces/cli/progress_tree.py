@@ -1,0 +1,239 @@
+"""Progress of a run: rows of a tree, groups for the nodes that do not fit, counts and remaining time. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.graph import levels_of
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.times import format_elapsed
+from dagwright.core.model.worker_results import displayed_status
+from dagwright.core.scheduler.map_batches import items_done, listed_items
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.node_text import displayed_counts, explained_failure, record_text, work_text
+
+MAX_INDENT = 8
+"""Maximum depth of the tree that is shown: a chain of 50 would leave no room for text."""
+
+LOST = "lost"
+"""State of a call whose worker died before the server has detected it; the call will be retried."""
+LOST_FOR_GOOD = "lost_for_good"
+"""The same without a retry: a `write`, or the last attempt of a call."""
+
+_IMPORTANCE = (
+    NodeStatus.FAILED,
+    NodeStatus.RUNNING,
+    NodeStatus.WAITING,
+    NodeStatus.READY,
+    NodeStatus.CANCELLED,
+    NodeStatus.BLOCKED,
+    NodeStatus.COMPLETED,
+    NodeStatus.PENDING,
+    NodeStatus.SKIPPED,
+    NodeStatus.SUPERSEDED,
+)
+"""Priority of rows when not all fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A node, an item, or a group of nodes that do not fit.
+
+    Args:
+        indent: depth in the tree.
+        name: ID of the node or item, or the size of a group.
+        what: tool and title.
+        elapsed_s: seconds until its end, or until now.
+        detail: progress, error, or reason to wait.
+        order: position in the tree.
+    """
+
+    status: NodeStatus
+    indent: int
+    name: str
+    what: str = ""
+    attempts: int = 0
+    elapsed_s: float | None = None
+    detail: str = ""
+    done: int | None = None
+    total: int | None = None
+    eta_s: float | None = None
+    order: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRows:
+    """A run at a moment: rows in tree order, counts of all nodes by state."""
+
+    rows: Sequence[Row]
+    groups: Sequence[Row]
+    counts: Mapping[NodeStatus, int]
+    done: int
+    total: int
+    eta_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """Position of a node in the tree."""
+
+    number: int
+    indent: int
+
+
+def tree_of(plan: CompiledPlan) -> list[TreeNode]:
+    """Return all nodes as a tree: each node below its dependency with the highest level, roots in plan order."""
+    count = plan.written_count
+    dependencies = [[number for number in node.dependencies if number < count] for node in plan.nodes[:count]]
+    levels = levels_of(dependencies) or [0] * len(dependencies)
+    children: dict[int, list[int]] = {}
+    for number, needed in enumerate(dependencies):
+        parent = max(needed, key=lambda other: (levels[other], -other), default=-1)
+        children.setdefault(parent, []).append(number)
+    tree_nodes = []
+    stack = [(number, 0) for number in reversed(children.get(-1, []))]
+    while stack:
+        number, depth = stack.pop()
+        tree_nodes.append(TreeNode(number, min(depth, MAX_INDENT)))
+        stack += [(child, depth + 1) for child in reversed(children.get(number, []))]
+    return tree_nodes
+
+
+def progress_of(view: RunView, tree: Sequence[TreeNode], *, now: float, room: int) -> RunRows:
+    """Return the progress of a run.
+
+    Args:
+        view: the run, with a known plan.
+        tree: `tree_of` its plan.
+        now: seconds since the epoch.
+        room: number of rows that fit, including groups.
+    """
+    scheduler = view.scheduler
+    assert scheduler is not None
+    counts = displayed_counts(scheduler)
+    rows = _chosen_nodes(scheduler, tree, room=max(room, 4))
+    shown = [_node_row(view, tree_node, order=order, now=now) for order, tree_node in rows]
+    left = counts - Counter(row.status for row in shown)
+    groups = [Row(status, 0, f"{left[status]:,} more", detail=status.value) for status in _IMPORTANCE if left[status]]
+    items = _item_rows(view, rows, now=now, room=room - len(shown) - len(groups))
+    done = sum(count for status, count in counts.items() if _is_done(status))
+    return RunRows(
+        rows=sorted([*shown, *items], key=lambda row: row.order),
+        groups=groups,
+        counts=counts,
+        done=done,
+        total=counts.total(),
+        eta_s=None if view.is_closed else _eta_s(view.started_at, now, done=done, total=counts.total()),
+    )
+
+
+def _chosen_nodes(scheduler: RunScheduler, tree: Sequence[TreeNode], *, room: int) -> list[tuple[int, TreeNode]]:
+    """Return the nodes to show, with their order: all if they fit, else by priority with room for groups."""
+    tree_nodes = list(enumerate(tree))
+    if len(tree_nodes) <= room:
+        return tree_nodes
+    rank = {status: number for number, status in enumerate(_IMPORTANCE)}
+    limit = max(1, room - len(_IMPORTANCE) // 2)
+
+    def priority(entry: tuple[int, TreeNode]) -> tuple[int, float, int]:
+        record = scheduler.records[entry[1].number]
+        # Within a state: the newest finished nodes, the next pending ones.
+        return rank[displayed_status(record)], -(record.ended_at or 0.0), entry[0]
+
+    return sorted(sorted(tree_nodes, key=priority)[:limit])
+
+
+def _node_row(view: RunView, tree_node: TreeNode, *, order: int, now: float) -> Row:
+    scheduler = view.scheduler
+    assert scheduler is not None
+    node, record = scheduler.plan.nodes[tree_node.number], scheduler.records[tree_node.number]
+    row = Row(
+        status=displayed_status(record),
+        indent=tree_node.indent,
+        name=node.id,
+        what=work_text(node.tool, node.title, kind=node.kind),
+        attempts=record.attempts,
+        elapsed_s=_elapsed_s(record, now),
+        detail=_detail(record, view.pending.get(node.id), now=now),
+        order=order * 1_000_000,
+    )
+    if not record.items:
+        pending = view.pending.get(node.id)
+        return replace(row, attempts=max(row.attempts, pending.attempt)) if pending else row
+    done, total = items_done(record)
+    eta = None if record.status.is_final else _eta_s(record.started_at, now, done=done, total=total)
+    return replace(row, done=done, total=total, eta_s=eta)
+
+
+def _item_rows(view: RunView, rows: Sequence[tuple[int, TreeNode]], *, now: float, room: int) -> list[Row]:
+    """Return rows of failed and open items, as far as there is room."""
+    scheduler = view.scheduler
+    assert scheduler is not None
+    item_rows: list[Row] = []
+    for order, tree_node in rows:
+        node, record = scheduler.plan.nodes[tree_node.number], scheduler.records[tree_node.number]
+        for index, item in enumerate(listed_items(record)):
+            if item.record.status not in (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING):
+                continue
+            task_id = f"{node.id}[{item.key}]"
+            pending = view.pending.get(task_id)
+            item_rows.append(
+                Row(
+                    status=item.record.status,
+                    indent=min(tree_node.indent + 1, MAX_INDENT),
+                    name=task_id,
+                    attempts=max(item.record.attempts, pending.attempt if pending else 0),
+                    elapsed_s=_elapsed_s(item.record, now),
+                    detail=_detail(item.record, pending, now=now),
+                    order=order * 1_000_000 + index + 1,
+                )
+            )
+    item_rows.sort(key=lambda row: (row.status is not NodeStatus.FAILED, row.order))
+    return item_rows[: max(room, 0)]
+
+
+def _is_done(status: NodeStatus) -> bool:
+    """Return whether a node has ended by itself; a cancelled node has not."""
+    return status.is_final and status is not NodeStatus.CANCELLED
+
+
+def _detail(record: Record, pending: PendingCall | None, *, now: float) -> str:
+    if record.status is NodeStatus.RUNNING and pending is not None:
+        return call_text(pending, now=now)
+    return record_text(record)
+
+
+def call_text(call: PendingCall, *, now: float) -> str:
+    """Return the state of an open call on the server: last failure and next attempt; may be empty."""
+    if call.state == "backing_off":
+        wait_s = max(0.0, (call.next_attempt_at or now) - now)
+        return f"again in {format_elapsed(wait_s)}: {explained_failure(call.last_failure or 'it failed')}"
+    if call.state in (LOST, LOST_FOR_GOOD):
+        return f"was running when its worker died; {lost_text(call, now=now)}"
+    if call.state == "cancelling":
+        return "stopping"
+    return explained_failure(call.last_failure or "")
+
+
+def lost_text(call: PendingCall, *, now: float) -> str:
+    """Describe what happens to a call whose worker died: the server detects it by the missing heartbeat."""
+    outcome = "it is retried" if call.state == LOST else "it fails"
+    if call.next_attempt_at is None:
+        return f"{outcome} when the server detects it"
+    return f"{outcome} at the latest in {format_elapsed(max(0.0, call.next_attempt_at - now))}"
+
+
+def _elapsed_s(record: Record, now: float) -> float | None:
+    if record.started_at is None:
+        return None
+    return max(0.0, (record.ended_at if record.ended_at is not None else now) - record.started_at)
+
+
+def _eta_s(started_at: float | None, now: float, *, done: int, total: int) -> float | None:
+    """Return the remaining seconds at the current pace; `None` until a tenth of at least 10 is done."""
+    if started_at is None or total < 10 or done * 10 < total or done == total:
+        return None
+    return (now - started_at) / done * (total - done)

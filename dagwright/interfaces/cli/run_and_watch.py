@@ -1,0 +1,269 @@
+"""`run` and `watch`: start or find a run, serve it, and follow it to its end."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from dagwright.client.runs import RunIdInUse, Runs, Started, open_runs
+from dagwright.client.starts import StartRequest
+from dagwright.core.model.compiled import first_model_node
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.validation.inputs import schema_of_missing
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.command_arguments import RunRequest, ShowRequest
+from dagwright.interfaces.cli.command_connection import command_settings, lasting_server
+from dagwright.interfaces.cli.exit_codes import ExitCode, exit_code_of
+from dagwright.interfaces.cli.follow_run import Following
+from dagwright.interfaces.cli.model_choice import refuse_without_model
+from dagwright.interfaces.cli.output import Output, acted, with_link
+from dagwright.interfaces.cli.plan_input import STANDARD_INPUT, PlanSource, refusal, refusal_lines
+from dagwright.interfaces.cli.prepare_run import prepare_run
+from dagwright.interfaces.cli.process_exit import ExitWatchdog
+from dagwright.interfaces.cli.request_text import command_for_inputs
+from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
+from dagwright.interfaces.cli.run_summary import print_end
+from dagwright.server import Connection, LocalServer, open_connection
+from dagwright.settings import Settings
+from dagwright.tools import ToolLoadError
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+_MISSING_TOOLS = ("unknown_tool", "unknown_agent")
+"""Problems of a plan whose tools were renamed or removed after a run of it started."""
+
+
+def run(request: RunRequest, output: Output) -> int:
+    """Run a plan to its end, or leave it to the background, and return the exit code."""
+    settings = command_settings()
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    try:
+        prepared = prepare_run(request, toolset, output)
+    except PlanInvalid as invalid:
+        return _continue_run_of_missing_tools(request, toolset, invalid, output=output, settings=settings)
+    if (asking := first_model_node(prepared.plan)) is not None:
+        refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
+    showing = Showing(print_run, output)
+    return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name_of_plan(request))
+
+
+def _continue_run_of_missing_tools(
+    request: RunRequest, toolset: Toolset, invalid: PlanInvalid, *, output: Output, settings: Settings
+) -> int:
+    """Follow the existing run of a plan whose tools have since been renamed or removed; otherwise refuse the plan."""
+    if request.workflow_id is None or any(problem.code not in _MISSING_TOOLS for problem in invalid.problems):
+        print_refused(request, invalid, output)
+        return ExitCode.REFUSED
+    name = name_of_plan(request)
+    try:
+        prepared = prepare_run(replace(request, is_interactive=False), toolset, output, any_tool=True)
+
+        async def find(runs: Runs) -> Started:
+            run = await runs.find(replace(prepared, workflow_id=request.workflow_id, title=name))
+            if run is None:
+                raise invalid
+            return run
+
+        showing = Showing(print_run, output)
+        return run_prepared(
+            prepared, request, toolset, showing=showing, settings=settings, name=name, start_or_find=find
+        )
+    except (PlanInvalid, RunIdInUse):
+        print_refused(request, invalid, output)
+        return ExitCode.REFUSED
+
+
+def name_of_plan(request: RunRequest) -> str | None:
+    """Return the title of a plan that has none."""
+    return None if request.plan == STANDARD_INPUT else Path(request.plan).name
+
+
+class Start(Protocol):
+    """The options of a request that concern the start of its run."""
+
+    @property
+    def workflow_id(self) -> str | None:
+        """Run ID, if given."""
+
+    @property
+    def is_detached(self) -> bool:
+        """Leave the run to the background."""
+
+    @property
+    def keeps_server(self) -> bool:
+        """Keep the server running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """How a command shows its run.
+
+    Args:
+        write: writes the end of the run, or its document.
+        output: of the command.
+        meanwhile: called while the run is served, before it is followed.
+        exit_watchdog: watchdog that starts after the end of the run, for steps of other runs that do not end.
+    """
+
+    write: Callable[[RunView, Mapping[str, Any], Output], None]
+    output: Output
+    meanwhile: Callable[[Runs, str, Output], Awaitable[None]] | None = None
+    exit_watchdog: ExitWatchdog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A run that a command follows to its end.
+
+    Args:
+        suffix: text after the run ID while the run is open.
+        is_new: this command started the run; a background worker may have finished it since.
+    """
+
+    workflow_id: str
+    suffix: str = ""
+    is_new: bool = False
+
+    def greeting(self, *, has_ended: bool) -> str:
+        """Return the first line about the run."""
+        message = " has already ended" if has_ended and not self.is_new else self.suffix
+        return f"run {self.workflow_id}{message}"
+
+
+def run_prepared(
+    prepared: StartRequest,
+    start: Start,
+    toolset: Toolset,
+    *,
+    showing: Showing,
+    settings: Settings,
+    name: str | None = None,
+    start_or_find: Callable[[Runs], Awaitable[Started]] | None = None,
+) -> int:
+    """Start a run and follow it to its end, or leave it to the background; return the exit code.
+
+    Args:
+        name: title of the run in lists if its plan has none.
+        start_or_find: starts or finds the run; `None` starts `prepared`.
+    """
+    output = showing.output
+
+    async def start_prepared(runs: Runs) -> Started:
+        return await runs.start(replace(prepared, workflow_id=start.workflow_id, title=name))
+
+    async def work(interrupt_handling: InterruptHandling) -> int:
+        async with connected_to_run(settings, toolset) as connection:
+            started = await (start_or_find or start_prepared)(open_runs(connection, settings))
+            if start.is_detached:
+                await leave_to_background(settings, toolset)
+                return print_left_run(started, prepared, connection, output=output)
+            if start.keeps_server:
+                LocalServer(settings).keep()
+            interrupt_handling.text = stays(started.workflow_id)
+            message = "" if started.is_new else " already exists with the same plan; continuing it"
+            followed = Followed(started.workflow_id, message, started.is_new)
+            shown = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
+            return await follow_to_end(followed, connection, settings, toolset=toolset, showing=shown)
+
+    return run_async(work, output)
+
+
+def watch(request: ShowRequest, output: Output) -> int:
+    """Follow a run to its end, with a worker unless `--no-worker` is given; return its exit code."""
+    settings = command_settings()
+
+    async def work(interrupt_handling: InterruptHandling) -> int:
+        async with open_connection(settings) as connection:
+            runs = open_runs(connection, settings)
+            references = await runs.tools_of(request.workflow_id)
+            interrupt_handling.text = stays(request.workflow_id)
+            toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
+            showing = Showing(print_run, output, exit_watchdog=interrupt_handling.exit_watchdog)
+            followed = Followed(request.workflow_id)
+            return await follow_to_end(followed, connection, settings, toolset=toolset, showing=showing)
+
+    return run_async(work, output)
+
+
+async def follow_to_end(
+    followed: Followed,
+    connection: Connection,
+    settings: Settings,
+    *,
+    toolset: Toolset | None,
+    showing: Showing,
+) -> int:
+    """Serve and show a run until it ends; return its exit code.
+
+    Args:
+        toolset: tools of the worker; `None` starts no worker.
+    """
+    runs, output, workflow_id = open_runs(connection, settings), showing.output, followed.workflow_id
+    view = await runs.feed(workflow_id).read()
+    server = lasting_server(connection, settings) if view.is_closed else connection.server
+    url = server.run_url(workflow_id, run_id=view.run_id)
+    output.print(with_link(followed.greeting(has_ended=view.is_closed), url))
+    if not view.is_closed:
+        async with served(connection.client, toolset, settings=settings):
+            if showing.meanwhile is not None:
+                await showing.meanwhile(runs, workflow_id, output)
+            view = await Following(runs, connection.client, workflow_id, output=output).until()
+            await _show_end(runs, view, showing)
+            # Before the worker drains: a step that does not end must not delay the result.
+            if showing.exit_watchdog is not None:
+                showing.exit_watchdog.open(exit_code_of(view.status))
+            return exit_code_of(view.status)
+    await _show_end(runs, view, showing)
+    return exit_code_of(view.status)
+
+
+async def _show_end(runs: Runs, view: RunView, showing: Showing) -> None:
+    showing.write(view, await runs.document(view), showing.output)
+
+
+def print_run(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Write the end of a run, or its document."""
+    if output.is_json:
+        output.document(document)
+    else:
+        print_end(view, document, output)
+
+
+def print_left_run(started: Started, prepared: StartRequest, connection: Connection, *, output: Output) -> int:
+    """Report that a run continues in the background, and return the exit code."""
+    message = (
+        f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends the worker"
+    )
+    if (schema := schema_of_missing(prepared.plan.inputs, prepared.inputs)) is not None:
+        message += f"; it waits for its inputs: `{command_for_inputs(started.workflow_id, schema)}`"
+    if output.is_json:
+        output.document(acted(started.workflow_id, message))
+    else:
+        url = connection.server.run_url(started.workflow_id, run_id=started.run_id)
+        output.print(with_link(f"{started.workflow_id} {message}", url))
+    return ExitCode.COMPLETED
+
+
+def _toolset_of_run(settings: Settings, references: Sequence[str], output: Output) -> Toolset:
+    try:
+        return load_toolset(settings, references)
+    except ToolLoadError as error:
+        output.log(f"the tools of this run cannot be loaded here: {error}")
+        return load_toolset(settings)
+
+
+def print_refused(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
+    """Report the problems of a plan."""
+    source = PlanSource(request.plan, None, invalid)
+    if output.is_json:
+        output.document(refusal(source, invalid))
+    for line in refusal_lines(source, invalid):
+        output.log(line)
+
+
+def stays(workflow_id: str) -> str:
+    """Return the message for the interruption of a command that follows a run."""
+    return (
+        f"the run {workflow_id} continues; `dagwright watch {workflow_id}` follows it "
+        "(running steps get 10 s to finish; Ctrl-C again exits immediately)"
+    )

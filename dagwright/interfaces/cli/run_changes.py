@@ -1,0 +1,165 @@
+"""Commands that change a running plan: pause, resume, cancel, retry, set a result, add nodes."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from dagwright.client.runs import open_runs
+from dagwright.client.steering import PAUSE, RESUME, Actor, Command, CommandRejected, Steering
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.history.run_reader import RunClosed
+from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.command_arguments import AddNodesRequest, NodeActionRequest, RunActionRequest
+from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.json_texts import json_of
+from dagwright.interfaces.cli.output import Output, acted, one_line
+from dagwright.interfaces.cli.plan_input import PlanSource, read_plan, refusal, refusal_lines
+from dagwright.server import Connection, open_connection
+from dagwright.toolset.tool_directory import publish_cards
+from dagwright.toolset.toolset import load_toolset
+
+
+def pause(request: RunActionRequest, output: Output) -> int:
+    """Pause a run; return 2 if the run refuses."""
+    return send(request.workflow_id, PAUSE, _actor(request), output)
+
+
+def resume(request: RunActionRequest, output: Output) -> int:
+    """Resume a paused run; return 2 if the run refuses."""
+    return send(request.workflow_id, RESUME, _actor(request), output)
+
+
+def cancel(request: RunActionRequest, output: Output) -> int:
+    """Request the cancellation of a run and return without waiting for its end; return 2 if the run refuses.
+
+    It also works for a run that accepts no more messages.
+    """
+
+    async def act(steering: Steering, _: Connection) -> str:
+        return await steering.cancel(request.workflow_id, _actor(request))
+
+    return act_on(request.workflow_id, output, act)
+
+
+def cancel_node(request: NodeActionRequest, output: Output) -> int:
+    """Cancel a node, and with `--branch` its dependents; return 2 if the run refuses."""
+    return _change_node(request, Command.cancel_node(request.node, branch=request.is_branch), output)
+
+
+def retry(request: NodeActionRequest, output: Output) -> int:
+    """Retry a node; return 2 if the run refuses.
+
+    Raises:
+        CommandRefused: the arguments are not a JSON object.
+    """
+    arguments = None if request.arguments is None else json_of(request.arguments, option="--arguments")
+    if arguments is not None and not isinstance(arguments, dict):
+        raise CommandRefused("--arguments must be a JSON object")
+    return _change_node(request, Command.retry_node(request.node, arguments=arguments), output)
+
+
+def set_result(request: NodeActionRequest, output: Output) -> int:
+    """Set the result of a node; return 2 if the run refuses.
+
+    Raises:
+        CommandRefused: the result is invalid JSON.
+    """
+    result = json_of(request.result or "", option="set-result")
+    return _change_node(request, Command.set_result(request.node, result=result), output)
+
+
+def _change_node(request: NodeActionRequest, command: Command, output: Output) -> int:
+    async def act(steering: Steering, _: Connection) -> str:
+        try:
+            return await steering.send(request.workflow_id, command, _actor(request))
+        except RunClosed as error:
+            raise RunClosed(f"{error}; `fork` starts a new run that reuses its results") from None
+
+    return act_on(request.workflow_id, output, act)
+
+
+def _actor(request: RunActionRequest | NodeActionRequest) -> Actor:
+    return Actor(request.by or account_name(), request.reason)
+
+
+def send(workflow_id: str, command: Command, actor: Actor, output: Output) -> int:
+    """Send a command to a run; return 2 if the run refuses."""
+
+    async def act(steering: Steering, _: Connection) -> str:
+        return await steering.send(workflow_id, command, actor)
+
+    return act_on(workflow_id, output, act)
+
+
+def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection], Awaitable[str]]) -> int:
+    """Change a run and report the outcome; return 2 if the run refuses."""
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        async with open_connection(settings) as connection:
+            try:
+                message = await act(Steering(connection), connection)
+            except (RunClosed, CommandRejected) as error:
+                if output.is_json:
+                    output.document(acted(workflow_id, str(error), ok=False))
+                output.log(str(error))
+                return ExitCode.REFUSED
+        if output.is_json:
+            output.document(acted(workflow_id, message))
+        else:
+            output.print(f"{workflow_id}: {message}")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def add_nodes(request: AddNodesRequest, output: Output) -> int:
+    """Add nodes; return 2 if the nodes are invalid or the run refuses.
+
+    Raises:
+        CommandRefused: the file has no nodes.
+    """
+    try:
+        return _add_nodes(nodes_in(request.file), request, output)
+    except PlanInvalid as invalid:
+        return print_invalid(request.file, invalid, output)
+
+
+def nodes_in(file: str) -> list[Any]:
+    """Return the nodes of a file with a plan or a list of nodes.
+
+    Raises:
+        PlanInvalid: the file cannot be read.
+        CommandRefused: it has no nodes.
+    """
+    plan = read_plan(file)
+    if isinstance(plan, PlanInvalid):
+        raise plan
+    nodes = plan.get("nodes") if isinstance(plan, dict) else plan
+    if not isinstance(nodes, list) or not nodes:
+        raise CommandRefused(f"{one_line(file)} has no nodes: give a plan or a list of nodes")
+    return nodes
+
+
+def print_invalid(file: str, invalid: PlanInvalid, output: Output) -> ExitCode:
+    """Report the problems of the nodes of a file."""
+    source = PlanSource(file, None, invalid)
+    if output.is_json:
+        output.document(refusal(source, invalid))
+    for line in refusal_lines(source, invalid):
+        output.log(line)
+    return ExitCode.REFUSED
+
+
+def _add_nodes(nodes: Sequence[Any], request: AddNodesRequest, output: Output) -> int:
+    settings = command_settings()
+
+    async def act(steering: Steering, connection: Connection) -> str:
+        references = await open_runs(connection, settings).tools_of(request.workflow_id)
+        toolset = load_toolset(settings, references)
+        await publish_cards(toolset.store, toolset.agents)
+        tools = toolset.declarations()
+        return await steering.add_nodes(request.workflow_id, nodes, tools=tools, by=request.by or account_name())
+
+    return act_on(request.workflow_id, output, act)

@@ -1,0 +1,324 @@
+"""Text output about the end of a run, or about its state so far."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.times import format_elapsed
+from dagwright.features.compensation.compensation import compensation_counts, precautionary_count
+from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.node_text import displayed_counts, is_excused, node_text, usage_lines
+from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text
+from dagwright.interfaces.cli.plan_input import value_as_text
+from dagwright.interfaces.cli.round_text import round_lines
+from dagwright.planning.plan_and_execute.goal_spec import (
+    APPROVE,
+    LOW_CONFIDENCE,
+    PLAN,
+    PLAN_INVALID,
+    READ,
+    is_own,
+    own_id,
+)
+from dagwright.planning.plan_and_execute.replans import PLANNING_AGAIN
+from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
+from dagwright.protocol.documents import OUTPUT_OMITTED
+from dagwright.protocol.failures import NODE_FAILED
+
+Write = Callable[[str], None]
+OUTPUT_CHARACTERS = 4_000
+"""Maximum length of the output shown after a run; `result` shows all of it."""
+FAILURES_SHOWN = 20
+DONE_SHOWN = 40
+"""Maximum number of completed intents that are listed."""
+REPAIRS_SHOWN = 5
+"""Maximum number of repairs that are listed."""
+
+_INTENT = "@result_"
+"""Prefix of the IDs of nodes that were created for intents."""
+
+_DONE = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
+"""States of the nodes of a run that was cancelled after its last node had ended."""
+_NOT_WHOLE = frozenset({OUTPUT_OMITTED, INSIDE_UNREADABLE})
+"""Codes of the notes about missing parts of the output."""
+
+
+def print_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Write how a run ended, its failures and its output."""
+    output.print(summary_line(view, document))
+    _print_failures(document, output)
+    _print_output_or_note(document, output)
+    _print_missing(document, output)
+    for line in usage_lines(document):
+        output.print(line)
+
+
+def print_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Write the answer to a request and then how its run ended."""
+    _print_output_or_note(document, output, write=output.answer)
+    print_answer_end(view, document, output)
+
+
+def print_answer_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Write how the run of a request ended, after its answer was written."""
+    output.print(summary_line(view, document))
+    _print_failures(document, output)
+    for line in replan_lines(document):
+        output.print(line)
+    for line in repair_lines(document):
+        output.print(line)
+    _print_missing(document, output)
+    for line in usage_lines(document):
+        output.print(line)
+
+
+def _print_output_or_note(document: Mapping[str, Any], output: Output, *, write: Write | None = None) -> None:
+    """Write the output of a run, after the results of its rounds if there are any.
+
+    For intents, which have no answer, write the explanation of the model and the results.
+
+    Args:
+        write: writes the output if it is text; `None` writes it unchanged.
+    """
+    rounds = [*round_lines(document)]
+    for line in rounds:
+        output.print(line)
+    if rounds and output.is_terminal:
+        output.print("")
+    done = [*done_lines(document)]
+    for line in done:
+        output.print(line)
+    if not done:
+        for line in _intent_lines(document):
+            output.print(line)
+        _print_output(document, output, limit=OUTPUT_CHARACTERS, write=write)
+
+
+def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the explanation of the model about its intents and their results; nothing for other runs."""
+    nodes_result: Mapping[str, Any] = {}
+    for node_id, node in document["nodes"].items():
+        result = node["result"]
+        if own_id(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and "explanation" in result:
+            nodes_result = result
+    if not nodes_result:
+        return
+    confidence, explanation = nodes_result.get("confidence"), one_line(str(nodes_result["explanation"]), limit=1_000)
+    certainty = f"{confidence:.0%} sure" if isinstance(confidence, int | float) else "not sure"
+    yield f"{explanation or 'no explanation'} ({certainty})"
+    yield from bound_lines(document.get("lookups", []))
+    done = [(name, node) for name, node in document["nodes"].items() if not is_own(name)]
+    yield from _made_lines([(name, node) for name, node in done if node["status"] == "completed"], document)
+
+
+def _made_lines(made: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping[str, Any]) -> Iterator[str]:
+    for name, node in made[:DONE_SHOWN]:
+        yield f"{one_line(name)} {one_line(str(node['tool']))}: {one_line(value_as_text(node['result']), limit=200)}"
+    if (left := len(made) - DONE_SHOWN) > 0:
+        yield f"and {left:,} more; complete list: dagwright result {document['run_id']}"
+
+
+def facts_of_entity(entity: Mapping[str, Any]) -> list[str]:
+    """Return the facts that distinguish an entity from others with its name; the ID is last."""
+    facts = [value for key, value in entity.items() if key not in ("id", "name", "kind")]
+    return [each for each in (entity.get("kind"), *facts, entity.get("id")) if isinstance(each, str) and each]
+
+
+def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the entity that each lookup found, and why.
+
+    Args:
+        lookups: as in the document of a run.
+    """
+    for each in lookups[:DONE_SHOWN]:
+        party = each["party"]
+        facts = ", ".join(facts_of_entity(party))
+        yield one_line(f"{each['search_text']!r} is {party.get('name')} ({facts}): {each.get('reason')}")
+    if (left := len(lookups) - DONE_SHOWN) > 0:
+        yield f"and {left:,} more lookups"
+
+
+def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lookups, and the results of intents that are missing in the output because other intents use them."""
+    yield from bound_lines(document.get("lookups", []))
+    output = document["output"]
+    if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT) for name in output):
+        return
+    nodes = document["nodes"].items()
+    made = [(name, node) for name, node in nodes if name.startswith(_INTENT) and name not in output]
+    yield from _made_lines([(name, node) for name, node in made if node["status"] == "completed"], document)
+
+
+def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each replan of a request with its reason."""
+    for node_id, node in document["nodes"].items():
+        if own_id(node_id) == PLAN and (node["title"] or "").startswith(PLANNING_AGAIN):
+            state = "" if node["status"] == "completed" else f" ({node['status']})"
+            yield f"{one_line(node_id)}: {one_line(node['title'], limit=400)}{state}"
+
+
+def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the repairs of the plan that a model wrote, and its ignored parts."""
+    name, notes = "", list[Any]()
+    for node_id, node in document["nodes"].items():
+        result = node["result"]
+        if own_id(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and result.get("valid") is True:
+            name, notes = node_id, result.get("notes") or []
+    lines = [*dict.fromkeys(map(_repair_line, notes))]
+    yield from lines[:REPAIRS_SHOWN]
+    if (left := len(lines) - REPAIRS_SHOWN) > 0:
+        yield f"and {left:,} more; complete list: dagwright node {document['run_id']} {name}"
+
+
+def _repair_line(note: Mapping[str, Any]) -> str:
+    node = f" ({one_line(note['node_id'])})" if note["node_id"] else ""
+    return f"{one_line(note['message'], limit=300)}{node}"
+
+
+def print_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    """Write the complete output of a run."""
+    if not view.is_closed:
+        output.log(f"the run is still {view.status}; this is its output so far")
+    if document["status"] != "completed":
+        output.print(summary_line(view, document))
+        _print_failures(document, output)
+    _print_output(document, output, limit=None)
+    _print_missing(document, output)
+    for line in usage_lines(document):
+        # Usage goes to stderr: stdout may be read by a program.
+        output.log(line)
+
+
+def _print_missing(document: Mapping[str, Any], output: Output) -> None:
+    for note in document["notes"]:
+        if note["code"] in _NOT_WHOLE:
+            node = f"{note['node_id']}: " if note.get("node_id") else ""
+            output.print(f"note: {one_line(node + note['message'], limit=1_000)}")
+
+
+def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
+    counts = displayed_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
+    undos = compensation_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
+    took = late = ""
+    if view.started_at is not None and view.ended_at is not None:
+        took = f" in {format_elapsed(view.ended_at - view.started_at)}"
+    title = f" ({one_line(document['title'], limit=80)})" if document["title"] else ""
+    state = document["status"].replace("_", " ")
+    if document["status"] == "cancelled" and not undos and {each for each, count in counts.items() if count} <= _DONE:
+        # All nodes had completed before the cancel arrived.
+        late = ", after all nodes had completed"
+    to_be_sure = precautionary_count(view.scheduler.state) if view.scheduler and undos else 0
+    uncertain = f" ({to_be_sure:,} of failed calls that may have had an effect)" if to_be_sure else ""
+    groups = (("nodes", _counts_text(counts - undos)), ("compensation", f"{_counts_text(undos)}{uncertain}"))
+    suffix = "".join(f"; {name}: {each}" for name, each in groups if each)
+    return f"{view.workflow_id}{title}: {state}{took}{late}{suffix}"
+
+
+def _counts_text(counts: Mapping[NodeStatus, int]) -> str:
+    return ", ".join(f"{count:,} {status.value}" for status, count in counts.items())
+
+
+def _print_failures(document: Mapping[str, Any], output: Output) -> None:
+    for line in failure_lines(document):
+        output.print(line)
+
+
+def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the error of a run, its failed nodes with their errors, and the nodes that they block."""
+    failed = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
+    if not any(_is_same(document["error"], node["error"]) for _, node in failed[:FAILURES_SHOWN]):
+        yield from _run_error_lines(document)
+    for name, node in failed[:FAILURES_SHOWN]:
+        yield f"failed: {one_line(name)}: {one_line(node_text(node), limit=1_000)}"
+    if len(failed) > FAILURES_SHOWN:
+        yield f"and {len(failed) - FAILURES_SHOWN:,} more failures"
+    continued = [(name, node) for name, node in document["nodes"].items() if is_excused(node)]
+    for name, node in continued[:FAILURES_SHOWN]:
+        yield f"{one_line(name)}: {one_line(node_text(node), limit=1_000)}"
+    if len(continued) > FAILURES_SHOWN:
+        yield f"and {len(continued) - FAILURES_SHOWN:,} more failures that were replaced by a default"
+    blocked = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
+    if blocked:
+        more = f" and {len(blocked) - FAILURES_SHOWN:,} more" if len(blocked) > FAILURES_SHOWN else ""
+        yield f"blocked by failures: {', '.join(blocked[:FAILURES_SHOWN])}{more}"
+
+
+def _is_same(error: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """Return whether a run failed with the error of one of its nodes."""
+    if not error or not other:
+        return False
+    return all(error.get(key) == other.get(key) for key in ("code", "message"))
+
+
+def print_run_error(document: Mapping[str, Any], output: Output) -> None:
+    for line in _run_error_lines(document):
+        output.print(line)
+
+
+def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    error = document["error"]
+    if not error or error.get("code") == NODE_FAILED:
+        # The failed nodes are listed with their errors.
+        return
+    # The single errors contain everything that the error of the run contains.
+    problems = error.get("errors") or [error]
+    for problem in problems[:FAILURES_SHOWN]:
+        yield _problem_line(problem)
+    if len(problems) > FAILURES_SHOWN:
+        yield f"and {len(problems) - FAILURES_SHOWN:,} more errors"
+    if error.get("code") == PLAN_INVALID:
+        commands = _commands_of_last_plan(document, PLAN, READ)
+        yield f"the last text of the model, and its errors: {commands}"
+    if error.get("code") == LOW_CONFIDENCE:
+        yield f"the intents: {_commands_of_last_plan(document, READ)}"
+    if error.get("code") == MAX_ROUNDS_REACHED:
+        yield from _more_rounds(document)
+
+
+def _more_rounds(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the hint to allow more rounds if that is possible; the run itself does not know the commands."""
+    most = (document.get("rounds") or {}).get("max_rounds")
+    if isinstance(most, int) and most < MAX_ROUNDS_LIMIT:
+        yield f"more rounds: --max-rounds N, at most {MAX_ROUNDS_LIMIT}"
+
+
+def _commands_of_last_plan(document: Mapping[str, Any], *names: str) -> str:
+    number = max(
+        (node.partition("#")[2] for node in document["nodes"] if own_id(node) == PLAN),
+        key=_number,
+        default="",
+    )
+    ends = [f"{node}#{number}" if number else node for node in names]
+    return ", ".join(f"dagwright node {document['run_id']} {end}" for end in ends)
+
+
+def _number(text: str) -> int:
+    return int(text or 1)
+
+
+def _problem_line(problem: Mapping[str, Any]) -> str:
+    where = problem.get("pointer") or problem.get("node_id")
+    at = f" at {one_line(str(where))}" if where else ""
+    hint = f" ({one_line(str(problem['hint']))})" if problem.get("hint") else ""
+    message = one_line(str(problem.get("message", "")), limit=2_000)
+    return f"error: {problem.get('code', 'failed')}{at}: {message}{hint}"
+
+
+def _print_output(
+    document: Mapping[str, Any], output: Output, *, limit: int | None, write: Write | None = None
+) -> None:
+    value = document["output"]
+    if (document["error"] or {}).get("code") == PLAN_INVALID:
+        # The report about an invalid plan is not an answer.
+        return
+    if value is None or value == {}:
+        return
+    text, write = (
+        terminal_text(value_text(value)),
+        write if write is not None and isinstance(value, str) else output.print,
+    )
+    write(text[:limit])
+    if limit is not None and len(text) > limit:
+        output.print(f"… complete output: dagwright result {document['run_id']}")

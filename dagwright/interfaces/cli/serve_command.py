@@ -1,0 +1,118 @@
+"""`serve`: the gateway, with a worker in the same process unless `--no-worker` is given."""
+
+import socket
+from contextlib import closing
+from pathlib import Path
+
+from dagwright.interfaces.cli.command_arguments import ServeRequest
+from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output, with_link
+from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
+from dagwright.interfaces.cli.run_host import connected_to_run, served, settings_with_plans, templates_of
+from dagwright.interfaces.http import create_app, open_context
+from dagwright.interfaces.http.allowed_hosts import ALL, listed
+from dagwright.interfaces.http.console import ROOT as CONSOLE
+from dagwright.interfaces.http.keys import KeyFile, KeysUnreadable
+from dagwright.plans.templates import TemplateFolder
+from dagwright.process import event_loop
+from dagwright.process.listening import PortTaken, address_of, is_of_this_machine, listening, opened_socket
+from dagwright.settings import Settings
+from dagwright.store.private_files import write_private
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+
+def serve(request: ServeRequest, output: Output) -> int:
+    """Serve the HTTP API until SIGINT or SIGTERM; write its address when it is ready.
+
+    Raises:
+        CommandRefused: the address is not available.
+        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
+    """
+    settings = settings_with_plans(command_settings(), request.plans)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    plans = templates_of(settings, toolset)
+    return event_loop.run(_serve(request, settings, toolset, plans, output=output))
+
+
+def _refuse_missing(settings: Settings) -> None:
+    """Refuse a configured file of keys that does not exist, because the API would need no key.
+
+    Raises:
+        CommandRefused: the file does not exist.
+    """
+    if "api_keys" in settings.model_fields_set and not settings.api_keys.exists():
+        fix = "create a key with `dagwright keys add OWNER`, or unset DAGWRIGHT_API_KEYS"
+        raise CommandRefused(f"the file of keys {settings.api_keys} does not exist: {fix}", status="unreadable")
+
+
+def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) -> None:
+    """Refuse to serve an address that other machines reach without keys.
+
+    Raises:
+        CommandRefused: there are no keys, or they cannot be read.
+    """
+    try:
+        are_needed = keys.are_needed()
+    except KeysUnreadable as error:
+        raise CommandRefused(str(error), status="unreadable") from None
+    if needs_keys and not are_needed and not is_of_this_machine(listener):
+        raise CommandRefused(
+            f"any client that reaches {listener.getsockname()[0]} could do everything: create a key with "
+            "`dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
+        )
+
+
+def _refuse_all_pages(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> None:
+    """Refuse to allow pages of all origins without keys.
+
+    Raises:
+        CommandRefused: all origins are allowed, and there are no keys.
+    """
+    if needs_keys and ALL in listed(settings.api_origins) and not keys.are_needed():
+        raise CommandRefused(
+            "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do everything: list your origins, create a "
+            "key with `dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
+        )
+
+
+async def _serve(
+    request: ServeRequest, settings: Settings, toolset: Toolset, plans: TemplateFolder | None, *, output: Output
+) -> int:
+    stopped = stop_signal()
+    try:
+        listener = opened_socket(request.host, request.port)
+    except PortTaken as error:
+        raise CommandRefused(str(error)) from None
+    with listener, closing(ExitWatchdog()) as exit_watchdog:
+        _refuse_missing(settings)
+        keys = KeyFile(settings.api_keys)
+        _refuse_open(listener, keys, needs_keys=request.needs_keys)
+        _refuse_all_pages(settings, keys, needs_keys=request.needs_keys)
+        own = toolset if request.is_serving else None
+        async with (
+            connected_to_run(settings, toolset, is_comparing=request.is_serving) as connection,
+            open_context(settings, connection, toolset, plans=plans) as context,
+            listening(
+                create_app(context, host=request.host),
+                listener,
+                leaving=context.stopping,
+                proxies=settings.api_proxies,
+            ),
+            # Inside: while the worker drains, the gateway reports it.
+            served(connection.client, own, settings=settings),
+        ):
+            address = address_of(listener)
+            if request.address_file is not None:
+                write_private(Path(request.address_file), address)
+            if output.is_json:
+                server = connection.server
+                document = {"status": "serving", "url": f"{address}/v1", "address": server.address}
+                output.document({**document, "ui_url": server.ui_url}, is_line=True)
+            else:
+                output.print(with_link(f"API at {address}/v1", connection.server.runs_url()))
+                output.print(f"console at {address}{CONSOLE}/")
+            await stopped.wait()
+            context.stopping.set()
+            exit_watchdog.open(ExitCode.COMPLETED)
+    return ExitCode.COMPLETED

@@ -1,0 +1,106 @@
+"""`session`: list, show and end sessions, without a worker."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.client.list_cursors import ListCursor
+from dagwright.client.runs import open_runs
+from dagwright.client.sessions import Sessions, SessionView
+from dagwright.core.model.times import seconds_of
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.command_arguments import SessionRequest
+from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.node_text import local_date
+from dagwright.interfaces.cli.output import Output, acted, one_line, with_link
+from dagwright.protocol.sessions import Turn, session_name
+from dagwright.server import Server
+
+_TURNS_SHOWN = 20
+
+
+def session(request: SessionRequest, output: Output) -> int:
+    """Show a session, end it, or list the newest sessions.
+
+    Raises:
+        CommandRefused: `--end` without a name, or `--after` is not a cursor.
+        SessionNameInvalid: the name is invalid.
+        SessionNotFound: the session does not exist.
+    """
+    if request.is_ending and request.name is None:
+        raise CommandRefused("--end needs the name of a session")
+    name = session_name(request.name) if request.name is not None else None
+    settings, after = command_settings(), read_cursor(request.after)
+
+    async def work(_: InterruptHandling) -> int:
+        async with connected_to_read(settings, output) as connection:
+            sessions = Sessions(connection, open_runs(connection, settings), task_queue=settings.task_queue)
+            if name is None:
+                _print_sessions(*await sessions.page_of_sessions(after=after), output)
+            elif request.is_ending:
+                view = await sessions.look(name)
+                message = await sessions.end(name)
+                if output.is_json:
+                    output.document(acted(view.workflow_id, message))
+                output.print(f"the session {one_line(name)} {message}")
+            else:
+                view = await sessions.look(name)
+                _print_session(replace(view, session=await sessions.whole(view.session)), output, connection.server)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def _print_sessions(views: Sequence[SessionView], cursor: ListCursor | None, output: Output) -> None:
+    if output.is_json:
+        output.document({"sessions": [view.to_line() for view in views], **next_page(cursor)})
+        return
+    if cursor is not None:
+        output.log(f"there are more sessions; continue with `--after {cursor}`")
+    if not views:
+        output.print("there are no sessions; `dagwright ask … --session NAME` starts one")
+        return
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("session", "state", "turns", "last request", "started"):
+        table.add_column(name, overflow="fold")
+    for line in (view.to_line() for view in views):
+        started = local_date(seconds_of(line["started_at"])) if line["started_at"] else ""
+        last = one_line(line["last_request"] or "", limit=60)
+        table.add_row(Text(one_line(line["session_id"])), line["status"], f"{line['turns']:,}", Text(last), started)
+    output.show(table)
+
+
+def _print_session(view: SessionView, output: Output, server: Server) -> None:
+    document = view.to_json()
+    if output.is_json:
+        output.document(document)
+        return
+    url = server.run_url(view.workflow_id, run_id=view.run_id)
+    output.print(with_link(f"session {one_line(document['session_id'])}: {document['status']}", url))
+    for name, known in document["context"].items():
+        kind = f"{known['kind']}, " if known.get("kind") else ""
+        output.print(one_line(f"@{name}: {known.get('name') or known['id']} ({kind}{known['id']})"))
+    for lookup in document["lookups"]:
+        party = lookup["party"]
+        output.print(
+            one_line(f"{lookup['search_text']!r} is {party.get('name') or party.get('id')} ({party.get('id')})")
+        )
+    omitted = document["omitted_turns"] + max(0, len(document["turns"]) - _TURNS_SHOWN)
+    if omitted:
+        output.print(f"{omitted:,} older turns are not shown")
+    for line in turn_lines(view.session.turns[-_TURNS_SHOWN:]):
+        output.print(line)
+
+
+def turn_lines(turns: Sequence[Turn]) -> list[str]:
+    """Return two lines for each turn: the request, and its outcome."""
+    lines = []
+    for turn in turns:
+        status = turn.status.replace("_", " ")
+        text = turn.outcome or turn.explanation
+        outcome = f"{status}: {text}" if text else status
+        lines += [one_line(f"{turn.number}. {turn.request or '(a plan)'}"), one_line(f"   {turn.run}: {outcome}")]
+    return lines

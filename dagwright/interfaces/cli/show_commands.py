@@ -1,0 +1,385 @@
+"""`list`, `status`, `result`, `graph`, `node`: show runs from their histories, without a worker."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from dagwright.client.graph import GraphListing
+from dagwright.client.graph_folding import is_folded, picture_of
+from dagwright.client.node_view import look_at_node
+from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
+from dagwright.client.runs import Runs, open_runs
+from dagwright.core.model.times import format_elapsed, seconds_of
+from dagwright.core.scheduler.run_end import counts_of
+from dagwright.history.explaining import NodeUnknown
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
+from dagwright.interfaces.cli.command_arguments import ListRequest, ShowRequest
+from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
+from dagwright.interfaces.cli.graph_drawing import mermaid, svg
+from dagwright.interfaces.cli.json_streaming import Elements
+from dagwright.interfaces.cli.live_display import RUN_STYLES
+from dagwright.interfaces.cli.node_text import (
+    closing_text,
+    failed_items_text,
+    item_text,
+    lineage_texts,
+    local_date,
+    local_time,
+    node_status,
+    node_text,
+    overrides_text,
+    step_text,
+    usage_lines,
+    usage_text,
+    work_text,
+    zone_at,
+)
+from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text, with_link
+from dagwright.interfaces.cli.plan_input import read_tags
+from dagwright.interfaces.cli.progress_tree import call_text
+from dagwright.interfaces.cli.request_text import answer_command, deadline_text, following_lines, request_line
+from dagwright.interfaces.cli.round_text import phase_line, reason_lines
+from dagwright.interfaces.cli.run_summary import bound_lines, print_result, print_run_error, summary_line
+from dagwright.interfaces.cli.status_rows import status_rows
+from dagwright.interfaces.cli.tool_command import paused_line
+from dagwright.plans.drawing_text import MARKS
+from dagwright.server import Server
+from dagwright.settings import load_settings
+
+Document = Mapping[str, Any]
+
+_REQUESTS_SHOWN = 20
+_NO_WORKER = "no_worker"
+"""Code of the note that no worker serves a queue of the run."""
+
+
+def list_runs(request: ListRequest, output: Output) -> int:
+    """List the newest runs that match the options; always 0.
+
+    Raises:
+        CommandRefused: an option is invalid.
+    """
+    tags, since = read_tags(request.tags), _since(request.since)
+    run_filter = RunFilter(status=request.state, title=request.title, since=since, tags=tags, template=request.template)
+    after = read_cursor(request.after)
+
+    async def look(runs: Runs, server: Server) -> int:
+        found, cursor = await runs.filled_page_of_runs(limit=request.limit, run_filter=run_filter, after=after)
+        if output.is_json:
+            output.document({"runs": [run.to_json() for run in found], **next_page(cursor)})
+            return ExitCode.COMPLETED
+        if found:
+            output.show(_table(found))
+            for pause in await runs.paused_tools():
+                output.print(paused_line(pause))
+            if url := server.runs_url():
+                output.print(f"Temporal UI: {url}")
+        else:
+            output.print("there are no runs" if run_filter == RunFilter() and after is None else "no run matches")
+        if cursor is not None:
+            output.log(f"there are more runs; continue with `--after {cursor}`")
+        return ExitCode.COMPLETED
+
+    return _look(look, output)
+
+
+def _since(text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_since(text)
+    except ValueError as error:
+        raise CommandRefused(f"--since {error}") from None
+
+
+def status(request: ShowRequest, output: Output) -> int:
+    """Show the state of a run and its nodes; the exit code is that of the run, 0 for an open run."""
+
+    def show(view: RunView, document: Document, server: Server) -> int:
+        if output.is_json:
+            output.document(document)
+        else:
+            url = server.run_url(view.workflow_id, run_id=view.run_id)
+            _print_status(view, document, output, url=url, is_all=request.is_all)
+        return exit_code_of(view.status)
+
+    return _read(request, output, show)
+
+
+def result(request: ShowRequest, output: Output) -> int:
+    """Show the output of a run; the exit code is that of the run, 0 for an open run."""
+    if request.is_full and output.is_json:
+        return _stream_result(request, output)
+
+    def show(view: RunView, document: Document, _: Server) -> int:
+        if output.is_json:
+            output.document(document)
+        else:
+            print_result(view, document, output)
+        return exit_code_of(view.status)
+
+    return _read(request, output, show)
+
+
+def _stream_result(request: ShowRequest, output: Output) -> int:
+    """Write the document with every node and value, which may exceed the memory."""
+
+    async def look(runs: Runs, _: Server) -> int:
+        view = await runs.feed(request.workflow_id).read()
+        await output.stream(runs.full_document(view))
+        return exit_code_of(view.status)
+
+    return _look(look, output)
+
+
+def graph(request: ShowRequest, output: Output) -> int:
+    """Draw the graph of a run; the exit code is 0."""
+
+    async def look(runs: Runs, _: Server) -> int:
+        view = await runs.feed(request.workflow_id).read()
+        if request.format == "json":
+            await output.stream(_graph_parts(runs.graph(view)))
+        else:
+            _draw(view, request.format, output)
+        return ExitCode.COMPLETED
+
+    return _look(look, output)
+
+
+async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
+    yield "nodes", Elements(listing.nodes())
+    yield "edges", Elements(listing.edges())
+    if listing.notes:
+        yield "notes", listing.notes
+
+
+def _draw(view: RunView, drawing: str, output: Output) -> None:
+    """Write the drawing of a run; in large runs a box represents several nodes."""
+    picture = picture_of(view.scheduler) if view.scheduler else view.graph()
+    output.print((svg if drawing == "svg" else mermaid)(picture))
+    if is_folded(picture) and view.scheduler:
+        total, run = counts_of(view.scheduler.plan, view.scheduler.records).total(), one_line(view.workflow_id)
+        boxes = f"{len(picture['nodes']):,} box{'es' if len(picture['nodes']) > 1 else ''}"
+        output.log(
+            f"{total:,} nodes are drawn as {boxes}; `dagwright graph {run} --format json` lists every node and edge, "
+            f"`dagwright node {run} NODE` shows one node"
+        )
+
+
+def node(request: ShowRequest, output: Output) -> int:
+    """Show a node or item of the run or of a sub-plan; the exit code is 0.
+
+    Raises:
+        CommandRefused: the run has no such node, or not yet.
+    """
+
+    async def look(runs: Runs, _: Server) -> int:
+        try:
+            node_report = await look_at_node(runs, request.workflow_id, request.node, full=request.is_full)
+        except NodeUnknown as unknown:
+            raise CommandRefused(str(unknown), status="not_found") from None
+        if output.is_json:
+            output.document(node_report.document)
+        else:
+            _print_node(str(node_report.document["node_id"]), node_report.document, node_report.notes, output)
+        return ExitCode.COMPLETED
+
+    return _look(look, output)
+
+
+def _read(request: ShowRequest, output: Output, show: Callable[[RunView, Document, Server], int]) -> int:
+    """Show a run with its values, including those of the payload store."""
+
+    async def look(runs: Runs, server: Server) -> int:
+        view = await runs.feed(request.workflow_id).read()
+        document: Document = await runs.document(view, full=request.is_full)
+        if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
+            document = with_starting_worker(document)
+        return show(view, document, server)
+
+    return _look(look, output)
+
+
+def with_starting_worker(document: Document) -> Document:
+    """Return a document that reports a missing worker as one that is starting."""
+    notes = [note for note in document["notes"] if note["code"] != _NO_WORKER]
+    nodes = {
+        name: {**node, "reason": STARTING_MESSAGE} if (node["reason"] or "").startswith("no worker for ") else node
+        for name, node in document["nodes"].items()
+    }
+    starting = {"code": "worker_starting", "node_id": None, "message": STARTING_MESSAGE}
+    return {**document, "nodes": nodes, "notes": [*notes, starting]}
+
+
+def _look(look: Callable[[Runs, Server], Awaitable[int]], output: Output) -> int:
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        async with connected_to_read(settings, output) as connection:
+            return await look(open_runs(connection, settings), connection.server)
+
+    return run_async(work, output)
+
+
+def _table(runs: Sequence[RunSummary]) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    has_sessions = any(run.session is not None for run in runs)
+    for name in ("run", "state", "title", "started", "took", "nodes", *(("session",) if has_sessions else ())):
+        table.add_column(name, overflow="fold")
+    for run in runs:
+        started_s = run.started_at.timestamp() if run.started_at is not None else None
+        took = run.ended_at.timestamp() - (started_s or 0.0) if run.ended_at is not None else None
+        table.add_row(
+            Text(run.run_id),
+            Text(run.status.replace("_", " "), style=RUN_STYLES.get(run.status, "red")),
+            Text(one_line(run.title or "", limit=60)),
+            local_date(started_s) if started_s is not None else "",
+            format_elapsed(took) if took is not None else "",
+            f"{run.nodes_done:,}/{run.nodes_total:,}",
+            *((Text(one_line(run.session or "", limit=60)),) if has_sessions else ()),
+        )
+    return table
+
+
+def _print_status(view: RunView, document: Document, output: Output, *, url: str | None, is_all: bool = False) -> None:
+    """Write a table with the nodes of a run, then its requests, answers, usage, error and notes."""
+    output.print(with_link(summary_line(view, document), url))
+    for line in filter(None, [phase_line(document, is_closed=view.is_closed), *reason_lines(document)]):
+        output.print(line)
+    _print_nodes(view, document, output, is_all=is_all)
+    for request in document["waiting_for"][:_REQUESTS_SHOWN]:
+        until = deadline_text(request, now=time.time())
+        output.print(f"{request_line(request)}{f' ({until})' if until else ''}")
+        for line in following_lines(request):
+            output.print(f"  {line}")
+        output.print(f"  {answer_command(request)}")
+    if (left := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
+        output.print(f"and {left:,} more requests; `dagwright status {one_line(view.workflow_id)} --json` lists all")
+    for line in bound_lines(document.get("lookups", [])):
+        output.print(line)
+    if view.is_closed:
+        _print_answers(view, output)
+    for line in usage_lines(document):
+        output.print(line)
+    print_run_error(document, output)
+    for note in document["notes"]:
+        output.print(f"note: {one_line(note['message'], limit=1_000)}")
+
+
+def _print_nodes(view: RunView, document: Document, output: Output, *, is_all: bool) -> None:
+    """Write the table of nodes, with the rows of large maps that `status_rows` selects."""
+    table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
+        table.add_column(name, overflow="fold")
+    rows = status_rows(document["nodes"], lambda name: _node_of(view, name), is_all=is_all)
+    for line in rows.counts:
+        output.print(line)
+    for name in rows.names:
+        node = document["nodes"][name]
+        status = node_status(node)
+        mark, style = MARKS[status]
+        call = view.pending.get(name) if node["status"] == "running" else None
+        in_flight = call_text(call, now=time.time()) if call is not None else ""
+        table.add_row(
+            Text(f"{mark} {status.value}", style=style),
+            Text(one_line(name)),
+            Text(one_line(work_text(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
+            str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
+            _clock(node),
+            Text(one_line("; ".join(filter(None, [in_flight, node_text(node), overrides_text(node)])))),
+        )
+    if document["nodes"]:
+        output.show(table)
+    if rows.omitted:
+        command = f"dagwright status {one_line(view.workflow_id)} --all-items"
+        output.print(f"{rows.omitted:,} items are not listed; `{command}` lists them")
+
+
+def _print_answers(view: RunView, output: Output) -> None:
+    """Write the answers to the requests of a run."""
+    closed = view.scheduler.features.feedback.requests.closed.items() if view.scheduler is not None else ()
+    answered = [(name, closing) for name, closing in closed if closing.how != "closed"]
+    for name, closing in answered[:_REQUESTS_SHOWN]:
+        output.print(f"{one_line(name)}: {one_line(closing_text(closing.to_json()), limit=300)}")
+    if len(answered) > _REQUESTS_SHOWN:
+        output.print(
+            f"and {len(answered) - _REQUESTS_SHOWN:,} more answers; `dagwright explain {one_line(view.workflow_id)}"
+            " --node N` shows the answers of a node"
+        )
+
+
+def _node_of(view: RunView, name: str) -> str:
+    """Return the ID of the node that a name of the document belongs to."""
+    if view.scheduler is None or view.scheduler.record_of(name) is None:
+        return name
+    return view.scheduler.state.node_of(name).id
+
+
+def _kind_of(view: RunView, task_id: str) -> str:
+    """Return the kind of a node or item; nodes outside the plan of the run call tools."""
+    known = view.scheduler is not None and view.scheduler.record_of(task_id) is not None
+    return view.scheduler.state.node_of(task_id).kind if known and view.scheduler is not None else "tool"
+
+
+def _print_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], output: Output) -> None:
+    """Write the facts about a node, one per line, and its result at the end."""
+    title = f" ({one_line(node['title'])})" if node["title"] else ""
+    output.print(f"{one_line(node_id)}{title}: {node_status(node).value}")
+    error, cached, reused = node["error"] or {}, node["lineage"].get("cached"), node["lineage"].get("reused")
+    facts = {
+        "run": node.get("run_id"),
+        "tool": node["tool"],
+        "agent": node["lineage"].get("agent"),
+        "attempts": node["attempts"] or None,
+        "items": item_text(node),
+        "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
+        "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
+        "from the cache": cached and _cached_text(cached),
+        "reused from": reused and f"{reused['node_id']} of the run {reused['run_id']}",
+        "needs": ", ".join(node["lineage"]["inputs"]),
+        "manual": "; ".join(map(step_text, node["lineage"].get("overrides", ()))),
+        "decided": "; ".join(map(closing_text, node["lineage"].get("answers", ()))),
+        "waits for" if node["status"] == "waiting" else "because": (node["reason"] or "").removeprefix("waits for "),
+        "error": f"{error['code']}: {node_text(node)}" if error and "traceback" not in error else None,
+        "blocked by": ", ".join(node["blocked_by"]),
+        "partial": "yes" if node["partial"] else None,
+        "message": node.get("message"),
+        **lineage_texts(node["lineage"]),
+        "used": usage_text(node["usage"]) if "usage" in node else None,
+    }
+    for name, fact in facts.items():
+        if fact:
+            output.print(f"{name}: {one_line(str(fact), limit=10_000)}")
+    if "traceback" in error:
+        # A traceback has several lines.
+        output.print(terminal_text(f"error: {error['code']}: {error['message']}\n{error['traceback']}".rstrip()))
+    for failure in node.get("failed_items", ()):
+        output.print(one_line(failed_items_text(failure), limit=10_000))
+    for note in notes:
+        output.print(f"note: {one_line(note['message'], limit=1_000)}")
+    if node["status"] == "completed":
+        output.print(terminal_text(_result_text(node["result"])))
+
+
+def _result_text(result: Any) -> str:
+    """Return the text of a result; for an object with multi-line texts, field by field."""
+    if not isinstance(result, Mapping) or not any(isinstance(each, str) and "\n" in each for each in result.values()):
+        return value_text(result)
+    texts = [(name, value_text(value)) for name, value in result.items()]
+    return "\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in texts)
+
+
+def _cached_text(cached: Mapping[str, Any]) -> str:
+    made = local_date(seconds_of(cached["made_at"]))
+    return f"made {made} by {cached['node_id']} of the run {cached['run_id']}"
+
+
+def _clock(node: Mapping[str, Any]) -> str:
+    if node["started_at"] is None:
+        return ""
+    started = local_time(seconds_of(node["started_at"]))
+    return f"{started} – {local_time(seconds_of(node['ended_at']))}" if node["ended_at"] else started

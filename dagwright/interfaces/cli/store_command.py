@@ -1,0 +1,198 @@
+"""`store show`, `store prune`, `store adopt`: show and clean up the payload store, and assign it to a task queue."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.filesize import decimal
+from temporalio.client import Client
+
+from dagwright.core.model.times import format_time
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.server import ServerUnreachable
+from dagwright.server.retained import retained_of
+from dagwright.server.store_notes import PublishedStore, adopt_store, published_store
+from dagwright.settings import Settings
+from dagwright.store import PayloadStore, open_store
+from dagwright.store.clean_up import (
+    Amount,
+    CacheUsage,
+    RemovalBound,
+    RetentionUnknown,
+    StoreUsage,
+    measure,
+    measure_cache,
+    removal_bound,
+    remove,
+    remove_expired_entries,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoreReport:
+    """Content of the store; `reason` explains which values can be removed, or why that is unknown."""
+
+    location: str
+    usage: StoreUsage
+    cache_usage: CacheUsage
+    bound: RemovalBound | None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        bound, removable = self.bound, self.usage.removable
+        return {
+            "store": self.location,
+            **_amount(self.usage.all),
+            "oldest": _time(self.usage.oldest),
+            "removable": None if removable is None else _amount(removable),
+            "renewed_before": None if bound is None else _time(bound.renewed_before),
+            "reason": self.reason,
+            "cached": {**_results(self.cache_usage.all), "expired": _results(self.cache_usage.expired)},
+        }
+
+
+def show(_: None, output: Output) -> int:
+    """Show the content of the store and how much can be removed; the exit code is 0."""
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        report = await _store_report(settings, output)
+        if output.is_json:
+            output.document(report.to_json())
+        else:
+            _print_clean_up(report, output)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def prune(is_confirmed: bool, output: Output) -> int:
+    """Remove values that no run can need any more; without `is_confirmed` only report them.
+
+    Raises:
+        CommandRefused: it is unknown which values runs need; nothing was removed.
+    """
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        report = await _store_report(settings, output)
+        if report.bound is None:
+            raise CommandRefused(f"nothing is removed: {report.reason}", status="need_unknown", code=ExitCode.FAILED)
+        store = open_store(settings.payload_store, state_dir=settings.state_dir)
+        removed = await remove(store, report.bound) if is_confirmed else Amount()
+        removed_results = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()
+        if output.is_json:
+            status = "cleaned" if is_confirmed else "dry_run"
+            output.document(
+                {
+                    "status": status,
+                    "removed": _amount(removed),
+                    "removed_results": _results(removed_results),
+                    **report.to_json(),
+                }
+            )
+        elif is_confirmed:
+            output.print(f"removed from {report.location}: {_text(removed)}")
+            if removed_results.count:
+                output.print(f"removed from the cache: {_results_text(removed_results)}, expired")
+            output.print(_retention_line(report.bound))
+        else:
+            _print_clean_up(report, output)
+            if report.usage.removable != Amount() or report.cache_usage.expired.count:
+                output.print("nothing was removed; `dagwright store prune --yes` removes it")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def adopt(is_confirmed: bool, output: Output) -> int:
+    """Assign the store of the settings to the task queue, for all its workers; without `is_confirmed` only report."""
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        store = open_store(settings.payload_store, state_dir=settings.state_dir)
+        own_id = await store.identify()
+        async with connected_to_read(settings, output) as connection:
+            read_or_adopt = adopt_store if is_confirmed else _published
+            before = await read_or_adopt(connection.client, store, task_queue=settings.task_queue)
+        known = None if before is None else {"id": before.store_id, "store": before.location}
+        is_same = before is not None and before.store_id == own_id
+        if output.is_json:
+            status = "adopted" if is_confirmed else "dry_run"
+            document = {"status": status, "task_queue": settings.task_queue, "store": store.location, "id": own_id}
+            output.document({**document, "before": known})
+            return ExitCode.COMPLETED
+        other = "no store is published yet" if before is None else f"it was {before.location} (ID {before.store_id})"
+        if is_confirmed or is_same:
+            output.print(f"task queue {settings.task_queue} uses {store.location} (ID {own_id}); {other}")
+        else:
+            output.print(f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {own_id}); {other}")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+async def _published(client: Client, _: PayloadStore, *, task_queue: str) -> PublishedStore | None:
+    return await published_store(client, task_queue)
+
+
+async def _store_report(settings: Settings, output: Output) -> _StoreReport:
+    store = open_store(settings.payload_store, state_dir=settings.state_dir)
+    bound = None
+    try:
+        async with connected_to_read(settings, output) as connection:
+            retained = await retained_of(connection.client)
+        bound = removal_bound(retained, owners=await store.owners(), now=datetime.now(UTC))
+        reason = bound.reason
+    except (RetentionUnknown, ServerUnreachable) as error:
+        reason = str(error)
+    cache_usage = await measure_cache(store, now=datetime.now(UTC))
+    return _StoreReport(settings.payload_store, await measure(store, bound), cache_usage, bound, reason)
+
+
+def _print_clean_up(report: _StoreReport, output: Output) -> None:
+    usage = report.usage
+    since = f", the oldest written or renewed on {_day(usage.oldest)}" if usage.oldest else ""
+    output.print(f"{report.location}: {_text(usage.all)}{since}")
+    if report.cache_usage.all.count:
+        cached = report.cache_usage
+        output.print(f"cache: {_results_text(cached.all)}; {cached.expired.count:,} expired")
+    if report.bound is None or usage.removable is None:
+        output.print(f"it is unknown how much can be removed: {report.reason}")
+        return
+    output.print(f"can be removed: {_text(usage.removable)}")
+    output.print(_retention_line(report.bound))
+
+
+def _retention_line(bound: RemovalBound) -> str:
+    return f"kept: values written or renewed since {_day(bound.renewed_before)}, because {bound.reason}"
+
+
+def _amount(amount: Amount) -> Mapping[str, int]:
+    return {"payloads": amount.count, "bytes": amount.size_bytes}
+
+
+def _results(amount: Amount) -> Mapping[str, int]:
+    return {"results": amount.count, "bytes": amount.size_bytes}
+
+
+def _results_text(amount: Amount) -> str:
+    return f"{amount.count:,} cached result{'' if amount.count == 1 else 's'}, {decimal(amount.size_bytes)}"
+
+
+def _text(amount: Amount) -> str:
+    if amount.count == 0:
+        return "nothing"
+    return f"{amount.count:,} payload{'' if amount.count == 1 else 's'}, {decimal(amount.size_bytes)}"
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else format_time(moment.timestamp())
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,144 @@
+"""`tool pause`, `tool resume` and `tool list`: stop calling a tool in all runs, and call it again."""
+
+from collections.abc import Sequence
+
+from temporalio.client import Client
+
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.times import format_elapsed, parse_duration
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.command_arguments import ToolPauseRequest
+from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.node_text import local_date
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.server import open_connection
+from dagwright.server.tool_pauses import Resumed, ToolPause, list_paused_tools, pause_tool, resume_tool
+from dagwright.settings import Settings
+from dagwright.toolset.tool_directory import find_tool
+from dagwright.toolset.toolset import load_toolset
+
+
+def pause(request: ToolPauseRequest, output: Output) -> int:
+    """Pause a tool in all runs.
+
+    Raises:
+        CommandRefused: the tool is unknown or cannot be paused.
+    """
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        await _refuse_unless_pausable(request.tool, settings, request.tools)
+        async with open_connection(settings) as connection:
+            message = await _pause(connection.client, request.tool, by=_actor_name(request), reason=request.reason)
+        _report(request.tool, message, output)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def resume(request: ToolPauseRequest, output: Output) -> int:
+    """Resume a tool; return 2 if the tool is not paused and no call of it waits.
+
+    Raises:
+        CommandRefused: `--ramp` is not a duration.
+    """
+    settings = command_settings()
+    ramp_s = _ramp_s(request.ramp)
+
+    async def work(_: InterruptHandling) -> int:
+        async with open_connection(settings) as connection:
+            resumed = await resume_tool(connection.client, request.tool, by=_actor_name(request), ramp_s=ramp_s)
+        is_done = resumed.pause is not None or resumed.calls > 0
+        _report(request.tool, _resumed_message(request.tool, resumed), output, ok=is_done)
+        return ExitCode.COMPLETED if is_done else ExitCode.REFUSED
+
+    return run_async(work, output)
+
+
+def list_paused(_: None, output: Output) -> int:
+    """List the paused tools."""
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        async with connected_to_read(settings, output) as connection:
+            pauses = await list_paused_tools(connection.client)
+        if output.is_json:
+            output.document([each.to_json() for each in pauses])
+            return ExitCode.COMPLETED
+        for each in pauses:
+            output.print(paused_line(each))
+        if not pauses:
+            output.print("no tool is paused")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def paused_line(pause: ToolPause) -> str:
+    """Describe a paused tool, with the command that resumes it."""
+    by = f" by {one_line(pause.by, limit=80)}" if pause.by else ""
+    reason = f": {one_line(pause.reason, limit=200)}" if pause.reason else ""
+    return f"{pause.tool} paused{by} since {local_date(pause.since)}{reason}; `dagwright tool resume {pause.tool}`"
+
+
+async def _pause(client: Client, tool: str, *, by: str | None, reason: str | None) -> str:
+    before = await pause_tool(client, tool, by=by, reason=reason)
+    if before is not None:
+        return f"{tool} is already paused: {before.message}"
+    return f"{tool} is paused: running calls finish, no new calls start; `dagwright tool resume {tool}` resumes it"
+
+
+async def _refuse_unless_pausable(tool: str, settings: Settings, references: Sequence[str]) -> None:
+    toolset = load_toolset(settings, references)
+    known = toolset.declarations()
+    declared = await find_tool(known, toolset.store, tool, task_queue=settings.task_queue)
+    if declared is None:
+        hint = suggestion(tool, known) or "name the file or module of your own tool with --tools"
+        raise CommandRefused(f"unknown tool {tool!r}; {hint}")
+    if (reason := _refusal(declared)) is not None:
+        raise CommandRefused(f"{tool!r} cannot be paused: {reason}")
+
+
+def _refusal(tool: ToolDeclaration) -> str | None:
+    if tool.effects is Effects.PURE:
+        return "it is pure and calls no service; use `pause` or `cancel` for a run"
+    if tool.is_foreign:
+        return "its worker is not a Dagwright worker; stop that worker, and the calls wait for it"
+    return None
+
+
+def _ramp_s(ramp: str | None) -> float | None:
+    if ramp is None:
+        return None
+    try:
+        return parse_duration(ramp).total_seconds()
+    except ValueError as error:
+        raise CommandRefused(f"--ramp must be a duration such as 2m: {error}") from None
+
+
+def _resumed_message(tool: str, resumed: Resumed) -> str:
+    if resumed.pause is None and not resumed.calls:
+        return f"{tool} is not paused, and none of its calls waits"
+    state = f"{tool} is resumed" if resumed.pause is not None else f"{tool} was not paused"
+    if not resumed.calls:
+        return f"{state}; none of its calls waited"
+    calls = f"{resumed.calls:,} {'call' if resumed.calls == 1 else 'calls'}"
+    runs = f"{resumed.runs:,} {'run' if resumed.runs == 1 else 'runs'}"
+    verb = "starts" if resumed.calls == 1 else "start"
+    return f"{state}; {calls} of {runs} {verb} within {format_elapsed(resumed.ramp_s)}"
+
+
+def _report(tool: str, message: str, output: Output, *, ok: bool = True) -> None:
+    if output.is_json:
+        output.document({"tool": tool, "ok": ok, "message": message})
+    elif ok:
+        output.print(one_line(message, limit=1_000))
+    else:
+        output.log(message)
+
+
+def _actor_name(request: ToolPauseRequest) -> str | None:
+    return request.by if request.by is not None else account_name()

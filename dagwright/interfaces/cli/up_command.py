@@ -1,0 +1,74 @@
+"""`up` and `down`: server, worker and gateway in the background; `down` also ends servers of plugins."""
+
+from dagwright.client.services import prepare_to_start
+from dagwright.core.plugins import installed_plugins
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.background import start_gateway, start_worker
+from dagwright.interfaces.cli.background_settings import refuse_other_settings
+from dagwright.interfaces.cli.command_arguments import UpRequest
+from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.exit_codes import ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.run_host import settings_with_plans, templates_of
+from dagwright.server import LocalServer, open_connection
+from dagwright.toolset.toolset import load_toolset, references_of
+
+
+def up(request: UpRequest, output: Output) -> int:
+    """Start server, worker and gateway if they do not run; they run until `down`.
+
+    Raises:
+        CommandRefused: the gateway does not start, or a running process has other settings.
+        TemplatesUnreadable: the folder of plans cannot be read or has no plan.
+    """
+    settings = settings_with_plans(command_settings(), request.plans)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    # Before anything starts: the gateway reports problems in its log only.
+    templates_of(settings, toolset)
+    refuse_other_settings(settings)
+
+    async def work(_: InterruptHandling) -> int:
+        async with open_connection(settings) as connection:
+            await prepare_to_start(connection, settings, toolset)
+            worker, is_new = await start_worker(settings, toolset)
+            LocalServer(settings).keep()
+            program = LocalServer(settings).program() if connection.server.pid is not None else None
+            gateway, is_new_gateway = await start_gateway(settings, toolset, port=request.port)
+        server = connection.server
+        if output.is_json:
+            document: dict[str, str | None] = {"status": "up", "address": server.address, "namespace": server.namespace}
+            document |= {"url": f"{gateway}/v1"}
+            document |= {"ui_url": server.ui_url, "worker_log": str(worker.log_path), "temporal": program}
+            output.document(document)
+        else:
+            output.print(f"server at {server.address}, namespace {server.namespace}")
+            if program is not None:
+                output.print(f"temporal program: {program}")
+            output.print(f"worker {'started' if is_new else 'runs already'}; its log: {worker.log_path}")
+            output.print(f"API at {gateway}/v1{'' if is_new_gateway else ', which runs already'}")
+            output.print(f"console at {gateway}/console/")
+            if server.ui_url:
+                output.print(f"Temporal UI: {server.ui_url}")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def down(_: None, output: Output) -> int:
+    """End the workers, gateway, server and plugin servers of this folder; the exit code is 0 also if none runs."""
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        ended = await LocalServer(settings).stop()
+        # After the workers: a worker that drains may still need these servers.
+        for each in installed_plugins():
+            if each.plugin.stop is not None:
+                ended += await each.load(each.plugin.stop)(settings)
+        message = f"ended: {', '.join(ended)}" if ended else "nothing was running here"
+        if output.is_json:
+            output.document({"status": "down", "ended": ended, "message": message})
+        else:
+            output.print(message)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)

@@ -1,0 +1,62 @@
+"""`dagwright worker` and `worker.py`: run a worker until SIGTERM or SIGINT."""
+
+from contextlib import closing
+
+import structlog
+
+from dagwright.interfaces.cli.background_settings import serving_with_settings
+from dagwright.interfaces.cli.command_arguments import WorkerRequest
+from dagwright.interfaces.cli.exit_codes import ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
+from dagwright.interfaces.cli.worker_health import worker_health
+from dagwright.logging import configure_logging
+from dagwright.process import event_loop
+from dagwright.process.drain import writes_in_flight
+from dagwright.server import open_connection
+from dagwright.settings import Settings, load_settings
+from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+from dagwright.worker.serving import prepare_to_serve, serving
+
+
+def worker(request: WorkerRequest, output: Output) -> int:
+    """Run a worker until SIGINT or SIGTERM; with `--json`, write a document when it is ready.
+
+    Raises:
+        CommandRefused: another process that serves runs of the folder has other settings.
+        ServerUnreachable: no Temporal server is reachable.
+        ToolLoadError: the tools cannot be loaded.
+        StoreUnavailable: large values cannot be stored.
+    """
+    settings = load_settings()
+    if request.task_queue is not None:
+        settings = settings.model_copy(update={"task_queue": request.task_queue})
+    configure_logging(settings)
+    toolset = load_toolset(settings, references_of(request.tools, request.agents))
+    event_loop.run(_serve(settings, toolset, output=output))
+    return ExitCode.COMPLETED
+
+
+async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> None:
+    await prepare_to_serve(settings, toolset)
+    stopped = stop_signal()
+    log = structlog.stdlib.get_logger("dagwright.worker")
+    with closing(ExitWatchdog()) as exit_watchdog:
+        async with (
+            open_connection(settings) as connection,
+            serving_with_settings(settings),
+            # Outermost: a process that starts or drains reports as alive.
+            worker_health(settings, connection.client, toolset.store, stopped=stopped),
+            serving(connection.client, toolset, task_queue=settings.task_queue),
+        ):
+            queues = [*dict.fromkeys([settings.task_queue, *toolset.own_queues])]
+            for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
+                log.warning("agent names unknown tools", agent=agent, tools=missing)
+            log.info("worker started", address=connection.server.address, task_queues=queues)
+            if output.is_json:
+                output.document(
+                    {"status": "serving", "address": connection.server.address, "task_queues": queues}, is_line=True
+                )
+            await stopped.wait()
+            log.info("worker stopping", writes_in_flight=writes_in_flight.count)
+            exit_watchdog.open(ExitCode.COMPLETED)
