@@ -108,18 +108,6 @@ async def test_class_agent_gets_results_in_declared_order_and_its_usage_is_that_
     assert (used["calls"], used["prompt_tokens"], used["completion_tokens"]) == (1, 30, 2)
 
 
-async def test_class_agent_gets_the_model_of_the_request_and_calls_it(client: Client, tmp_path: Path) -> None:
-    plan = {"nodes": [agent("w", "naming", "Say who you are")], "output": "{{w.result}}"}
-    async with (
-        ModelServer(text("Large.")) as server,
-        serving(client, tmp_path, of_classes("naming", effects="read"), server=server) as runs,
-    ):
-        handle = await runs.start(plan, model={"model": "large", "seed": 7})
-        document = await document_of(handle)
-    assert document["output"] == ["large", 7, "Large."]
-    assert (server.calls[0].body["model"], server.calls[0].body["seed"]) == ("large", 7)
-
-
 async def test_agent_that_is_added_while_a_worker_runs_is_called_in_the_version_that_the_plan_was_checked_with(
     client: Client, tmp_path: Path
 ) -> None:
@@ -160,28 +148,6 @@ async def test_plan_from_outside_may_name_an_agent_that_was_added_after_the_work
             database.dispose()
             found = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent("d", "late", "Ask")]}})
     assert found["nodes"] == {"d": done(5)}
-
-
-async def test_service_agent_that_is_busy_is_asked_again_and_one_that_refuses_fails_its_node(
-    client: Client, tmp_path: Path
-) -> None:
-    replies = Reply(503, headers={"Retry-After": "0"}), Reply(body={"result": {"n": 7}})
-    with agent_service(*replies) as good, agent_service(Reply(403, b"not for you")) as bad:
-        cards = [
-            card_of("service", name="good", service_url=good.url, effects="read"),
-            card_of("service", name="bad", service_url=bad.url, effects="read"),
-        ]
-        async with serving(client, tmp_path, *cards) as runs:
-            plan = {"nodes": [agent("g", "good", "Count"), agent("b", "bad", "Count")], "output": "{{g.result.n}}"}
-            found = await runs.run(plan)
-    address = bad.url.partition("?")[0]
-    assert (found["status"], found["output"]) == ("completed_with_failures", 7)
-    assert found["nodes"] == {
-        "g": done({"n": 7}, attempts=2),
-        "b": failed(f"tool_failed: {address} answers 403: not for you"),
-    }
-    assert [asked.json_body["call"]["attempt"] for asked in good.asked] == [1, 2]
-    assert len({asked.headers["idempotency-key"] for asked in good.asked}) == 1
 
 
 async def test_agents_ask_people_and_continue_with_the_answer(client: Client, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.support.agents import ended as ended_run
 from tests.support.agents import messages_of
 from tests.support.eventually import eventually
 from tests.support.goals import ended, goal, purposes, written
-from tests.support.people import answer, asks, refusal_of, view_of
+from tests.support.people import answer, asks, refusal_of
 from tests.support.runs import Document, document_of, done
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
@@ -146,20 +146,6 @@ async def test_agents_made_by_a_model_get_only_tools_and_permissions_of_the_run(
     assert purposes([*model.calls])[:2] == [("plan", "plan"), ("plan#2", "repair")]
     assert "InlineAgent" in json.dumps(model.calls[0].body)
     assert "needs an unknown tool 'hold'" in model.calls[1].text
-
-
-async def test_a_plan_that_is_given_instead_may_make_agents_where_that_of_the_model_may(scripted: Scripted) -> None:
-    steps = (step(written(_inline("look", "Look.")), last="Look."), step("Tea.", last="Seek."), "There is tea.")
-    async with scripted(*steps) as (_, runs):
-        plan = goal(runs, "Look.", "echo", policy=ALLOWING, approve_plan=True)
-        handle = await runs.start_compiled(plan, policy=ALLOWING)
-        await asks(runs, handle, "approve")
-        [request] = (await view_of(runs, handle)).document()["waiting_for"]
-        other = {**request["arguments"], "plan": {"nodes": [_inline("seek", "Seek.", "echo")]}}
-        await answer(handle, "approve", {"approved": True, "arguments": other})
-        found = await ended(runs, handle)
-    assert (found["status"], found["output"]) == ("completed", "There is tea.")
-    assert found["nodes"]["seek"]["result"] == "Tea."
 
 
 def test_the_policy_of_a_plan_that_a_model_wrote_is_written_as_any_other() -> None:

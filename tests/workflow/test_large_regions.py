@@ -160,9 +160,7 @@ async def test_large_plan_of_another_program_is_compiled_into_pages(runs: Runs) 
 @pytest.mark.parametrize(
     ("compiled", "reported"),
     [
-        ({"pages": []}, "a plan has 1 to 1,000 pages, not 0"),
         ({"pages": ["sha256-" + "0" * 64]}, "a part of the plan cannot be loaded"),
-        ({"pages": ["../../etc/passwd"]}, "a part of the plan cannot be loaded"),
         ({"pages": [7]}, "the pages of a plan must be a list of references"),
     ],
 )

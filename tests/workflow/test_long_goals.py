@@ -68,7 +68,7 @@ async def test_fork_reuses_the_plan_and_answers_again_only_different_results(scr
     assert (found["status"], found["output"]) == ("completed", "Second.")
 
 
-@pytest.mark.parametrize("rerun", ["plan", "plan#2", "read#2"])
+@pytest.mark.parametrize("rerun", ["plan", "read#2"])
 async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(scripted: Scripted, rerun: str) -> None:
     first = written(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
     other = written(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))

@@ -13,14 +13,13 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.core.model.tools import ToolDeclaration
 from dagwright.history.run_reader import RunReader
 from dagwright.mcp_client import ServersOfTools
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, bare, cancelled, document_of, done, events_of, failed, histories_of, serving_runs
+from tests.support.runs import Runs, bare, document_of, done, events_of, failed, histories_of, serving_runs
 from tests.support.tool_servers import calls_of, load, server_entry, without_pids, write_servers
 
 pytestmark = pytest.mark.server
@@ -57,29 +56,12 @@ def _plan(*nodes: dict[str, Any]) -> dict[str, Any]:
     return {"plan": 1, "nodes": list(nodes)}
 
 
-async def test_a_result_of_one_tool_goes_into_the_arguments_of_another(mcp_runs: Runs) -> None:
-    plan = _plan(
-        _node("srv.count", "count", text="abc"), _node("srv.say", "say", text="{{count.result.characters}} is 3")
-    )
-    assert (await mcp_runs.run(plan))["nodes"] == {"count": done({"characters": 3}), "say": done("3 is 3")}
-
-
 async def test_each_call_is_an_activity_whose_type_is_the_name_of_the_tool(mcp_runs: Runs, client: Client) -> None:
     handle = await mcp_runs.start(_plan(_node("srv.say", text="x")))
     [history] = await histories_of(client, handle)
     [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     attributes = scheduled.activity_task_scheduled_event_attributes
     assert (attributes.activity_type.name, attributes.activity_id) == ("srv.say", "n")
-
-
-async def test_a_large_result_travels_by_reference(mcp_runs: Runs) -> None:
-    text = "x" * 100_000
-    handle = await mcp_runs.start(
-        _plan(_node("srv.say", "say", text=text), _node("srv.count", "n", text="{{say.result}}"))
-    )
-    node = (await document_of(handle))["nodes"]
-    assert node["n"]["result"] == {"characters": 100_000}
-    assert set(node["say"]["result"]) == {"ref", "bytes", "preview"}
 
 
 async def test_a_read_that_fails_is_tried_again_and_a_write_is_not(mcp_runs: Runs, did: Path) -> None:
@@ -109,42 +91,6 @@ async def test_a_server_that_dies_during_a_read_is_started_again_and_the_read_re
     os.kill(started_calls()[0]["pid"], signal.SIGKILL)
     assert bare(await document_of(handle))["nodes"] == {"n": done("done", attempts=2)}
     assert len({call["pid"] for call in started_calls()}) == 2
-
-
-async def test_a_cancelled_run_cancels_the_call_on_the_server(client: Client, tmp_path: Path) -> None:
-    did = tmp_path / "did"
-    servers = await asyncio.to_thread(load, tmp_path, srv=server_entry(did))
-    async with _serving(client, servers, tmp_path) as runs:
-        handle = await runs.start(_plan(_node("srv.slow", seconds=600)))
-        await eventually(lambda: without_pids(calls_of(did)) == [{"slow": "started"}])
-        await handle.signal("cancel", {"reason": "enough", "by": "ann"})
-        document = bare(await document_of(handle))
-        assert document["nodes"] == {"n": cancelled()} or document["nodes"]["n"]["status"] == "cancelled"
-        await eventually(lambda: without_pids(calls_of(did)) == [{"slow": "started"}, {"slow": "cancelled"}])
-        await runs.check_ended()
-
-
-async def test_a_tool_that_is_not_what_the_plan_was_checked_against_is_not_called(
-    client: Client, tmp_path: Path
-) -> None:
-    did = tmp_path / "did"
-    old = await asyncio.to_thread(load, tmp_path, srv=server_entry(did))
-    (did / "other").touch()
-    new = await asyncio.to_thread(load, tmp_path, srv=server_entry(did))
-    async with _serving(client, new, tmp_path) as runs:
-        now = runs.tools["srv.order"]
-        before: ToolDeclaration = replace(old.registry["srv.order"].declaration, task_queue=now.task_queue)
-        stale = Runs(client, task_queue=runs.task_queue, tools={**runs.tools, "srv.order": before}, store=runs.store)
-        assert (await stale.run(_plan(_node("srv.order", item="a"))))["nodes"] == {
-            "n": failed(
-                "tool_changed: The MCP server 'srv': 'order' has changed: its arguments, its result or its effects are "
-                "not those that the plan was checked against; check the plan again, and run it again"
-            )
-        }
-        assert (await runs.run(_plan(_node("srv.order", item="a", amount=2))))["nodes"] == {"n": done("2 a")}
-        assert without_pids(calls_of(did)) == [{"order": "a", "amount": 2}]
-        await runs.check_ended()
-        await stale.check_ended()
 
 
 async def test_a_call_of_a_tool_that_no_server_had_when_the_worker_started_waits_with_a_reason(

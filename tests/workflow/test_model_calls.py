@@ -19,7 +19,7 @@ from dagwright.activities.values import LargeValues
 from dagwright.llm import Endpoint, ModelCall, OfferedTool, OutputSchema, user
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.planning.model_calls.model_requests import ModelRequest, messages_from_json, request_to_json
-from dagwright.testing import ModelServer, Refused, busy, json_text, step, text, tool_call
+from dagwright.testing import ModelServer, json_text, step, text, tool_call
 from dagwright.workflows.calls import CallInterceptor
 from tests.support.eventually import eventually
 from tests.support.memory_store import MemoryStore
@@ -85,40 +85,6 @@ async def test_an_answer_arrives_and_the_call_names_its_caller(client: Client) -
     attributes = scheduled.activity_task_scheduled_event_attributes
     assert (attributes.activity_type.name, attributes.activity_id) == ("call_model", "ask0")
     assert json.loads(scheduled.user_metadata.summary.data) == "question 0"
-
-
-async def test_a_busy_model_is_retried_after_the_delay_it_requests(client: Client) -> None:
-    async with ModelServer(busy(retry_after=1), Refused(503), "Hi") as server, asking(client, server) as asked:
-        handle = await asked.start(request())
-        assert await handle.result() == [answered("Hi")]
-        history = await handle.fetch_history()
-    [ended] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-    [started] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
-    [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    metadata = ended.activity_task_completed_event_attributes.result.payloads[0].metadata
-    assert metadata["dagwright-attempt"] == b"3"
-    assert started.event_time.ToMilliseconds() - scheduled.event_time.ToMilliseconds() >= 1000
-
-
-async def test_permanent_failure_ends_at_once_with_advice(client: Client) -> None:
-    nonsense = OutputSchema("answer", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
-    steps = (Refused(401, "Incorrect API key", code="invalid_api_key"), "nonsense")
-    async with ModelServer(*steps) as server, asking(client, server) as asked:
-        key, output = await asked.run(request(), request(output=nonsense))
-    where = f"small at {server.base_url}"
-    assert key == {
-        "code": "model_key_refused",
-        "action": "give_up",
-        "message": f"{where} answered 401: Incorrect API key; set OPENAI_API_KEY of the worker to a key that "
-        f"{server.base_url} accepts",
-        "calls": 0,
-    }
-    assert output == {
-        "code": "model_output_invalid",
-        "action": "fix",
-        "message": f"{where} gave no JSON, but the call requires it",
-        "calls": 1,
-    }
 
 
 async def test_large_answers_and_prompts_travel_by_reference(client: Client) -> None:

@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, Tokens, json_text, step, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
-from tests.support.eventually import eventually
 from tests.support.runs import Runs, document_of, serving_runs
 from tests.workflow.test_regions import calls_of_run
 
@@ -165,39 +163,12 @@ async def test_tools_of_a_sub_plan_use_the_model_of_the_parent_run(client: Clien
     assert [call.model for call in model.calls] == ["large"]
 
 
-async def test_usage_of_attempts_that_failed_after_an_answer_is_in_the_sum(client: Client, tmp_path: Path) -> None:
-    answers = [text(word, tokens=Tokens(10, 1)) for word in ("one", "two", "three")]
-    async with ModelServer(*answers) as model, serving(client, tmp_path, model) as runs:
-        handle = await runs.start({"nodes": [{"id": "s", "tool": "slips", "arguments": {"calculation": "?"}}]})
-        document = await document_of(handle)
-    assert (document["output"], document["nodes"]["s"]["attempts"]) == ({"s": "three"}, 3)
-    assert (document["usage"]["calls"], document["nodes"]["s"]["usage"]["tokens"]) == (3, 33)
-
-
 async def test_usage_of_an_abandoned_call_is_in_the_sum(client: Client, tmp_path: Path) -> None:
     async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
         handle = await runs.start({"nodes": [{"id": "h", "tool": "hangs", "arguments": {"calculation": "?"}}]})
         document = await document_of(handle)
     assert document["nodes"]["h"]["error"]["code"] == "timeout"
     assert (document["usage"]["calls"], document["usage"]["tokens"]) == (1, 11)
-
-
-async def test_tools_with_declared_models_share_the_budget_of_their_run(client: Client, tmp_path: Path) -> None:
-    nodes = [{"id": name, "tool": "echo", "arguments": {"calculation": name}} for name in ("a", "b")]
-    below = {"plan": 1, "nodes": [{"id": "c", "tool": "echo", "arguments": {"calculation": "c"}}]}
-    answers = [text(word, tokens=Tokens(10, 1)) for word in ("one", "two", "three")]
-    async with ModelServer(*answers) as model, serving(client, tmp_path, model) as runs:
-        handle = await runs.start({"nodes": [*nodes, {"id": "sub", "plan": below}]}, budget={"calls": 2})
-
-        async def asks() -> bool:
-            view = await RunReader(runs.client, handle.id).read()
-            return view.scheduler is not None and "budget" in view.scheduler.features.feedback.requests.open
-
-        await eventually(asks)
-        assert len(model.calls) == 2
-        await handle.execute_update("set_limits", {"budget": {"calls": 3}})
-        document = await document_of(handle)
-    assert (document["status"], document["usage"]["calls"]) == ("completed", 3)
 
 
 async def test_cached_answer_is_not_paid_again(client: Client, tmp_path: Path) -> None:

@@ -63,16 +63,7 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> StoreGates:
                 "Alpha Fund (LU): is managed by ManCo S.à r.l. (LU)",
             ],
         ),
-        (
-            "mixed",
-            [
-                "BlackRock Alpha: IE, fund, active",
-                "BlackRock Alpha (IE): COMPLIANCE_OFFICER: Sarah Chen (HK)",
-                "BlackRock Alpha (IE): is managed by BlackRock ManCo (IE)",
-            ],
-        ),
         ("onboarding", ALL),
-        ("forward-reference", ["Apex: jurisdiction unknown, fund, active", "Apex: CUSTODY"]),
     ],
 )
 async def test_plan_adds_its_rows_and_none_when_it_runs_again(desk: Onboarding, name: str, added: list[str]) -> None:
@@ -136,35 +127,6 @@ async def test_lookup_and_reference_are_used_as_in_the_table(desk: Onboarding) -
         "Apex Capital Fund: LU, fund, active",
         "Apex Fund (KY): CUSTODY",
     ]
-
-
-async def test_unknown_party_or_one_of_another_type_fails_the_run_before_anything_is_made(desk: Onboarding) -> None:
-    def plan(**product: Any) -> Any:
-        fund = intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU")
-        return {"intents": [fund, intent("cbu.add-product", product="CUSTODY", **product)]}
-
-    ids = {row.subject: row.id for row in desk.before.rows}
-    john = "person 'John Smith' (GB); expected a fund."
-    by_context, by_id = "/intents/1/refs/cbu-id", "/intents/1/params/cbu-id"
-    wrong = [
-        ("fund_x", "missing_context", by_context, "@cbu is 'fund_x', and no party has that id."),
-        (ids["John Smith"], "missing_context", by_context, f"@cbu is {john}"),
-        ("nonsense", "invalid_arguments", by_id, "No party has the id 'nonsense'."),
-        (ids["John Smith"], "invalid_arguments", by_id, f"'{ids['John Smith']}' is {john}"),
-    ]
-    for given, code, pointer, result in wrong:
-        if pointer == by_context:
-            handle = await desk.runs.start(plan(refs={"cbu-id": "@cbu"}), context={"cbu": given})
-        else:
-            handle = await desk.runs.start(plan(cbu_id=given))
-        document = await document_of(handle)
-        [error] = document["error"]["errors"]
-        assert (document["status"], error["code"], error["pointer"]) == ("failed", code, pointer)
-        assert error["message"].startswith(result)
-        assert pointer == by_id or error["hint"] == "give the id of a fund in the context: cbu=ID"
-    assert desk.added() == []
-    assert (await desk.runs.run(plan(cbu_id=ids["Apex Fund"])))["status"] == "completed"
-    assert "Apex Fund (KY): CUSTODY" in desk.added()
 
 
 async def test_of_two_runs_that_create_the_same_fund_one_does_and_the_other_gets_it(

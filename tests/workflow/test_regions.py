@@ -12,7 +12,7 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.support.eventually import eventually
-from tests.support.runs import SKIPPED, Handle, Runs, bare, blocked, cancelled, document_of, done, events_of, failed
+from tests.support.runs import Handle, Runs, bare, blocked, cancelled, document_of, done, events_of, failed
 from tests.support.tools import Bench, digest_of, json_of
 
 pytestmark = pytest.mark.server
@@ -43,42 +43,6 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
     assert node["started_at"] <= node["ended_at"]
     assert node["lineage"]["tool_version"] == runs.versions["add"]
     assert await calls_of_run(handle) == ["region:n0"]
-
-
-async def test_everything_that_can_become_of_a_node_can_in_a_region(runs: Runs) -> None:
-    plan = {
-        "inputs": {"n": {"type": "integer"}},
-        "nodes": [
-            pure("a", "{{PLACEHOLDER_n}}"),
-            pure("no", "{{a.result}}", when="a.result > inputs.n + 5"),
-            pure("yes", "{{a.result}}", when="a.result > inputs.n"),
-            pure("skipped", "{{no.result}}"),
-            pure("bad", "{{a.result.gone}}"),
-            pure("blocked", "{{bad.result}}"),
-            pure("wrong", "text {{a.result}}"),
-            pure("value", "{{a.result.gone}}", on_error={"value": 7}),
-            pure("passes skip", "{{a.result.gone}}", on_error="skip"),
-            pure("skipped too", depends_on=["passes skip"]),
-            pure("after", "{{value.result}}", depends_on=["yes"]),
-        ],
-    }
-    message = "missing_data: Missing data: a.result.gone: 'gone' not found in a.result; it is a number"
-    assert (await runs.run(plan, inputs={"n": 1}))["nodes"] == {
-        "a": done(2),
-        "no": SKIPPED,
-        "yes": done(3),
-        "skipped": SKIPPED,
-        "bad": failed(message),
-        "blocked": blocked("bad"),
-        "wrong": failed(
-            "invalid_arguments: Invalid arguments: /left: Input should be a valid number, unable to parse string as a "
-            "number"
-        ),
-        "value": done(7, error=message),
-        "passes skip": failed(message),
-        "skipped too": SKIPPED,
-        "after": done(8),
-    }
 
 
 async def test_ordinary_node_starts_as_soon_as_its_pure_ones_have_ended(runs: Runs, bench: Bench, unique: str) -> None:
