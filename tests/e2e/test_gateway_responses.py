@@ -122,27 +122,6 @@ async def test_response_that_follows_another_knows_it(serve: Serve) -> None:
     assert next_one.model_dump()["dagwright"]["session_id"] == "gateway-responses"
 
 
-async def test_answer_named_by_the_id_of_its_item_is_reported(serve: Serve) -> None:
-    plans = {"chain": CHAIN}
-    async with serve(SUM, "It is 3.", "Twelve.", SUM, "It is 3.", plans=plans) as live:
-        first = await live.openai.responses.create(model="plan/chain", input="{}")
-        reference = {"type": "item_reference", "id": first.output[0].id}
-        message = [{"role": "user", "content": "Add them."}, reference, {"role": "user", "content": "And twice that?"}]
-        await live.post("/v1/responses", {"model": "profile/plan", "input": message})
-        planned = live.models.calls[0].text
-        await live.post("/v1/responses", {"model": "small", "input": message})
-        direct = live.models.calls[2].body["messages"]
-        unknown = [message[0], {"type": "item_reference", "id": "msg_nobody"}, message[2]]
-        refused = await live.post("/v1/responses", {"model": "profile/plan", "input": unknown})
-        session = f"s-{first.id[-8:]}"
-        known = await live.post("/v1/responses", {"model": "profile/plan", "input": unknown, "session_id": session})
-    assert r"Result: completed: {\"more\": 6}" in planned
-    assert [each["content"] for each in direct] == ["Add them.", '{"more": 6}', "And twice that?"]
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unknown_item")
-    assert "input.1: an item_reference must have the message id" in refused.json()["error"]["message"]
-    assert known.status_code == 200
-
-
 async def test_model_itself_answers_a_response_too(serve: Serve) -> None:
     async with serve("Hello.", "Hello.") as live:
         response = await live.openai.responses.create(model="small", input="Hi.")
@@ -167,25 +146,6 @@ async def test_client_that_leaves_a_background_response_cancels_nothing(serve: S
         await asyncio.sleep(0)
         assert (await live.context.runs.feed(run).read()).status == "running"
         await live.context.steering.cancel(run)
-
-
-async def test_invalid_parts_of_a_response_are_refused(serve: Serve) -> None:
-    image = {"type": "message", "role": "user", "content": [{"type": "input_image"}]}
-    rows: list[tuple[Any, str]] = [
-        ({"input": []}, "invalid_value"),
-        ({"input": [image]}, "unsupported_content"),
-        ({"input": [{"type": "computer_call"}]}, "unsupported_content"),
-        ({"input": "x", "tools": [{"type": "web_search"}]}, "unsupported_tool"),
-        ({"input": "x", "previous_response_id": "resp_1"}, "not_found"),
-        ({"input": "x", "previous_response_id": "resp_run-none.c21hbGw"}, "not_found"),
-        ({"input": "\ud800"}, "invalid_json"),
-    ]
-    headers = {"content-type": "application/json"}
-    async with serve(has_worker=False) as live:
-        contents = [json.dumps({"model": "profile/plan", **body}) for body, _ in rows]
-        answers = [await live.http.post("/v1/responses", content=each, headers=headers) for each in contents]
-    assert {answer.status_code for answer in answers} == {400, 404}
-    assert [answer.json()["error"]["code"] for answer in answers] == [code for _, code in rows]
 
 
 async def test_response_is_sent_as_it_is_written(serve: Serve) -> None:

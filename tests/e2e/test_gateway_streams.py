@@ -31,9 +31,6 @@ ASKING = plan_of(
     output={"approved": "{{check.result.approved}}", "name": "{{name.result}}"},
 )
 
-PASSING = ("node.ready", "node.waiting", "run.running", "run.waiting")
-"""Events of a moment, which are not repeated later if they are over."""
-
 
 def body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
     return chat_body(model, words, stream=True, **more)
@@ -41,15 +38,6 @@ def body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
 
 def named_events(events: list[Event]) -> list[tuple[str, str | None]]:
     return [(each["type"], each["node_id"]) for each in progress_of(events)]
-
-
-def lasting(events: list[Event]) -> dict[str | None, list[str]]:
-    """Return node -> the events that a client always gets, in order; `None` is the run."""
-    found: dict[str | None, list[str]] = {}
-    for kind, node in named_events(events):
-        if kind not in PASSING:
-            found.setdefault(node, []).append(kind)
-    return found
 
 
 def progress_of(events: list[Event]) -> list[dict[str, Any]]:
@@ -264,36 +252,6 @@ async def test_missing_inputs_are_asked_for(serve: Serve) -> None:
         done = await live.post(CHAT, {"model": "plan/double", "messages": messages})
     assert json.loads(call["function"]["arguments"])["request_id"] == "inputs"
     assert done.json()["choices"][0]["message"]["content"] == "8"
-
-
-async def test_interrupted_stream_continues_at_another_gateway(serve: Serve) -> None:
-    queue, key = "gateway-goes-on", {"Idempotency_Key": "gateway-goes-on"}
-    # Long enough to be seen between its start and its end.
-    plans = {"chain": chain("1s")}
-    sent = body("plan/chain", stream_progress="progress", stream_options={"include_usage": True})
-    async with serve(plans=plans, queue=queue) as one, serve(plans=plans, queue=queue, has_worker=False) as other:
-        whole = await one.stream(CHAT, sent, **key)
-        of_node = ["node.started", "node.completed"]
-        assert lasting(whole) == {"sum": of_node, "rest": of_node, "more": of_node, None: ["run.completed"]}
-        runs = set[str]()
-        for cut, each in enumerate(whole):
-            assert each.id is not None
-            rest = await other.stream(CHAT, sent, Last_Event_ID=each.id, **key)
-            both = [*whole[: cut + 1], *rest]
-            assert (lasting(both), named_events(both)[-1], content_of(both)) == (
-                lasting(whole),
-                ("run.completed", None),
-                "6",
-            )
-            # The run has ended meanwhile: past states are omitted, without a replacement.
-            assert set(named_events(rest)) <= set(named_events(whole)) - set(named_events(whole[: cut + 1]))
-            assert [event.content for event in both][-1] == "[DONE]"
-            runs |= {event.id.partition("/")[0] for event in both if event.id is not None}
-        bogus = await other.post(CHAT, sent, Last_Event_ID="run-1/1-5/3")
-        gone = await other.post(CHAT, sent, Last_Event_ID=str(whole[0].id).replace(min(runs), "run-none"))
-    assert len(runs) == 1
-    assert (bogus.status_code, bogus.json()["error"]["param"]) == (400, "Last-Event-ID")
-    assert gone.status_code == 404
 
 
 async def test_answer_continues_in_the_middle_of_the_text_of_a_model(serve: Serve) -> None:
