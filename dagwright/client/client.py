@@ -18,7 +18,7 @@ from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback_request import Inbox, found_request
 from dagwright.client.inbox import InboxFilter, read_requests
 from dagwright.client.list_cursors import ListCursor
-from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s, without_none
+from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s, read_tags, without_none
 from dagwright.client.plan_starts import (
     PlanSource,
     PlanStart,
@@ -278,7 +278,7 @@ class Client:
             template: name of the published plan that the runs were started from.
 
         Raises:
-            OptionInvalid: there is no such status, or `limit` or `since` is invalid.
+            OptionInvalid: there is no such status, or `limit`, `since` or a tag is invalid.
             CursorInvalid: `after` is not the cursor of a run in a list.
         """
         if status is not None and status not in [*RunStatus]:
@@ -289,7 +289,7 @@ class Client:
             status=status,
             title=title,
             since=_start_time(since),
-            tags=tags or {},
+            tags=read_tags(tags or {}),
             session=session,
             template=template,
         )

@@ -15,6 +15,7 @@ from typing import Any
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
 from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES
 from dagwright.core.model.errors import Problem
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_duration, format_time, parse_duration, time_of
@@ -116,7 +117,7 @@ class RunFilter:
                 parts.append(f"{attribute} = {quoted(keyword(name))}")
         if self.title:
             title = f"{wire.SEARCH_TITLE} STARTS_WITH {quoted(keyword(self.title))}"
-            is_id = queryable_prefix(self.title) == self.title
+            is_id = len(self.title) <= WORKFLOW_ID_BYTES and queryable_prefix(self.title) == self.title
             parts.append(f"({title} OR WorkflowId STARTS_WITH {quoted(self.title)})" if is_id else title)
         parts += [f"{wire.SEARCH_TAGS} = {quoted(keyword(keyword_of_tag(*tag)))}" for tag in self.tags.items()]
         return " AND ".join(parts)

@@ -116,7 +116,7 @@ _UNQUERYABLE = re.compile(r'["\\?\x00-\x1f\ud800-\udfff]')
 def keyword(text: str) -> str:
     """Return a text as a Keyword search attribute: cut to its limit, and with characters that a query can contain."""
     # A lone surrogate cannot be encoded, and would make the request fail.
-    cut = text.translate(_REPLACED).encode(errors="replace").decode()[:KEYWORD_CHARACTERS]
+    cut = text.encode(errors="replace").decode().translate(_REPLACED)[:KEYWORD_CHARACTERS]
     while json_bytes(cut) > ATTRIBUTE_BYTES:
         cut = cut[:-1]
     return cut

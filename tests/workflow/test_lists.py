@@ -12,6 +12,7 @@ import temporalio.client
 import dagwright
 from dagwright import Client, Plan, Worker, tool
 from dagwright.client.inbox import InboxFilter
+from dagwright.client.options import OptionInvalid
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services, create_services
 from dagwright.interfaces.http import create_app, open_context
@@ -97,6 +98,8 @@ async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Clien
         ):
             assert [run.run_id for run in await shop.list_runs(**cast(Any, expected_filter))] == [asking]
         assert await shop.list_runs(title=f"{tag} asks", since="2100-01-01") == []
+        with pytest.raises(OptionInvalid, match=r"^tags: tag key 'of run' is invalid"):
+            await shop.list_runs(tags={"of run": tag})
 
         asking_ids = (asking, outer.id)
 
