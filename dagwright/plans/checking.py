@@ -1,6 +1,7 @@
 """The check of a whole plan for `Plan.check`, before any run."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,6 +50,12 @@ def declarations_of(tools: Tools) -> dict[str, ToolDeclaration]:
     return loaded.merged(given).declarations()
 
 
+@cache
+def builtin_declarations() -> Mapping[str, ToolDeclaration]:
+    """Return the built-in tools by name."""
+    return builtin_tools(ToolEnvironment(Path())).declarations()
+
+
 def problems_of_plan(
     document: JsonValue,
     *,
@@ -60,11 +67,10 @@ def problems_of_plan(
     """Return all problems of a plan; empty if it can run.
 
     Args:
-        own: tools that were added to the plan.
-        tools: further tools that it may call, besides built-in tools.
+        own: built-in tools, and tools that were added to the plan.
+        tools: further tools that it may call.
     """
-    builtin = builtin_tools(ToolEnvironment(Path())).declarations()
-    known = {**builtin, **own, **declarations_of(tools)}
+    known = {**own, **declarations_of(tools)}
     try:
         checked = check_plan(document, known, dialect=dialect, any_tool=allow_unknown_tools)
         if not allow_unknown_tools:

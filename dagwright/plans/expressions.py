@@ -6,12 +6,23 @@ Nothing is evaluated here: an operator returns a new object with a CEL text.
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import NoReturn
 
-from dagwright.core.expressions.paths import describe_type
+from dagwright.core.expressions.references import listed, suggestion
 from dagwright.core.expressions.stored_values import Path
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.value_schemas import INTEGER, PYTHON_NAMES, JsonTypes, ValueSchema, names_of_types
 
+BOOLEAN = ValueSchema({"type": "boolean"})
+_BOOLEAN: JsonTypes = frozenset({"boolean"})
+_TEXT: JsonTypes = frozenset({"string"})
+_NUMBER: JsonTypes = frozenset({"number"})
+_ADDED: JsonTypes = frozenset({"number", "string", "array"})
+_ORDERED: JsonTypes = frozenset({"number", "string", "boolean"})
+_SIZED: JsonTypes = frozenset({"string", "array", "object"})
+_CONTAINERS: JsonTypes = frozenset({"array", "object"})
 _LARGEST_INTEGER = 2**63
 _RESERVED_NAMES = frozenset(
     ("as", "break", "const", "continue", "else", "false", "for", "function", "has", "if", "import", "in", "index",
@@ -25,6 +36,16 @@ class Operand(ABC):
     """A value of a condition: the result of a node, an input, or something computed from them."""
 
     __slots__ = ()
+
+    @property
+    @abstractmethod
+    def schema(self) -> ValueSchema:
+        """Schema of the value, as far as it is known."""
+
+    @property
+    @abstractmethod
+    def operands(self) -> "tuple[Operand, ...]":
+        """The handles that the value is computed from."""
 
     @abstractmethod
     def cel(self) -> str:
@@ -98,7 +119,8 @@ class Operand(ABC):
 
     def __invert__(self) -> "Condition":
         """Return the negated condition."""
-        return Condition(f"!{self.cel()}", is_atom=True)
+        _require(self, _BOOLEAN, "~")
+        return Condition(f"!{self.cel()}", is_atom=True, operands=(self,))
 
     def is_in(self, values: object) -> "Condition":
         """Return a condition that is true if the value is an item of a list or a key of an object."""
@@ -124,16 +146,19 @@ class Operand(ABC):
         """Return a condition that is true if a part of the value, a string, matches this RE2 pattern."""
         return self._call("matches", pattern)
 
-    def _call(self, function: str, text: str) -> "Condition":
-        return Condition(f"{self.cel()}.{function}({cel_of(text)})", is_atom=True)
+    def _call(self, function: str, text: object) -> "Condition":
+        _require(self, _TEXT, f"{function}()")
+        _require(text, _TEXT, f"{function}()")
+        return Condition(f"{self.cel()}.{function}({cel_of(text)})", is_atom=True, operands=(self, text))
 
     def size(self) -> "Expression":
         """Return the length of a string, a list or an object."""
-        return Expression(f"size({self.cel()})", is_atom=True)
+        _require(self, _SIZED, "size()")
+        return Expression(f"size({self.cel()})", is_atom=True, schema=INTEGER, operands=(self,))
 
     def exists(self) -> "Condition":
         """Return a condition that is true if the value exists: CEL's `has()`."""
-        return Condition(f"has({self.cel()})", is_atom=True)
+        return Condition(f"has({self.cel()})", is_atom=True, operands=(self,))
 
     def __bool__(self) -> NoReturn:
         """Refuse to be used as a truth value.
@@ -174,11 +199,26 @@ class Operand(ABC):
 class Expression(Operand):
     """A value that a condition computes, such as `lamps["left"] + 1`; valid in conditions only."""
 
-    __slots__ = ("_is_atom", "_text")
+    __slots__ = ("_is_atom", "_operands", "_schema", "_text")
 
-    def __init__(self, text: str, *, is_atom: bool = False) -> None:
+    def __init__(
+        self, text: str, *, is_atom: bool = False, schema: ValueSchema = BOOLEAN, operands: Iterable[object] = ()
+    ) -> None:
         self._text = text
         self._is_atom = is_atom
+        self._schema = schema
+        read = [each.operands for each in operands if isinstance(each, Operand)]
+        self._operands = tuple(chain.from_iterable(read))
+
+    @property
+    def schema(self) -> ValueSchema:
+        """Schema of the value."""
+        return self._schema
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The handles that the value is computed from."""
+        return self._operands
 
     def cel(self) -> str:
         """Return the text in CEL, in parentheses if it is compound."""
@@ -199,11 +239,61 @@ class Condition(Expression):
 
 
 def _compare(left: object, sign: str, right: object) -> Condition:
-    return Condition(f"{cel_of(left)} {sign} {cel_of(right)}")
+    text = f"{cel_of(left)} {sign} {cel_of(right)}"
+    if sign == "in":
+        _check_membership(left, right)
+    elif left is not None and right is not None:
+        _check_comparison(left, sign, right)
+    return Condition(text, operands=(left, right))
+
+
+def _check_comparison(left: object, sign: str, right: object) -> None:
+    one, other = _schema_of(left), _schema_of(right)
+    common = _kinds(one) & _kinds(other)
+    if not (common if sign in ("==", "!=") else common & _ORDERED):
+        raise TypeError(
+            f"{left!r:.80} {sign} {right!r:.80}: "
+            f"{names_of_types(one.types, PYTHON_NAMES)} cannot be compared with "
+            f"{names_of_types(other.types, PYTHON_NAMES)}"
+        )
+    _check_constants(left, right)
+
+
+def _check_constants(left: object, right: object) -> None:
+    """Refuse a comparison of a value that is one of several constants with a value that is none of them."""
+    known, given = _schema_of(left).constants, _schema_of(right).constants
+    if known is None or given is None or any(each in given for each in known):
+        return
+    shown, wrong = (right, known) if isinstance(left, Operand) else (left, given)
+    names = [each if isinstance(each, str) else json.dumps(each) for each in wrong]
+    near = suggestion(shown, names) if isinstance(shown, str) else None
+    message = f"{left!r:.80} is never {right!r:.80}: it is one of {listed(names)}"
+    raise PlanInvalid([Problem("invalid_field", message, hint=near)])
+
+
+def _check_membership(value: object, values: object) -> None:
+    _require(values, _CONTAINERS, "in")
+    schema, one = _schema_of(values), _schema_of(value)
+    if "array" not in schema.types:
+        _require(value, _TEXT, "a key of a dict")
+        return
+    literals = list(values) if isinstance(values, list | tuple | set | frozenset) else None
+    items = [schema.at((0,))] if literals is None else [_schema_of(each) for each in literals]
+    if items and "object" not in schema.types and not any(_kinds(one) & _kinds(each) for each in items):
+        types = names_of_types(frozenset().union(*(each.types for each in items)), PYTHON_NAMES)
+        raise TypeError(f"{value!r:.80} is {names_of_types(one.types, PYTHON_NAMES)}, and {values!r:.80} has {types}")
+    for literal in literals or ():
+        _check_constants(value, literal)
 
 
 def _compute(left: object, sign: str, right: object) -> Expression:
-    return Expression(f"{cel_of(left)} {sign} {cel_of(right)}")
+    text = f"{cel_of(left)} {sign} {cel_of(right)}"
+    one, other = _schema_of(left), _schema_of(right)
+    common = _kinds(one) & _kinds(other) & (_ADDED if sign == "+" else _NUMBER)
+    if not common:
+        given = [names_of_types(each.types, PYTHON_NAMES) for each in (one, other)]
+        raise TypeError(f"{left!r:.80} {sign} {right!r:.80}: {sign} does not take {given[0]} and {given[1]}")
+    return Expression(text, schema=ValueSchema({"type": sorted(common)}), operands=(left, right))
 
 
 def _combine(left: Operand, sign: str, right: Operand) -> Condition:
@@ -211,7 +301,32 @@ def _combine(left: Operand, sign: str, right: Operand) -> Condition:
         raise TypeError(
             f"{right!r} is not a condition; in Python, & and | bind tighter than <, so write (a < b) & (c > d)"
         )
-    return Condition(f"{left.cel()} {sign} {right.cel()}")
+    for each in (left, right):
+        _require(each, _BOOLEAN, sign[0])
+    return Condition(f"{left.cel()} {sign} {right.cel()}", operands=(left, right))
+
+
+def _schema_of(value: object) -> ValueSchema:
+    if isinstance(value, Operand):
+        return value.schema
+    return ValueSchema.of_value(list(value) if isinstance(value, set | frozenset) else value)
+
+
+def _kinds(schema: ValueSchema) -> JsonTypes:
+    """Return the types of a value, with one type for all numbers."""
+    return frozenset("number" if each == "integer" else each for each in schema.types)
+
+
+def _require(value: object, accepted: JsonTypes, taker: str) -> None:
+    """Refuse a value whose type an operator does not take.
+
+    Raises:
+        TypeError: the value has another type.
+    """
+    types = _schema_of(value).types
+    if not types & accepted:
+        shown, expected = names_of_types(types, PYTHON_NAMES), names_of_types(accepted, PYTHON_NAMES)
+        raise TypeError(f"{value!r:.80} is {shown}, and {taker} takes {expected}")
 
 
 def cel_of(value: object) -> str:
@@ -267,9 +382,3 @@ def _cel_step(step: str | int) -> str:
 
 def _is_name(text: str) -> bool:
     return text.isascii() and text.isidentifier() and text not in _RESERVED_NAMES
-
-
-def describe(value: Any) -> str:
-    """Return what JSON calls the type of a Python value, or the name of its Python type."""
-    is_json = value is None or isinstance(value, bool | int | float | str | list | dict)
-    return describe_type(value) if is_json else f"a Python {type(value).__name__}"

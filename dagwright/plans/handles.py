@@ -1,70 +1,23 @@
 """Handles: placeholders, in a plan built in Python, for values that exist only when the plan runs.
 
-A handle has a reference (`{{stock.result.left}}`) and, if the tool declares its result, the JSON Schema of its
-value. In arguments, including f-strings, a handle becomes its reference; Python operators turn it into a condition.
+A handle has a reference (`{{stock.result.left}}`) and the JSON Schema of its value, as far as it is known. In
+arguments, including f-strings, a handle becomes its reference; Python operators turn it into a condition.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
 
 from dagwright.core.expressions.paths import format_path
 from dagwright.core.expressions.queries import parse_query
-from dagwright.core.expressions.references import (
-    Index,
-    Item,
-    Placeholder,
-    Reference,
-    ResultOf,
-    Secret,
-    listed,
-    suggestion,
-)
+from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret
 from dagwright.core.expressions.stored_values import Path
 from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.core.model.json_types import ALL, schema_at, types_made
+from dagwright.core.model.value_schemas import ALL, ANY, INTEGER, PYTHON_NAMES, ValueSchema, names_of_types
+from dagwright.core.validation.plan_values import ERROR, STATUS
 from dagwright.plans.expressions import Operand, cel_node, cel_path
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-_OPEN = ("anyOf", "oneOf", "allOf", "not", "if", "patternProperties", "$dynamicRef", "unevaluatedProperties")
-"""Keywords with which an object may have properties that `properties` does not list."""
-
-
-@dataclass(frozen=True, slots=True)
-class ValueSchema:
-    """The JSON Schema of a value, as far as it is known.
-
-    Args:
-        root: schema in which references are resolved.
-        path: from the root to the value.
-    """
-
-    root: Mapping[str, Any]
-    path: tuple[str | int, ...] = ()
-
-    @property
-    def types(self) -> frozenset[str]:
-        """The JSON types that the value may have."""
-        return types_made(schema_at(self.root, self.root, self.path))
-
-    def at(self, step: str | int) -> "ValueSchema":
-        """Return the schema of a part of the value."""
-        return ValueSchema(self.root, (*self.path, step))
-
-    def problem_of(self, step: str | int) -> tuple[str, str | None] | None:
-        """Return why the value has no such part, with a hint; `None` if it may have the part."""
-        expected = "object" if isinstance(step, str) else "array"
-        if (types := self.types) != ALL and expected not in types:
-            return f"it is {' or '.join(sorted(types))}, and not an {expected}", None
-        schema = schema_at(self.root, self.root, self.path).schema
-        if not isinstance(step, str) or not isinstance(schema, Mapping) or any(key in schema for key in _OPEN):
-            return None
-        known = schema.get("properties")
-        if not isinstance(known, Mapping) or step in known or schema.get("additionalProperties", False) is not False:
-            return None
-        return f"it has {listed(known, near=step)}", suggestion(step, known)
 
 
 class Handle(Operand, Generic[T_co]):
@@ -82,7 +35,7 @@ class Handle(Operand, Generic[T_co]):
         reference: Reference,
         *,
         owner: object,
-        schema: ValueSchema | None = None,
+        schema: ValueSchema = ANY,
         source: "Handle[Any] | None" = None,
         input_path: Path = (),
     ) -> None:
@@ -90,6 +43,7 @@ class Handle(Operand, Generic[T_co]):
 
         Args:
             owner: identity of the plan.
+            schema: of the value, as far as it is known.
             source: for an item or index, the handle of its list, if it is known.
             input_path: path into an input, which only conditions can read.
         """
@@ -100,6 +54,16 @@ class Handle(Operand, Generic[T_co]):
         self._input_path = input_path
 
     @property
+    def schema(self) -> ValueSchema:
+        """JSON Schema of the value, as far as it is known."""
+        return self._schema
+
+    @property
+    def operands(self) -> "tuple[Handle[Any]]":
+        """The handle itself, as the single operand of its value."""
+        return (self,)
+
+    @property
     def value(self) -> T_co:
         """This handle with the static type of its value, so that type checkers accept it in place of the value."""
         return cast(T_co, self)
@@ -107,12 +71,12 @@ class Handle(Operand, Generic[T_co]):
     @property
     def item(self) -> "Handle[Any]":
         """One item of this list, for the arguments of a node with `for_each=` this handle."""
-        return Handle(Item(), owner=self._owner, schema=self._schema and self._schema.at(0), source=self)
+        return Handle(Item(), owner=self._owner, schema=self._schema.at((0,)), source=self)
 
     @property
     def index(self) -> "Handle[int]":
         """Position of the item in this list, from 0, for the arguments of a node with `for_each=` this handle."""
-        return Handle(Index(), owner=self._owner, schema=ValueSchema({"type": "integer"}), source=self)
+        return Handle(Index(), owner=self._owner, schema=INTEGER, source=self)
 
     def __getitem__(self, step: str | int) -> "Handle[Any]":
         """Return the handle of a part of the value.
@@ -126,10 +90,12 @@ class Handle(Operand, Generic[T_co]):
         """
         if isinstance(step, bool) or not isinstance(step, str | int):
             raise TypeError(f"{self!r}[{step!r:.60}]: expected a key or an index; .query() takes an RFC 9535 query")
-        if self._schema is not None and (problem := self._schema.problem_of(step)) is not None:
+        part = self._schema.part(step)
+        if part is None:
+            problem = self._schema.problem_of(step, names=PYTHON_NAMES)
+            assert problem is not None
             message = f"{self!r} has no part {step!r:.80}: {problem[0]}"
             raise PlanInvalid([Problem("invalid_reference", message, hint=problem[1])])
-        part = self._schema and self._schema.at(step)
         if isinstance(self._reference, Placeholder):
             path = (*cast(tuple[str | int, ...], self._input_path), step)
             return Handle(self._reference, owner=self._owner, schema=part, input_path=path)
@@ -199,8 +165,9 @@ class Handle(Operand, Generic[T_co]):
         return str(self)
 
     def __repr__(self) -> str:
-        types = "" if self._schema is None or self._schema.types == ALL else ": " + "|".join(sorted(self._schema.types))
-        return f"<handle {self._reference}{format_path(self._input_path)}{types}>"
+        types = self._schema.types
+        shown = "" if types == ALL else f": {names_of_types(types, PYTHON_NAMES)}"
+        return f"<handle {self._reference}{format_path(self._input_path)}{shown}>"
 
 
 class NodeHandle(Handle[T_co]):
@@ -211,7 +178,7 @@ class NodeHandle(Handle[T_co]):
 
     __slots__ = ("_id",)
 
-    def __init__(self, node_id: str, *, owner: object, schema: ValueSchema | None = None) -> None:
+    def __init__(self, node_id: str, *, owner: object, schema: ValueSchema = ANY) -> None:
         super().__init__(ResultOf(node_id, "result"), owner=owner, schema=schema)
         self._id = node_id
 
@@ -223,12 +190,12 @@ class NodeHandle(Handle[T_co]):
     @property
     def status(self) -> Handle[str]:
         """Final status of the node: `completed`, `failed`, `skipped` or `cancelled`."""
-        return Handle(ResultOf(self._id, "status"), owner=self._owner, schema=ValueSchema({"type": "string"}))
+        return Handle(ResultOf(self._id, "status"), owner=self._owner, schema=STATUS)
 
     @property
     def error(self) -> Handle[Any]:
         """Why the node failed: an object with `code` and `message`; null if it did not fail."""
-        return Handle(ResultOf(self._id, "error"), owner=self._owner)
+        return Handle(ResultOf(self._id, "error"), owner=self._owner, schema=ERROR)
 
 
 class HandleUse:
@@ -252,11 +219,6 @@ class HandleUse:
     def reference(self) -> Reference:
         """Target of the handle."""
         return self.handle._reference
-
-    @property
-    def schema(self) -> ValueSchema | None:
-        """Schema of the value, if it is known."""
-        return self.handle._schema
 
     @property
     def source(self) -> Handle[Any] | None:

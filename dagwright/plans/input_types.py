@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
-from dagwright.core.model.json_types import ALL, types_made
+from dagwright.core.model.value_schemas import ALL, ValueSchema
 
 _MOST_LEVELS = 20
 
@@ -23,7 +23,7 @@ def input_schema_of(annotation: Any) -> dict[str, Any]:
         schema = TypeAdapter(annotation).json_schema()
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema) as error:
         raise TypeError(f"an input cannot be of type {annotation!r}: {str(error).splitlines()[0]}") from None
-    types = types_made(schema)
+    types = ValueSchema(schema).types
     inlined: dict[str, Any] = _inlined(schema, schema.pop("$defs", {}), levels=0)
     inlined.pop("title", None)
     if "type" not in inlined:

@@ -1,23 +1,19 @@
 """Build a node in the plan format from the arguments of `Plan.add`."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
 
-from dagwright.core.expressions.conditions import parse_condition
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
-from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.validation.field_problems import read_nodes
-from dagwright.plans.call_checks import Uses, problems_of_call, problems_of_handles
+from dagwright.core.validation.plan_values import PlanValues
+from dagwright.plans.call_checks import at_node, inspect_added
 from dagwright.plans.expressions import Operand
-from dagwright.plans.handles import Handle, HandleUse, NodeHandle, ValueSchema
+from dagwright.plans.handles import Handle, HandleUse, NodeHandle
 from dagwright.plans.node_options import NodeOptions, written_options
-from dagwright.plans.node_values import JsonWriter
-
-_RESULT_CHANGES = ("skip", "ask", "replan")
+from dagwright.plans.node_values import JsonWriter, ValuePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +24,11 @@ class Work:
         field: `tool`, `agent`, `human` or `plan`.
         value: value of that field.
         name: name from which an ID is derived.
-        declaration: declaration of its tool, if it is known.
-        problems: yields the problems of the node beyond its fields.
     """
 
     field: str
     value: object
     name: str
-    declaration: ToolDeclaration | None = None
-    problems: Callable[[Node], Iterator[Problem]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +37,15 @@ class NodeBuilder:
 
     Args:
         owner: identity of the plan.
-        taken: IDs of the existing nodes.
+        values: values of the existing nodes; the new node is added to them.
         index: position of the next node.
+        tools: all known tools.
     """
 
     owner: object
-    taken: Collection[str]
+    values: PlanValues
     index: int
+    tools: Mapping[str, ToolDeclaration]
 
     def build(
         self, work: Work, arguments: Mapping[str, object], options: NodeOptions, **fields: object
@@ -75,48 +69,36 @@ class NodeBuilder:
             written |= {"arguments": writer.write(arguments, ("arguments",))} if arguments else {}
             rest = {name: value for name, value in options.items() if name not in ("id", "title")}
             written |= written_options(rest, writer)  # type: ignore[arg-type] # the same without two of its keys
+            uses = [*writer.uses, *_uses_of_options(options)]
+            found, problems = inspect_added(written, uses, owner=self.owner, values=self.values, tools=self.tools)
         except PlanInvalid as invalid:
             raise PlanInvalid(self._placed(invalid.problems, node_id)) from None
-        node = self._checked(written, work, writer, options)
-        return written, NodeHandle(node.id, owner=self.owner, schema=_schema_of_result(work, node))
-
-    def _checked(self, written: dict[str, JsonValue], work: Work, writer: JsonWriter, options: NodeOptions) -> Node:
-        read = read_nodes([written])
-        if read.problems:
-            shifted = [replace(each, pointer=each.pointer.removeprefix("/nodes/0")) for each in read.problems]
-            raise PlanInvalid(self._placed(shifted, str(written["id"])))
-        node = read.nodes[0]
-        needs, when = options.get("needs", ()), options.get("when")
-        handles = [each for each in needs if isinstance(each, Handle)]
-        uses: Uses = {("depends_on", index): HandleUse(each) for index, each in enumerate(handles)}
-        problems = [*problems_of_handles(node, {**writer.uses, **uses}, owner=self.owner)]
-        if isinstance(when, Operand) and node.when is not None:
-            problems += self._problems_of_condition(node.when)
-        if work.declaration is not None:
-            problems += problems_of_call(work.declaration, node, writer.uses)
-        if work.problems is not None:
-            problems += work.problems(node)
         if problems:
-            raise PlanInvalid(self._placed(problems, node.id))
-        return node
-
-    def _problems_of_condition(self, condition: str) -> Iterator[Problem]:
-        try:
-            parse_condition(condition, self.taken.__contains__)
-        except ValueError as error:
-            yield Problem("invalid_field", f"when: {error}", pointer("when"))
+            raise PlanInvalid(self._placed(problems, found.node.id))
+        schema = self.values.add(found.node, tools=found.tools, sub_plan=found.sub_plan)
+        return written, NodeHandle(found.node.id, owner=self.owner, schema=schema)
 
     def _placed(self, problems: Collection[Problem], node_id: str) -> list[Problem]:
         base = pointer("nodes", self.index)
-        return [replace(each, pointer=base + each.pointer, node=node_id) for each in problems]
+        return [replace(each, pointer=base + each.pointer, node=node_id) for each in map(at_node, problems)]
 
     def _new_id(self, given: str | None, name: str) -> str:
         if given is None:
-            return free_id(name, self.taken)
-        if given in self.taken:
+            return free_id(name, self.values.results)
+        if given in self.values.results:
             message = f"the id {given!r:.80} is already used"
             raise PlanInvalid([Problem("duplicate_id", message, pointer("nodes", self.index, "id"), given)])
         return given
+
+
+def _uses_of_options(options: NodeOptions) -> list[tuple[ValuePath, HandleUse]]:
+    """Return the handles of a condition and of `needs`, whose written form is a text."""
+    needs, when = options.get("needs", ()), options.get("when")
+    uses: list[tuple[ValuePath, HandleUse]] = [
+        (("depends_on", index), HandleUse(each)) for index, each in enumerate(needs) if isinstance(each, Handle)
+    ]
+    read = when.operands if isinstance(when, Operand) else ()
+    return [*uses, *((("when",), HandleUse(each)) for each in read if isinstance(each, Handle))]
 
 
 def free_id(name: str, taken: Collection[str]) -> str:
@@ -126,17 +108,3 @@ def free_id(name: str, taken: Collection[str]) -> str:
         count += 1
         found = f"{name}_{count}"
     return found
-
-
-def _schema_of_result(work: Work, node: Node) -> ValueSchema | None:
-    """Return the schema of a node's result; `None` if it is unknown, or if another value may replace the result."""
-    tool = work.declaration
-    if tool is None or tool.output_schema is None or tool.worker is not None or tool.agent is not None:
-        return ValueSchema({"type": "array"}) if node.for_each is not None else None
-    is_replaced = not isinstance(node.on_error, str) or node.on_error in _RESULT_CHANGES
-    if node.for_each is None:
-        return None if is_replaced else ValueSchema(tool.output_schema)
-    if is_replaced or node.when is not None:
-        return ValueSchema({"type": "array"})
-    definitions = {"$defs": tool.output_schema["$defs"]} if "$defs" in tool.output_schema else {}
-    return ValueSchema({"type": "array", "items": tool.output_schema, **definitions})

@@ -7,8 +7,9 @@ from typing import Any, Literal, TypedDict
 from pydantic import JsonValue
 
 from dagwright.core.model.times import Duration
-from dagwright.plans.expressions import Condition, Operand
-from dagwright.plans.handles import Handle, HandleUse, NodeHandle
+from dagwright.core.validation.value_checks import hint_of_condition
+from dagwright.plans.expressions import Operand
+from dagwright.plans.handles import Handle, NodeHandle
 from dagwright.plans.human_requests import HumanRequest
 from dagwright.plans.node_values import JsonWriter, Text, write_duration
 
@@ -106,12 +107,10 @@ def _written(name: str, value: Any) -> tuple[str, object]:
 def _condition(when: When) -> str:
     if isinstance(when, str):
         return when
-    schema = HandleUse(when).schema if isinstance(when, Handle) else None
-    is_boolean = isinstance(when, Handle) and (schema is None or "boolean" in schema.types)
-    if not is_boolean and not isinstance(when, Condition):
-        cel = getattr(when, "cel", None)
-        hint = "compare a handle" if cel is None else f"compare it, such as {cel()} == 1"
-        raise TypeError(f"when={when!r:.60} is not a condition; {hint}")
+    if not isinstance(when, Operand):
+        raise TypeError(f"when={when!r:.60} is not a condition; compare a handle")
+    if "boolean" not in when.schema.types:
+        raise TypeError(f"when={when!r:.60} is not a condition; {hint_of_condition(when.cel(), when.schema)}")
     return when.cel() if isinstance(when, Handle) else str(when)
 
 

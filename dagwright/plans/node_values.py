@@ -22,10 +22,10 @@ class JsonWriter:
     """Converts values to JSON, and records their handles.
 
     Args:
-        uses: path of a handle in the converted value -> the handle.
+        uses: the handles, each with its path in the converted value.
     """
 
-    uses: dict[ValuePath, HandleUse] = field(default_factory=dict)
+    uses: list[tuple[ValuePath, HandleUse]] = field(default_factory=list)
 
     def write(self, value: object, at: ValuePath = ()) -> JsonValue:
         """Return a value as JSON.
@@ -34,10 +34,10 @@ class JsonWriter:
             PlanInvalid: a part of the value is not JSON and cannot be converted.
         """
         if isinstance(value, Handle):
-            self.uses[at] = HandleUse(value)
+            self.uses.append((at, HandleUse(value)))
             return str(value)
         if isinstance(value, Text):
-            self.uses.update({(*at, number): HandleUse(each) for number, each in enumerate(value.handles)})
+            self.uses += [(at, HandleUse(each)) for each in value.handles]
             return str(value)
         if isinstance(value, Mapping):
             return {_key(key, at): self.write(each, (*at, key)) for key, each in value.items()}

@@ -4,7 +4,6 @@ import copy
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -13,17 +12,21 @@ from pydantic import JsonValue
 from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.expressions.references import Index, Item, Placeholder, Secret, suggestion
 from dagwright.core.model.agent_cards import FeedbackPolicy
+from dagwright.core.model.document import Document
 from dagwright.core.model.errors import CYCLE, PlanInvalid, Problem, pointer
-from dagwright.core.model.plan import Node
 from dagwright.core.model.plan import Plan as PlanModel
 from dagwright.core.model.times import Duration
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.value_schemas import ANY, INTEGER, PYTHON_NAMES, ValueSchema
+from dagwright.core.validation.inputs import wrong_defaults, wrong_types
+from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import TEXT_DIALECTS, detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text
-from dagwright.plans.call_checks import problems_of_inputs, shared_name
-from dagwright.plans.checking import Tools, problems_of_plan
+from dagwright.plans.call_checks import shared_name
+from dagwright.plans.checking import Tools, builtin_declarations, problems_of_plan
 from dagwright.plans.drawing import Drawing, draw_plan
-from dagwright.plans.handles import Handle, NodeHandle, ValueSchema
+from dagwright.plans.handles import Handle, NodeHandle
 from dagwright.plans.human_requests import HumanRequest
 from dagwright.plans.input_types import input_schema_of
 from dagwright.plans.node_builder import NodeBuilder, Work
@@ -54,7 +57,7 @@ class Plan:
     """
 
     # A misspelt attribute, such as `plan.outptu = total`, is an error.
-    __slots__ = ("_dialect", "_document", "_handles", "_tools")
+    __slots__ = ("_dialect", "_document", "_tools", "_values")
 
     @checks_arguments
     def __init__(
@@ -93,7 +96,7 @@ class Plan:
         document["nodes"] = []
         self._document: JsonValue = document
         self._dialect = _NATIVE
-        self._handles: dict[str, NodeHandle[Any]] = {}
+        self._values: PlanValues | None = PlanValues()
         self._tools: dict[str, ToolSpec] = {}
         for each in tools:
             self._take_tool(_spec(each))
@@ -134,15 +137,29 @@ class Plan:
         plan._document = document
         plan._dialect = dialect or detect_dialect(document)
         to_document(document, dialect=plan._dialect)
-        for node_id in plan._written_ids():
-            plan._handles.setdefault(node_id, NodeHandle(node_id, owner=plan))
+        plan._values = None
         return plan
 
-    def _written_ids(self) -> Iterator[str]:
-        nodes = to_document(self._document, dialect=self._dialect).plan.get("nodes")
-        for node in nodes if isinstance(nodes, list) else ():
-            if isinstance(node, dict) and isinstance(node.get("id"), str):
-                yield node["id"]
+    @property
+    def _known(self) -> PlanValues:
+        """Schemas of the values of the plan; those of a plan that was read are derived when they are first needed."""
+        if self._values is None:
+            document = to_document(self._document, dialect=self._dialect)
+            try:
+                checked, _ = inspect_document(document, tools=self._declarations, any_tool=True)
+            except PlanInvalid:
+                checked = None
+            self._values = PlanValues() if checked is None else PlanValues.of(checked)
+            for node_id in _written_ids(document):
+                self._values.results.setdefault(node_id, ANY)
+        return self._values
+
+    @property
+    def _declarations(self) -> dict[str, ToolDeclaration]:
+        return {**builtin_declarations(), **{spec.name: spec.declaration for spec in self.tools}}
+
+    def _handle(self, node_id: str) -> NodeHandle[Any]:
+        return NodeHandle(node_id, owner=self, schema=self._known.results[node_id])
 
     # Content.
 
@@ -160,7 +177,7 @@ class Plan:
     @property
     def nodes(self) -> tuple[NodeHandle[Any], ...]:
         """The nodes, in their order."""
-        return tuple(self._handles.values())
+        return tuple(map(self._handle, self._known.results))
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -174,11 +191,10 @@ class Plan:
         Raises:
             PlanInvalid: there is no such node.
         """
-        found = self._handles.get(node_id)
-        if found is None:
-            hint = suggestion(node_id, self._handles)
+        if node_id not in self._known.results:
+            hint = suggestion(node_id, self._known.results)
             raise PlanInvalid([Problem("invalid_reference", f"the plan has no node {node_id!r:.80}", hint=hint)])
-        return found
+        return self._handle(node_id)
 
     @property
     def document(self) -> JsonValue:
@@ -220,15 +236,15 @@ class Plan:
 
     def __contains__(self, node_id: object) -> bool:
         """Return whether the plan has a node with this ID."""
-        return node_id in self._handles
+        return node_id in self._known.results
 
     def __iter__(self) -> Iterator[NodeHandle[Any]]:
         """Iterate over the nodes, in their order."""
-        return iter(self._handles.values())
+        return iter(self.nodes)
 
     def __len__(self) -> int:
         """Return the number of nodes."""
-        return len(self._handles)
+        return len(self._known.results)
 
     def __bool__(self) -> bool:
         """Return true, also for a plan without nodes."""
@@ -236,7 +252,7 @@ class Plan:
 
     def __repr__(self) -> str:
         title = f" {self.title!r:.60}" if self.title else ""
-        return f"<Plan{title}: {len(self._handles)} nodes>"
+        return f"<Plan{title}: {len(self)} nodes>"
 
     @checks_arguments
     def check(self, tools: Tools | None = None, *, allow_unknown_tools: bool = False) -> list[Problem]:
@@ -251,11 +267,10 @@ class Plan:
             TypeError: an object is not a tool.
             ToolLoadError: a module cannot be loaded, or has no tool, or two tools have the same name.
         """
-        own = {spec.name: spec.declaration for spec in self.tools}
         return problems_of_plan(
             self._document,
             dialect=self._dialect,
-            own=own,
+            own=self._declarations,
             tools=() if tools is None else tools,
             allow_unknown_tools=allow_unknown_tools,
         )
@@ -267,8 +282,7 @@ class Plan:
             PlanInvalid: the plan has no nodes, or a dependency cycle.
         """
         document = to_document(self._document, dialect=self._dialect)
-        own = {spec.name: spec.declaration for spec in self.tools}
-        checked, problems = inspect_document(document, tools=own, any_tool=True)
+        checked, problems = inspect_document(document, tools=self._declarations, any_tool=True)
         fatal = [problem for problem in problems if problem.code in (CYCLE, "empty_plan")]
         if checked is None or fatal:
             raise PlanInvalid(fatal or problems)
@@ -296,7 +310,8 @@ class Plan:
             schema: JSON Schema in addition to, or instead of, the type: `{"minimum": 0}`.
 
         Raises:
-            PlanInvalid: the name is invalid or already used, or the plan is not in Dagwright's own format.
+            PlanInvalid: the name is invalid or already used, the default has another type, the schema is invalid, or
+                the plan is not in Dagwright's own format.
             TypeError: the type has no JSON Schema.
         """
         document = self._native()
@@ -304,14 +319,17 @@ class Plan:
         declared |= dict(schema or {})
         declared |= {"prompt": prompt} if prompt is not None else {}
         declared |= {"default": JsonWriter().write(default)} if default is not _UNSET else {}
-        inputs = document.setdefault("inputs", {})
+        inputs = document.get("inputs", {})
         at = pointer("inputs", name)
         if not isinstance(inputs, dict) or name in inputs:
             raise PlanInvalid([Problem("invalid_field", f"the input {name!r:.80} is already declared", at)])
         if not name.isascii() or not name.replace("_", "a").isalnum():
             raise PlanInvalid([Problem("invalid_field", f"{name!r:.80}: an input has letters, digits and _", at)])
-        inputs[name] = declared
-        return Handle(Placeholder(name), owner=self, schema=ValueSchema(declared))
+        if problems := _problems_of_input(name, declared):
+            raise PlanInvalid(problems)
+        document["inputs"] = {**inputs, name: declared}
+        self._known.inputs[name] = ValueSchema(declared)
+        return Handle(Placeholder(name), owner=self, schema=self._known.inputs[name])
 
     @checks_arguments
     def secret(self, name: str) -> Handle[str]:
@@ -333,7 +351,7 @@ class Plan:
     @property
     def index(self) -> Handle[int]:
         """Position of the current item of the node's `for_each`, from 0."""
-        return Handle(Index(), owner=self, schema=ValueSchema({"type": "integer"}))
+        return Handle(Index(), owner=self, schema=INTEGER)
 
     @checks_arguments
     def text(self, template: str, /, **values: object) -> Text:
@@ -358,7 +376,7 @@ class Plan:
     def output(self, value: object) -> None:
         writer = JsonWriter()
         written = writer.write(value)
-        for path, use in writer.uses.items():
+        for path, use in writer.uses:
             if use.owner is not self or use.is_of_item or use.is_secret:
                 message = f"{use.handle!r} cannot stand in the output: expected results and inputs of this plan"
                 raise PlanInvalid([Problem("invalid_reference", message, pointer("output", *path))])
@@ -434,7 +452,8 @@ class Plan:
         if not isinstance(arguments, Mapping | None):
             raise TypeError(f"add(): arguments must be a mapping, not {arguments!r:.60}")
         work, given = self._work_of(target), {**(arguments or {}), **more_arguments}
-        if (name := shared_name(work.declaration, options, given)) is not None:
+        declared = self._declarations.get(str(work.value)) if work.field == "tool" else None
+        if (name := shared_name(declared, options, given)) is not None:
             message = f"{name!r} is an option of the node and an argument of {work.value!r}"
             hint = f"give the argument in arguments={{{name!r}: ...}}; plan.call(tool, {name}=...) sets the option"
             raise PlanInvalid([Problem("unknown_argument", message, pointer("nodes"), hint=hint)])
@@ -525,16 +544,14 @@ class Plan:
     ) -> NodeHandle[Any]:
         nodes = self._native()["nodes"]
         assert isinstance(nodes, list)
-        builder = NodeBuilder(self, self._handles, len(nodes))
+        builder = NodeBuilder(self, self._known, len(nodes), self._declarations)
         written, handle = builder.build(work, arguments, options, **fields)
         nodes.append(written)
-        self._handles[handle.id] = handle
         return handle
 
     def _work_of(self, target: object) -> Work:
         if isinstance(target, str):
-            known = self._tools.get(target)
-            return Work("tool", target, target, known.declaration if known is not None else None)
+            return Work("tool", target, target)
         if isinstance(target, HumanRequest):
             return Work("human", target.fields, "ask")
         if isinstance(target, Plan):
@@ -543,14 +560,14 @@ class Plan:
             return replace(self._work_of_plan(Plan.load(target)), name=target.stem)
         spec = _spec(target)
         self._take_tool(spec)
-        return Work("tool", spec.name, spec.name, spec.declaration)
+        return Work("tool", spec.name, spec.name)
 
     def _work_of_plan(self, plan: "Plan") -> Work:
         if plan is self:
             raise PlanInvalid([Problem("cycle", "a plan cannot be a node of itself", pointer("nodes"))])
         for spec in plan.tools:
             self._take_tool(spec)
-        return Work("plan", plan.document, plan.title or "plan", problems=partial(_problems_of_sub_plan, plan))
+        return Work("plan", plan.document, plan.title or "plan")
 
     def _take_tool(self, spec: ToolSpec) -> None:
         """Remember a tool.
@@ -576,16 +593,21 @@ def _spec(candidate: object) -> ToolSpec:
     return spec
 
 
-def _problems_of_sub_plan(plan: Plan, node: Node) -> Iterator[Problem]:
-    document = plan.document
-    if plan.dialect != _NATIVE or not isinstance(document, dict):
-        return
-    declared = document.get("inputs", {})
-    assert isinstance(declared, dict)
-    text = _text(document)
-    undeclared = [name for name in node.arguments if name not in declared]
-    is_read = {name: f"PLACEHOLDER_{name}" in text or f"inputs.{name}" in text for name in undeclared}
-    yield from problems_of_inputs(declared, node, is_read=is_read)
+def _written_ids(document: Document) -> Iterator[str]:
+    nodes = document.plan.get("nodes")
+    for node in nodes if isinstance(nodes, list) else ():
+        if isinstance(node, dict) and isinstance(node.get("id"), str):
+            yield node["id"]
+
+
+def _problems_of_input(name: str, declared: dict[str, Any]) -> list[Problem]:
+    at = pointer("inputs", name)
+    wrong = [Problem("invalid_field", f"{name}: {text}", at + pointer(*path), hint=hint)
+             for path, text, hint in wrong_types(declared)]  # fmt: skip
+    try:
+        return wrong or wrong_defaults({name: declared}, PYTHON_NAMES)
+    except ValueError as error:
+        return [Problem("invalid_field", f"the input {name!r}: {error}", at)]
 
 
 def _text(document: JsonValue) -> str:

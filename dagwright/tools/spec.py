@@ -160,7 +160,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
             raise TypeError(f"Tool {shown!r}: a generator has no result; return a list instead")
         documentation = parse_docstring(decorated)
         try:
-            parameters = parameters_of(decorated, documentation)
+            parameters, output_schema = parameters_of(decorated, documentation), output_schema_of(decorated)
         except TypeError as error:
             raise TypeError(f"Tool {shown!r}: {error}") from error
         if schema is not None:
@@ -181,7 +181,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 returns=returns,
                 resolver=None if resolver is None else resolver.to_json(),
                 description=documentation.summary,
-                output_schema=output_schema_of(decorated),
+                output_schema=output_schema,
                 plain_parameters=parameters.plain,
             ),
             effects,

@@ -11,11 +11,12 @@ from typing import Any
 
 import jsonschema_rs
 
-from dagwright.core.expressions.paths import with_parts
+from dagwright.core.expressions.paths import format_path, with_parts
 from dagwright.core.expressions.references import HINT_BUDGET, NameHints, listed, nearest
 from dagwright.core.model import entity_arguments, text_formats
 from dagwright.core.model.compiled import Binding, BindingPath
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
+from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames, ValueSchema, names_of_types, type_of
 
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
 _UNKNOWN = "\ue000"
@@ -60,13 +61,15 @@ class SchemaOfTool:
 
     Args:
         schema: JSON Schema of the arguments object.
+        names: names of types in messages; with names other than those of JSON, messages are written for programmers.
 
     Raises:
         ValueError: the schema is invalid.
     """
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, Any], names: TypeNames = JSON_NAMES) -> None:
         self._validator = validator_of(schema)
+        self._names_of_types = names
         self._schema = schema
         self._properties: Mapping[str, Any] = schema.get("properties", {})
         self._names = frozenset(self._properties)
@@ -135,6 +138,9 @@ class SchemaOfTool:
             for name in unexpected:
                 yield (name,), f"unknown argument {name!r}", self._hints.near(name, known)
             return
+        if self._names_of_types is not JSON_NAMES:
+            yield path, *self._message_for_programmers(error, path)
+            return
         missing = None if path else getattr(error.kind, "property", None)
         if isinstance(missing, str):
             yield path, f'"{spelt(missing)}" is a required property', None
@@ -148,6 +154,28 @@ class SchemaOfTool:
             self._oneof_message(error) or _optional_message(error) or _type_message(error) or _short_message(error),
             None,
         )
+
+    def _message_for_programmers(
+        self, error: jsonschema_rs.ValidationError, path: BindingPath
+    ) -> tuple[str, str | None]:
+        """Return a message with the argument, the expected type and the given type, and a hint."""
+        names, value = self._names_of_types, error.instance
+        label = repr(str(path[0])) + format_path(path[1:]) if path else "the arguments"
+        missing = getattr(error.kind, "property", None)
+        if isinstance(missing, str):
+            expected = names_of_types(ValueSchema(self._schema).at((*path, missing)).types, names)
+            owner = f" of {label}" if path else ""
+            return f"missing argument {missing!r}{owner}, of type {expected}", None
+        options = getattr(error.kind, "options", None)
+        if isinstance(options, list):
+            message, hint = _not_an_option(value, options, self._hints)
+            return f"{label}: {message}", hint
+        accepted, given = ValueSchema(self._schema).at(path).types, type_of(value)
+        if given not in accepted:
+            shown = "" if value is None else f" {value!r:.60}"
+            return f"{label} takes {names_of_types(accepted, names)}, not {names[given]}{shown}", None
+        message = self._oneof_message(error) or _optional_message(error) or _short_message(error)
+        return (f"{label}: {message}" if path else message), None
 
     def _oneof_message(self, error: jsonschema_rs.ValidationError) -> str | None:
         """Return a message for a `oneOf` over required names; the library's message quotes all arguments."""

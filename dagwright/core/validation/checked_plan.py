@@ -11,6 +11,7 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note, Problem, pointer
 from dagwright.core.model.plan import Node, Plan
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames
 from dagwright.core.validation.node_references import NodeReferences
 
 
@@ -22,6 +23,7 @@ class CheckReport:
         base: path of the plan in the document.
         problems: problems found so far, including those of all sub-plans.
         hints: name hints, with the budget of the check.
+        names: names of types in messages.
     """
 
     def __init__(
@@ -31,15 +33,18 @@ class CheckReport:
         base: tuple[str | int, ...] = (),
         problems: list[Problem],
         hints: NameHints,
+        names: TypeNames = JSON_NAMES,
     ) -> None:
         self.root = root
         self.base = base
         self.problems = problems
         self.hints = hints
+        self.names = names
 
     def child(self, *path: str | int) -> "CheckReport":
         """Return the report of a sub-plan."""
-        return CheckReport(self.root, base=(*self.base, *path), problems=self.problems, hints=self.hints)
+        base = (*self.base, *path)
+        return CheckReport(self.root, base=base, problems=self.problems, hints=self.hints, names=self.names)
 
     def report_problem(
         self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None

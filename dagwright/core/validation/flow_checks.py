@@ -1,29 +1,24 @@
-"""Checks of a valid plan that only apply before its run: heartbeats, inputs of conditions, types of arguments.
+"""Checks of a valid plan that only apply before its run: heartbeats, inputs of conditions, values.
 
 They only report definite errors. They reject a plan before its run, but do not apply to nodes that are added to a
 running plan.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple
 
 from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import read_condition
-from dagwright.core.expressions.references import NameHints, Placeholder, ResultOf, Template, listed
-from dagwright.core.expressions.stored_values import Path
+from dagwright.core.expressions.references import NameHints, Placeholder, listed
 from dagwright.core.model.errors import Note, Problem, pointer
-from dagwright.core.model.json_types import JsonTypes, schema_at, types_accepted, types_made
-from dagwright.core.model.plan import Node
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.value_schemas import JSON_NAMES
 from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.plan_values import PlanValues
+from dagwright.core.validation.value_checks import ValueChecks
 
 LEAST_HEARTBEAT = timedelta(seconds=1)
 """Each call sends three heartbeats in that time. The event loop of a worker with 100 busy calls may be blocked for
 longer, and the server would time out running attempts and retry all of them."""
-_OF_FOR_EACH: JsonTypes = frozenset({"array", "null"})
-"""A `for_each` over null is skipped."""
 
 _KEYWORDS = (
     "type",
@@ -100,7 +95,7 @@ def flow_problems(checked: Checked, hints: NameHints) -> Iterator[Problem]:
     """
     yield from _short_heartbeats(checked)
     yield from _unknown_inputs(checked, hints)
-    yield from _mismatches(checked)
+    yield from _wrong_values(checked, hints)
     for sub_plan in checked.sub_plans.values():
         yield from flow_problems(sub_plan, hints)
 
@@ -114,6 +109,20 @@ def _short_heartbeats(checked: Checked) -> Iterator[Problem]:
             message = "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
             hint = "leave it out: the default depends on the effects of the tool"
             yield Problem("invalid_field", message, _written_pointer(checked, index, "heartbeat"), node.id, hint)
+
+
+# Values.
+
+
+def _wrong_values(checked: Checked, hints: NameHints) -> Iterator[Problem]:
+    checks = ValueChecks(PlanValues.of(checked), hints, JSON_NAMES)
+    for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
+        tool = checked.tools.get(node.tool or "")
+        for found in checks.problems_of(node, references, tool=tool, sub_plan=checked.sub_plans.get(index)):
+            yield Problem(found.code, found.message, _written_pointer(checked, index, *found.at), node.id, found.hint)
+    for found in checks.problems_of_output(checked.output_bindings):
+        at = checked.document.written_pointer(pointer(*checked.base, *found.at))
+        yield Problem(found.code, found.message, at, None, found.hint)
 
 
 # Inputs of conditions.
@@ -200,106 +209,3 @@ def _first_use(checked: Checked, name: str) -> tuple[str | None, str]:
 
 def _written_pointer(checked: Checked, index: int, *path: str | int) -> str:
     return checked.document.written_pointer(pointer(*checked.base, "nodes", index, *path))
-
-
-# Types.
-
-
-def _mismatches(checked: Checked) -> Iterator[Problem]:
-    """Yield a problem for each argument that refers to a value of a type that it definitely does not accept."""
-    made = _Made(checked)
-    for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
-        tool = checked.tools.get(node.tool or "")
-        # With another join, a node may run although a node that it reads was skipped, with null as its result.
-        bindings = references.argument_bindings if tool is not None and node.join == "all" else ()
-        for path, template in bindings:
-            accepted = accepted_types(tool, path) if tool is not None and made.is_known(template) else None
-            if accepted is not None and (misfit := made.misfit(template, accepted)) is not None:
-                message = f"{misfit.message}, and {path[0]!r} of {node.tool!r} takes {_listed(accepted)}"
-                at = _written_pointer(checked, index, "arguments", *path)
-                yield Problem("invalid_arguments", message, at, node.id, misfit.hint)
-        if references.for_each is not None and (misfit := made.misfit(references.for_each, _OF_FOR_EACH)) is not None:
-            message = f"{misfit.message}, and for_each takes a list"
-            yield Problem("invalid_field", message, _written_pointer(checked, index, "for_each"), node.id, misfit.hint)
-
-
-class _Misfit(NamedTuple):
-    """Message about a value of a type that is not accepted, naming its declaration, and a hint."""
-
-    message: str
-    hint: str
-
-
-class _Made:
-    """Declared types of the results and inputs of a plan."""
-
-    def __init__(self, checked: Checked) -> None:
-        # The result of a node with for_each is a list, whatever its tool declares.
-        self._tools = {node.id: node.tool for node in checked.nodes if node.tool and node.for_each is None}
-        counts = Counter(node.id for node in checked.nodes)
-        self._schemas = {
-            node.id: schema
-            for node in checked.nodes
-            if counts[node.id] == 1 and (schema := _schema_of_result(node, checked.tools)) is not None
-        }
-        self._inputs = {name: checked.inputs[name] for name in checked.plan.inputs if checked.inputs.get(name)}
-
-    def is_known(self, template: Template) -> bool:
-        """Return whether a value is an input, a result or a part of a result with a known type."""
-        part = template[0]
-        if len(template) != 1:
-            return False
-        return (isinstance(part, ResultOf) and part.node in self._schemas) or (
-            isinstance(part, Placeholder) and part.name in self._inputs
-        )
-
-    def misfit(self, template: Template, accepted: JsonTypes) -> _Misfit | None:
-        """Describe a value whose type is certainly not accepted; `None` if its type may be accepted."""
-        part = template[0] if len(template) == 1 else None
-        if isinstance(part, Placeholder) and part.name in self._inputs:
-            types = types_made(self._inputs[part.name])
-            hint = f"declare the input with another type, or do not use {part.name!r} here"
-            text = f"{{{{{part}}}}} is declared as {_listed(types)}"
-            return None if types & accepted else _Misfit(text, hint)
-        if not isinstance(part, ResultOf) or part.field != "result":
-            return None
-        schema = self._schemas.get(part.node)
-        if schema is None or isinstance(part.path, str):
-            return None
-        types = types_made(_part(schema, part.path))
-        if types & accepted:
-            return None
-        text = f"{{{{{part}}}}} is {_listed(types)}"
-        hint = "name a part of the result of that type, or convert it with a tool in between"
-        if part.node in self._tools:
-            tool = self._tools[part.node]
-            text += f", as the tool {tool!r} declares its result"
-            hint += f"; if {tool!r} returns another type, correct its return annotation"
-        return _Misfit(text, hint)
-
-
-def _part(schema: Mapping[str, Any], path: Path) -> Any:
-    return schema if isinstance(path, str) else schema_at(schema, schema, path)
-
-
-def _schema_of_result(node: Node, tools: Mapping[str, ToolDeclaration]) -> Mapping[str, Any] | None:
-    """Return the schema of a node's result; `None` if it is unknown or if another value may replace the result."""
-    tool = tools.get(node.tool or "")
-    if tool is None or tool.output_schema is None or tool.worker is not None or tool.agent is not None:
-        return None
-    if node.on_error not in (None, "block"):
-        return None
-    if node.for_each is None:
-        return tool.output_schema
-    return {"type": "array"}
-
-
-def accepted_types(tool: ToolDeclaration, path: tuple[str | int, ...]) -> JsonTypes | None:
-    """Return the types that a place in the arguments of a tool takes; `None` if a converter may take others."""
-    if tool.input_schema is None or path[0] not in tool.plain_parameters:
-        return None
-    return types_accepted(schema_at(tool.input_schema, tool.input_schema, path))
-
-
-def _listed(types: JsonTypes) -> str:
-    return " or ".join(sorted(types))

@@ -13,6 +13,7 @@ from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.errors import Problem, pointer
+from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames
 
 Declared = Mapping[str, Mapping[str, Any]]
 """Name of an input -> its JSON Schema, with the additional keys `prompt` and `default`."""
@@ -53,8 +54,11 @@ def wrong_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tupl
             yield from wrong_types(part, at=(*at, key))
 
 
-def schema_of(declared: Declared) -> SchemaOfTool:
+def schema_of(declared: Declared, names: TypeNames = JSON_NAMES) -> SchemaOfTool:
     """Return the schema of an object with all inputs.
+
+    Args:
+        names: names of types in messages.
 
     Raises:
         ValueError: the declaration of an input is not a JSON Schema.
@@ -62,7 +66,7 @@ def schema_of(declared: Declared) -> SchemaOfTool:
     properties = {
         name: {key: part for key, part in schema.items() if key not in _NOT_SCHEMA} for name, schema in declared.items()
     }
-    return SchemaOfTool({"type": "object", "properties": properties})
+    return SchemaOfTool({"type": "object", "properties": properties}, names)
 
 
 def missing_inputs(declared: Declared, values: Mapping[str, Any]) -> list[Problem]:
@@ -122,8 +126,12 @@ def wrong_inputs(declared: Declared, values: Mapping[str, Any]) -> list[Problem]
     ]
 
 
-def wrong_defaults(declared: Declared) -> list[Problem]:
-    """Return a problem for every default that does not match the declaration of its input."""
+def wrong_defaults(declared: Declared, names: TypeNames = JSON_NAMES) -> list[Problem]:
+    """Return a problem for every default that does not match the declaration of its input.
+
+    Args:
+        names: names of types in messages.
+    """
     defaults = {name: schema["default"] for name, schema in declared.items() if "default" in schema}
     return [
         Problem(
@@ -131,5 +139,5 @@ def wrong_defaults(declared: Declared) -> list[Problem]:
             f"the default of the input {str(path[0])!r}, {json.dumps(defaults[str(path[0])])[:60]}: {message}",
             pointer("inputs", str(path[0]), "default", *path[1:]),
         )
-        for path, message, _ in schema_of(declared).problems_of(defaults, ())
+        for path, message, _ in schema_of(declared, names).problems_of(defaults, ())
     ]

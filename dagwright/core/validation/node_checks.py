@@ -274,7 +274,7 @@ class NodeChecks:
             return None
         if declaration.name not in self.schemas:
             try:
-                self.schemas[declaration.name] = SchemaOfTool(declaration.input_schema)
+                self.schemas[declaration.name] = SchemaOfTool(declaration.input_schema, self.report.names)
                 if (problem := problem_of_kinds(declaration, self.entities.resolver)) is not None:
                     raise ValueError(problem)
             except ValueError as error:

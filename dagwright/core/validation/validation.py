@@ -4,8 +4,8 @@
 features that are not available (`dagwright.core.compiler.compilation`).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from dagwright.core.expressions.paths import describe_type
 from dagwright.core.expressions.references import (
@@ -32,6 +32,7 @@ from dagwright.core.model.lookups import MOST_LOOKUPS
 from dagwright.core.model.plan import Node, Plan
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
+from dagwright.core.model.value_schemas import TypeNames
 from dagwright.core.validation.checked_plan import Checked, CheckReport
 from dagwright.core.validation.dependency_checks import DependencyChecks, levels, number_nodes
 from dagwright.core.validation.field_problems import read_nodes, read_plan_fields
@@ -97,6 +98,44 @@ def inspect_document(
         message = f"the plan looks up {checked.lookups[0].search_text!r:.80}, but no resolver is installed"
         problems.append(Problem("unknown_tool", message, hint="install a plugin with a resolver"))
     return checked, problems
+
+
+class NodeInspection(NamedTuple):
+    """One checked node: its references, its sub-plan if it has a valid one, all tools, and its problems."""
+
+    node: Node
+    references: NodeReferences
+    sub_plan: Checked | None
+    tools: Mapping[str, ToolDeclaration]
+    problems: Sequence[Problem]
+
+
+def inspect_node(
+    document: Document,
+    *,
+    ids: Collection[str],
+    makers: Mapping[str, ToolDeclaration],
+    tools: Mapping[str, ToolDeclaration],
+    names: TypeNames,
+) -> NodeInspection:
+    """Check the only node of a document as a node of a plan with other nodes; unknown nodes and tools are accepted.
+
+    Args:
+        ids: IDs of the other nodes.
+        makers: node id -> tool that produces its result.
+        names: names of types in messages.
+
+    Raises:
+        PlanInvalid: a field of the node is invalid, or the number of problems exceeds the limit of a report.
+    """
+    problems = ProblemList(document.problems)
+    report = CheckReport(document, problems=problems, hints=NameHints(HINT_BUDGET), names=names)
+    read = read_nodes(document.plan["nodes"])
+    if read.problems:
+        raise PlanInvalid(read.problems)
+    checker = _Checker(document, report, tools=dict(tools), any_tool=True)
+    node, references = checker.check_node(read.nodes[0], ids, makers)
+    return NodeInspection(node, references, checker.sub_plans.get(0), checker.tools, problems)
 
 
 class _Checker:
@@ -172,6 +211,22 @@ class _Checker:
             workers=self.document.workers,
             written=self.raw,
         )
+
+    def check_node(
+        self, node: Node, ids: Collection[str], makers: Mapping[str, ToolDeclaration]
+    ) -> tuple[Node, NodeReferences]:
+        """Check the first node alone; references to unknown nodes are not reported."""
+        node = self._with_inline_agent(0, node)
+        references = read_references(node, ids, extra={})
+        for problem in references.problems:
+            if problem.unknown is None:
+                at = ("nodes", 0, *problem.at)
+                self.report.report_problem(problem.code, problem.message, at, node=node.id, hint=problem.hint)
+        checks = NodeChecks(self.document, self.report, tools=self.tools, any_tool=True, made_by=makers)
+        checks.check(0, node, references, unread=frozenset())
+        if node.plan is not None:
+            self._check_sub_plan(0, node, references)
+        return node, references
 
     def _with_inline_agent(self, index: int, node: Node) -> Node:
         """Register the inline agent of a node, if it has one, and return the node with the name of the agent."""
@@ -260,7 +315,7 @@ class _Checker:
                 message = f"the sub-plan needs the input {name!r}"
                 self.report.report_problem("missing_input", message, ("nodes", index, "arguments"), node=node.id)
         bindings = references.argument_bindings
-        schema = schema_of(checked.inputs if len(self.report.problems) == before else {})
+        schema = schema_of(checked.inputs if len(self.report.problems) == before else {}, self.report.names)
         for path, message, advice in schema.problems_of(node.arguments, bindings):
             at_value = ("nodes", index, "arguments", *path)
             self.report.report_problem(

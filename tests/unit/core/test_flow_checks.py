@@ -151,10 +151,9 @@ def test_parts_of_results_are_followed_through_models() -> None:
         (A, uses("anything", value="{{a.result}}")),
         ({**A, "on_error": {"value": "none"}}, uses("hello", name="{{a.result}}")),
         ({**A, "for_each": [1, 2]}, uses("count", things="{{a.result}}")),
-        ({**A, "for_each": [1, 2]}, uses("hello", name="{{a.result[0]}}")),
         ({"id": "a", "tool": "hello", "arguments": {"name": "7"}}, uses("add", number="{{a.result}}")),
         ({"id": "a", "tool": "anything"}, uses("hello", name="{{a.result}}")),
-        ({**A, "when": "false"}, {**uses("hello", name="{{a.result}}"), "join": "all_done"}),
+        ({**A, "when": "false"}, {**uses("loose", name="x", kind="{{a.result}}"), "join": "all_done"}),
         ({"id": "a", "tool": "add", "arguments": {"number": 1}}, uses("add", number="{{a.result}}")),
         (
             {"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}},

@@ -119,8 +119,8 @@ def test_people_agents_and_sub_plans(tmp_path: Path) -> None:
     inner = Plan("Inner")
     inner.output = inner.add(stock, item=inner.input("item"))
     plan = Plan()
-    which = plan.add(ask_human("Which?", options=["a", "b"], on_timeout={"default": "a"}), id="which")
-    sub = plan.add(inner, item=which)
+    which = plan.add(ask_human("Which?", options=["a", "b"], allow_text=True), id="which")
+    sub = plan.add(inner, item=which["selected"][0])
     agent = plan.add_agent(f"Describe {sub}", prompt="Write well.", tools=[articles, "calculator"], max_turns=3)
     plan.add_agent("Check it", agent="critic", needs=[agent])
     file = tmp_path / "other.yaml"
@@ -129,7 +129,7 @@ def test_people_agents_and_sub_plans(tmp_path: Path) -> None:
     assert [{key: node[key] for key in node.keys() - {"arguments"}} for node in nodes(plan)] == [
         {
             "id": "which",
-            "human": {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"], "on_timeout": {"default": "a"}},
+            "human": {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"], "allow_text": True},
         },
         {"id": "Inner", "plan": inner.to_dict()},
         {
@@ -179,7 +179,7 @@ def test_operators_make_conditions(make: Callable[[Any], Any], text: str) -> Non
 
 def test_condition_reads_odd_names() -> None:
     plan = Plan()
-    odd = plan.add("json_query", id='odd "id"', value={}, query="$")
+    odd = plan.add("any", id='odd "id"')
     plan.add(stock, item="lamp", when=odd["in"][0]["odd key"] == plan.input("net", type=dict[str, int])["a"])
     condition = nodes(plan)[-1]["when"]
     assert condition == 'nodes["odd \\"id\\""].result["in"][0]["odd key"] == inputs.net.a'
@@ -209,19 +209,20 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
     ),
     (
         lambda plan: plan.add(order, item="lamp"),
-        ("/nodes/2/arguments", 'order: "amount" is a required property', None),
+        ("/nodes/2/arguments", "order: missing argument 'amount', of type int", None),
     ),
     (
         lambda plan: plan.add(order, item="lamp", amount="many"),
-        ("/nodes/2/arguments/amount", 'order: "many" is not of type "integer"', None),
+        ("/nodes/2/arguments/amount", "order: 'amount' takes int, not str 'many'", None),
     ),
     (
         lambda plan: plan.add(order, item="lamp", amount=plan["articles"]),
         (
             "/nodes/2/arguments/amount",
-            "<handle articles.result: array> is array, and 'amount' of 'order' takes boolean or integer or number or "
-            "string",
-            "give a part of the value of that type, or convert it with a tool in between",
+            "{{articles.result}} is list, as the tool 'articles' declares its result, and 'amount' of 'order' takes "
+            "int",
+            "name a part of the result of that type, or convert it with a tool in between; if 'articles' returns "
+            "another type, correct its return annotation",
         ),
     ),
     (
@@ -263,29 +264,34 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
         lambda plan: plan.add(stock, item=plan["articles"].item["name"]),
         (
             "/nodes/2/arguments/item",
-            "<handle item.name: string> is used in a node without for_each",
-            "give the list to for_each=, which is <handle articles.result: array>",
+            "<handle item.name: str> is used in a node without for_each",
+            "give the list to for_each=, which is <handle articles.result: list>",
         ),
     ),
     (
         lambda plan: plan.add(stock, for_each=plan["stock"], item="lamp"),
-        ("/nodes/2/for_each", "<handle stock.result: object> is object, and for_each takes a list", None),
+        (
+            "/nodes/2/for_each",
+            "{{stock.result}} is dict, as the tool 'stock' declares its result, and for_each takes a list",
+            "name a part of the result of that type, or convert it with a tool in between; if 'stock' returns "
+            "another type, correct its return annotation",
+        ),
     ),
     (
         lambda plan: plan.add(stock, item=Plan().add(stock, item="lamp")["name"]),
         (
             "/nodes/2/arguments/item",
-            "<handle stock.result.name: string> belongs to another plan",
+            "<handle stock.result.name: str> belongs to another plan",
             "add that plan as a node, and give its values as arguments",
         ),
     ),
     (
         lambda plan: plan["stock"]["lefft"],
-        ("", "<handle stock.result: object> has no part 'lefft': it has name, left, is_new", "did you mean 'left'?"),
+        ("", "<handle stock.result: dict> has no part 'lefft': it has name, left, is_new", "did you mean 'left'?"),
     ),
     (
         lambda plan: plan["stock"]["left"]["x"],
-        ("", "<handle stock.result.left: integer> has no part 'x': it is integer, and not an object", None),
+        ("", "<handle stock.result.left: int> has no part 'x': it is int, not dict", None),
     ),
     (lambda plan: plan["stok"], ("", "the plan has no node 'stok'", "did you mean 'stock'?")),
     (
@@ -322,7 +328,7 @@ def test_sub_plan_checks_its_inputs() -> None:
     for act, message in (
         (lambda plan: plan.add(inner, itm="x"), "the sub-plan has no input 'itm'"),
         (lambda plan: plan.add(inner), "the sub-plan needs the input 'item'"),
-        (lambda plan: plan.add(inner, item=3), 'the sub-plan\'s input 3 is not of type "string"'),
+        (lambda plan: plan.add(inner, item=3), "the sub-plan's input 'item' takes str, not int 3"),
     ):
         assert refused(act)[1] == message
 
@@ -337,7 +343,10 @@ MISUSES: list[tuple[Callable[[Any], object], str]] = [
     (lambda handle: (handle["left"] < 3) & 4, "bind tighter"),
     (lambda handle: handle["left"] < object(), "a condition cannot hold"),
     (lambda handle: handle["left"] < float("inf"), "a condition cannot hold"),
-    (lambda handle: Plan().add(stock, item="x", when=handle), "is not a condition; compare it, such as"),
+    (
+        lambda handle: Plan().add(stock, item="x", when=handle),
+        "is not a condition; name a part of it, such as stock.result.is_new",
+    ),
     (lambda handle: Plan().add(stock, item="x", needs=handle), "expected a list of nodes"),
     (lambda handle: Plan().add(len), "decorate the function with @tool"),
 ]

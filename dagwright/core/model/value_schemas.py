@@ -1,0 +1,268 @@
+"""Schemas of values that exist only when a plan runs: their JSON types and their parts.
+
+Everything here allows more than there may be, never less: a part of a schema that is not understood allows any value.
+Arguments of tools are validated by pydantic in its lax mode, which converts some types; `accepted_types` has them too.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dagwright.core.expressions.references import NameHints, listed, suggestion
+
+JsonTypes = frozenset[str]
+ALL: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_MOST_STEPS = 50
+"""Most references and choices followed in one schema, because they may be circular."""
+_SCALARS: JsonTypes = frozenset({"boolean", "integer", "number", "string"})
+_CONVERTED: Mapping[str, JsonTypes] = {"boolean": _SCALARS, "integer": _SCALARS, "number": _SCALARS}
+"""Type of a parameter -> what pydantic's lax mode may convert to it."""
+_OPEN = ("allOf", "not", "if", "patternProperties", "$dynamicRef", "unevaluatedProperties", "dependentSchemas")
+"""Keywords with which a value may have parts that `properties` and `items` do not list."""
+
+TypeNames = Mapping[str, str]
+"""JSON type -> its name in messages."""
+JSON_NAMES: TypeNames = {name: name for name in ALL}
+PYTHON_NAMES: TypeNames = {
+    "array": "list", "boolean": "bool", "integer": "int", "null": "None", "number": "float", "object": "dict",
+    "string": "str",
+}  # fmt: skip
+
+
+def names_of_types(types: JsonTypes, names: TypeNames) -> str:
+    """Return types as text; in Python, a float may be an integer."""
+    shown = types - {"integer"} if names is PYTHON_NAMES and "number" in types else types
+    return " or ".join(sorted(names[each] for each in shown))
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSchema:
+    """JSON Schema of a value, as far as it is known.
+
+    Args:
+        schema: a JSON Schema, whose parts may be `ValueSchema`s; `True` for any value.
+        root: the schema in which references are resolved; by default `schema`.
+    """
+
+    schema: Any = True
+    root: Any = None
+
+    @classmethod
+    def of_value(cls, value: Any) -> "ValueSchema":
+        """Return the schema that only a JSON value matches."""
+        if isinstance(value, Mapping):
+            return cls.of_object({name: cls.of_value(part) for name, part in value.items()})
+        if isinstance(value, list | tuple):
+            return cls.of_items([cls.of_value(part) for part in value])
+        return cls({"type": type_of(value), "const": value})
+
+    @classmethod
+    def of_object(cls, properties: "Mapping[str, ValueSchema]") -> "ValueSchema":
+        """Return the schema of an object with exactly these properties."""
+        closed = {"type": "object", "additionalProperties": False, "required": [*properties]}
+        return cls({**closed, "properties": properties})
+
+    @classmethod
+    def of_items(cls, items: "Sequence[ValueSchema]") -> "ValueSchema":
+        """Return the schema of a list of exactly these items."""
+        return cls({"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)})
+
+    @classmethod
+    def any_of(cls, *choices: "ValueSchema") -> "ValueSchema":
+        """Return the schema of a value that matches one of several schemas."""
+        return choices[0] if len(choices) == 1 else cls({"anyOf": choices})
+
+    @property
+    def types(self) -> JsonTypes:
+        """The JSON types that the value may have."""
+        return frozenset().union(*(_types_of(each.schema) for each in self.choices()))
+
+    @property
+    def accepted_types(self) -> JsonTypes:
+        """The types of values that a parameter of this schema accepts, including types that are converted."""
+        return frozenset().union(*(_accepted_types(each.schema) for each in self.choices()))
+
+    @property
+    def constants(self) -> list[Any] | None:
+        """The values that the value may have; `None` if they are not listed."""
+        found: list[Any] = []
+        for each in self.choices():
+            values = _constants_of(each.schema)
+            if values is None:
+                return None
+            found += values
+        return found
+
+    @property
+    def properties(self) -> list[str]:
+        """The names of the declared parts of an object."""
+        schemas = [each.schema for each in self.choices() if isinstance(each.schema, Mapping)]
+        return list(dict.fromkeys(name for each in schemas for name in each.get("properties", ())))
+
+    def choices(self, *, depth: int = 0) -> "Iterator[ValueSchema]":
+        """Yield the schemas, without references and `anyOf`, of which the value matches one."""
+        schema, root = _resolved(self.schema, self.schema if self.root is None else self.root)
+        is_deep = depth > _MOST_STEPS or not isinstance(schema, Mapping)
+        choices = None if is_deep else schema.get("anyOf", schema.get("oneOf"))
+        if not isinstance(choices, list | tuple) or not choices:
+            yield ValueSchema(True if is_deep else schema, root)
+            return
+        for choice in choices:
+            yield from ValueSchema(choice, root).choices(depth=depth + 1)
+
+    def part(self, step: str | int) -> "ValueSchema | None":
+        """Return the schema of a part of the value; `None` if the value cannot have the part."""
+        found = [part for each in self.choices() if (part := each._own_part(step)) is not None]
+        return ValueSchema.any_of(*found) if found else None
+
+    def at(self, path: Sequence[str | int]) -> "ValueSchema":
+        """Return the schema of the value at a path; of any value if the value cannot have the part."""
+        found: ValueSchema | None = self
+        for step in path:
+            found = found.part(step) if found is not None else None
+        return found or ANY
+
+    def _own_part(self, step: str | int) -> "ValueSchema | None":
+        schema, types = self.schema, _types_of(self.schema)
+        if not isinstance(schema, Mapping) or any(key in schema for key in _OPEN):
+            return ANY
+        if isinstance(step, int) and "array" in types:
+            return self._item(step)
+        if "object" not in types:
+            return None
+        known, name = schema.get("properties"), str(step)
+        if isinstance(known, Mapping) and name in known:
+            return ValueSchema(known[name], self.root)
+        more = schema.get("additionalProperties", known is None)
+        return None if more is False else ValueSchema(more, self.root)
+
+    def _item(self, step: int) -> "ValueSchema | None":
+        first, most = self.schema.get("prefixItems", ()), self.schema.get("maxItems")
+        if step < 0 and most is not None and most == self.schema.get("minItems"):
+            step = step + most if step + most >= 0 else most
+        if isinstance(most, int) and step >= most:
+            return None
+        if step < 0 and first:
+            return ANY
+        return ValueSchema(first[step] if 0 <= step < len(first) else self.schema.get("items", True), self.root)
+
+    def problem_of(
+        self, step: str | int, *, names: TypeNames, hints: NameHints | None = None
+    ) -> tuple[str, str | None] | None:
+        """Return why the value has no such part, with a hint; `None` if it may have the part."""
+        if self.part(step) is not None:
+            return None
+        types, known = self.types, self.properties
+        if isinstance(step, str) and "object" in types:
+            near = suggestion(step, known, hints=hints)
+            return f"it has {listed(known, near=step, hints=hints) or 'no parts'}", near
+        if isinstance(step, int) and "array" in types:
+            return "it has fewer items", None
+        hint = "write [0] for its first item" if "array" in types else None
+        expected = names["object" if isinstance(step, str) else "array"]
+        return f"it is {names_of_types(types, names)}, not {expected}", hint
+
+
+ANY = ValueSchema()
+"""Schema of a value of which nothing is known."""
+TEXT = ValueSchema({"type": "string"})
+INTEGER = ValueSchema({"type": "integer"})
+
+
+def type_of(value: Any) -> str:
+    """Return the JSON type of a JSON value."""
+    if value is None:
+        return "null"
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", tuple: "array"}
+    return names.get(type(value), "object")
+
+
+Misfit = tuple[tuple[str | int, ...], Literal["type", "missing"]]
+"""Path of a part, and what is wrong there."""
+
+
+def misfit(given: ValueSchema, wanted: ValueSchema, *, depth: int = 0) -> Misfit | None:
+    """Return where no value of a schema matches another one, and whether it has the wrong `type` or is `missing` there.
+
+    Nothing is converted, as a type checker would see it; an empty list is not an exception.
+    """
+    found: list[Misfit] = []
+    for choice in given.choices():
+        for want in wanted.choices():
+            each = _misfit_of_choice(choice, want, depth)
+            if each is None:
+                return None
+            found.append(each)
+    return max(found, key=lambda each: len(each[0]))
+
+
+def _misfit_of_choice(given: ValueSchema, wanted: ValueSchema, depth: int) -> Misfit | None:
+    both = _types_of(given.schema) & _types_of(wanted.schema)
+    if not both:
+        return (), "type"
+    if len(both) > 1 or depth > _MOST_STEPS or not isinstance(given.schema, Mapping):
+        return None
+    for step in _parts_of(given.schema, wanted.schema, both):
+        inner, want = given.part(step), wanted.part(step)
+        if want is None:
+            continue
+        if inner is None and step in wanted.schema.get("required", ()):
+            return (step,), "missing"
+        found = misfit(inner, want, depth=depth + 1) if inner is not None else None
+        if found is not None:
+            return (step, *found[0]), found[1]
+    return None
+
+
+def _parts_of(given: Mapping[str, Any], wanted: Any, types: JsonTypes) -> Sequence[str | int]:
+    """Return the parts of values of two schemas that must match."""
+    if types == {"array"}:
+        wanted_items = wanted.get("prefixItems", ()) if isinstance(wanted, Mapping) else ()
+        return range(max(1, len(given.get("prefixItems", ())), len(wanted_items)))
+    return [*wanted.get("properties", ())] if types == {"object"} and isinstance(wanted, Mapping) else []
+
+
+def _resolved(schema: Any, root: Any) -> tuple[Any, Any]:
+    for _ in range(_MOST_STEPS):
+        if isinstance(schema, ValueSchema):
+            schema, root = schema.schema, schema.schema if schema.root is None else schema.root
+        elif isinstance(schema, Mapping) and "$ref" in schema:
+            name = str(schema["$ref"]).removeprefix("#/$defs/")
+            definitions = root.get("$defs") if isinstance(root, Mapping) else None
+            schema = definitions.get(name, True) if isinstance(definitions, Mapping) else True
+        elif isinstance(schema, Mapping) and _is_single(schema.get("allOf")):
+            schema = schema["allOf"][0]
+        else:
+            return schema, root
+    return True, root
+
+
+def _is_single(choices: Any) -> bool:
+    return isinstance(choices, list) and len(choices) == 1
+
+
+def _constants_of(schema: Any) -> list[Any] | None:
+    if not isinstance(schema, Mapping):
+        return None
+    if "const" in schema:
+        return [schema["const"]]
+    values = schema.get("enum")
+    return values if isinstance(values, list) else [None] if schema.get("type") == "null" else None
+
+
+def _types_of(schema: Any) -> JsonTypes:
+    written = schema.get("type") if isinstance(schema, Mapping) else None
+    names = [written] if isinstance(written, str) else written
+    if not isinstance(names, list) or not names or not ALL.issuperset(names):
+        return ALL
+    # An integer is a number too.
+    return frozenset(names) | (frozenset({"integer"}) if "number" in names else frozenset())
+
+
+def _accepted_types(schema: Any) -> JsonTypes:
+    types = _types_of(schema)
+    if types == ALL or "enum" in schema or "const" in schema:
+        return ALL
+    # A date, a time or a duration may be given as a number.
+    converted = {**_CONVERTED, "string": _SCALARS} if "format" in schema else _CONVERTED
+    return frozenset().union(*(converted.get(name, frozenset({name})) for name in types))

@@ -1,0 +1,186 @@
+"""Schemas of the values that a plan refers to: results of nodes, inputs, items, and the output of a sub-plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.core.expressions.condition_parser import Read
+from dagwright.core.expressions.paths import with_parts
+from dagwright.core.expressions.references import (
+    Index,
+    Item,
+    Placeholder,
+    Reference,
+    ResultOf,
+    Template,
+    walk_texts,
+)
+from dagwright.core.expressions.stored_values import Path
+from dagwright.core.model.agents import tool_of_agent
+from dagwright.core.model.plan import Human, Node, OnErrorValue
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.value_schemas import ANY, INTEGER, TEXT, ValueSchema
+from dagwright.core.validation.checked_plan import Checked
+
+PartOfValue = tuple[ValueSchema, tuple[str | int, ...]]
+"""Schema of a value, and the path of a part of it."""
+_TEXT_OR_NULL = ValueSchema({"type": ["string", "null"]})
+STATUS = ValueSchema({"type": "string", "enum": [each.value for each in NodeStatus]})
+"""Schema of the status of a node; with a `join`, also of a node that has not ended."""
+_MOST_LITERALS = 100
+"""Longest literal list whose items are read for their types."""
+_ERROR_FIELDS = {"code": TEXT, "message": TEXT, "retryable": ValueSchema({"type": "boolean"}), "ref": TEXT}
+ERROR = ValueSchema.any_of(ValueSchema.of_object(_ERROR_FIELDS), ValueSchema({"type": "null"}))
+"""Schema of the error of a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanValues:
+    """Schemas of the values of one plan.
+
+    Args:
+        results: node id -> schema of its result.
+        inputs: declared input -> its schema.
+        makers: node id -> tool that produces its result, for nodes without `for_each`.
+    """
+
+    results: dict[str, ValueSchema] = field(default_factory=dict)
+    inputs: dict[str, ValueSchema] = field(default_factory=dict)
+    makers: dict[str, ToolDeclaration] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, checked: Checked) -> "PlanValues":
+        """Return the values of a checked plan."""
+        declared = {name: checked.inputs.get(name) for name in checked.plan.inputs}
+        found = cls(inputs={name: ValueSchema(schema) for name, schema in declared.items() if schema})
+        for index, node in enumerate(checked.nodes):
+            found.add(node, tools=checked.tools, sub_plan=checked.sub_plans.get(index))
+        return found
+
+    def add(self, node: Node, *, tools: Mapping[str, ToolDeclaration], sub_plan: Checked | None) -> ValueSchema:
+        """Add the result of a node, and return its schema."""
+        schema = _schema_of_work(node, tools, sub_plan)
+        if isinstance(node.on_error, OnErrorValue):
+            schema = ValueSchema.any_of(schema, ValueSchema.of_value(node.on_error.value))
+        if node.for_each is not None:
+            schema = ValueSchema({"type": "array", "items": schema})
+        elif (tool := tools.get(node.tool or "")) is not None:
+            self.makers[node.id] = tool
+        self.results[node.id] = schema
+        return schema
+
+    def of_reference(self, reference: Reference, *, items: ValueSchema = ANY) -> PartOfValue:
+        """Return the schema of the value in which a reference names a part, and the path of the part.
+
+        Args:
+            items: schema of the items of the node with the reference.
+        """
+        match reference:
+            case ResultOf(node, value, path):
+                schemas = {"result": self.results.get(node, ANY), "status": STATUS, "error": ERROR}
+                return _searched(schemas.get(value, ANY), path)
+            case Placeholder(name):
+                return self.inputs.get(name, ANY), ()
+            case Item(path):
+                return _searched(items, path)
+            case Index():
+                return INTEGER, ()
+        return TEXT, ()
+
+    def of_template(self, template: Template, *, items: ValueSchema = ANY) -> ValueSchema:
+        """Return the schema of the value of a text with references."""
+        if len(template) != 1 or isinstance(template[0], str):
+            return TEXT
+        schema, path = self.of_reference(template[0], items=items)
+        return schema.at(path)
+
+    def of_read(self, read: Read, *, items: ValueSchema = ANY) -> PartOfValue:
+        """Return what `of_reference` returns, for a read of a condition."""
+        if read.source == "index":
+            return INTEGER, ()
+        if read.source == "item":
+            return items, read.steps
+        if not read.steps:
+            return ANY, ()
+        name, rest = str(read.steps[0]), read.steps[1:]
+        if read.source == "inputs":
+            return self.inputs.get(name, ANY), rest
+        schemas = {"result": self.results.get(read.node, ANY), "status": STATUS, "error": ERROR}
+        return schemas.get(name, ANY), rest
+
+    def items_of(self, node: Node, template: Template | None) -> ValueSchema:
+        """Return the schema of the items of a node.
+
+        Args:
+            template: of its `for_each`.
+        """
+        if isinstance(node.for_each, list):
+            return _items(node.for_each)
+        return self.of_template(template).at((0,)) if template is not None else ANY
+
+
+def _searched(schema: ValueSchema, path: Path) -> PartOfValue:
+    """Return a schema and a path; a query finds a list."""
+    return (ValueSchema({"type": "array"}), ()) if isinstance(path, str) else (schema, path)
+
+
+def _items(literals: Sequence[Any]) -> ValueSchema:
+    """Return the schema of the items of a literal list."""
+    if not 0 < len(literals) <= _MOST_LITERALS or any(True for _ in walk_texts(literals)):
+        return ANY
+    return ValueSchema.any_of(*map(ValueSchema.of_value, literals))
+
+
+def _schema_of_work(node: Node, tools: Mapping[str, ToolDeclaration], sub_plan: Checked | None) -> ValueSchema:
+    if node.human is not None:
+        return schema_of_answer(node.human)
+    if node.plan is not None:
+        return schema_of_output(sub_plan) if sub_plan is not None else ANY
+    tool = tool_of_agent(node.agent_name, tools) if node.agent_name else tools.get(node.tool or "")
+    if tool is None or tool.worker is not None:
+        return ANY
+    if tool.agent is not None:
+        answer = TEXT if tool.agent.output_schema is None else ValueSchema(tool.agent.output_schema)
+        return answer if tool.agent.type == "llm" else ANY
+    return ANY if tool.output_schema is None else ValueSchema(tool.output_schema)
+
+
+def schema_of_answer(human: Human) -> ValueSchema:
+    """Return the schema of the answer to a request, as `normal_answer` returns it."""
+    text = ValueSchema.of_object({"text": TEXT})
+    match human.type:
+        case "APPROVAL":
+            return ValueSchema.of_object({"approved": ValueSchema({"type": "boolean"}), "reason": _TEXT_OR_NULL})
+        case "SELECTION":
+            options = _items(human.options) if isinstance(human.options, list) else ANY
+            selected = ValueSchema.of_object({"selected": ValueSchema({"type": "array", "items": options})})
+            return ValueSchema.any_of(selected, text) if human.allow_text else selected
+        case "INFORMATION":
+            return ValueSchema.of_object({"data": ValueSchema(human.answer_schema or {"type": "object"})})
+        case "GUIDANCE":
+            names = ValueSchema({"type": "array", "items": TEXT})
+            return ValueSchema.any_of(ValueSchema.of_object({"text": TEXT, "nodes": names}), text)
+    return text
+
+
+def schema_of_output(checked: Checked) -> ValueSchema:
+    """Return the schema of the output of a plan; without `output`, it has the results of the sinks."""
+    values = PlanValues.of(checked)
+    if checked.plan.output is None and not checked.output_bindings:
+        needed = {number for numbers in checked.dependencies for number in numbers}
+        sinks = [node.id for number, node in enumerate(checked.nodes) if number not in needed]
+        return ValueSchema.of_object({name: values.results[name] for name in sinks})
+    parts = [(path, values.of_template(template)) for path, template in checked.output_bindings]
+    return _composed(with_parts(checked.plan.output, parts))
+
+
+def _composed(value: Any) -> ValueSchema:
+    """Return the schema of a JSON value in which some parts are schemas."""
+    if isinstance(value, ValueSchema):
+        return value
+    if isinstance(value, Mapping):
+        return ValueSchema.of_object({name: _composed(part) for name, part in value.items()})
+    if isinstance(value, list):
+        return ValueSchema.of_items([_composed(part) for part in value])
+    return ValueSchema.of_value(value)

@@ -1,0 +1,220 @@
+"""Checks of the values that a node reads: parts that they do not have, and types that their places do not accept."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from dagwright.core.expressions.conditions import read_condition
+from dagwright.core.expressions.paths import format_path
+from dagwright.core.expressions.references import Item, NameHints, Placeholder, Reference, ResultOf, Template
+from dagwright.core.model.compiled import Binding
+from dagwright.core.model.plan import Node
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.value_schemas import (
+    ANY,
+    JsonTypes,
+    TypeNames,
+    ValueSchema,
+    misfit,
+    names_of_types,
+)
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.node_references import NodeReferences
+from dagwright.core.validation.plan_values import PlanValues
+
+_LIST_OR_NULL: JsonTypes = frozenset({"array", "null"})
+"""A `for_each` over null is skipped."""
+_NULL = ValueSchema({"type": "null"})
+_HINT = "name a part of the result of that type, or convert it with a tool in between"
+
+
+class ValueProblem(NamedTuple):
+    """A problem of a value, with the path of its place in the node or the plan."""
+
+    code: str
+    message: str
+    at: tuple[str | int, ...]
+    hint: str | None
+
+
+class _Place(NamedTuple):
+    """A place that takes a value: its path, what takes the value there, and the schema of accepted values."""
+
+    at: tuple[str | int, ...]
+    taker: str
+    wanted: ValueSchema
+    is_strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ValueChecks:
+    """Checks of the values of one plan.
+
+    Args:
+        values: schemas of the values that nodes read.
+        names: names of types in messages.
+        hints: name hints, with the budget of the check.
+        is_strict: whether a tool accepts only the types of its parameters, not those that pydantic converts.
+    """
+
+    values: PlanValues
+    hints: NameHints
+    names: TypeNames
+    is_strict: bool = False
+
+    def problems_of(
+        self, node: Node, references: NodeReferences, *, tool: ToolDeclaration | None, sub_plan: Checked | None
+    ) -> Iterator[ValueProblem]:
+        """Yield the problems of the values that a node reads.
+
+        Args:
+            tool: its tool, if it is known.
+            sub_plan: its sub-plan, if it has a valid one.
+        """
+        items = self.values.items_of(node, references.for_each)
+        for at, template in _templates(references):
+            yield from self._missing_parts(at, template, items)
+        yield from self._problems_of_condition(node, items)
+        for path, template in references.argument_bindings:
+            if (place := self._place_of_argument(path, tool, sub_plan)) is not None:
+                # With another join, a node may run although a node that it reads was skipped, with null as its result.
+                given = self.values.of_template(template, items=items)
+                given = given if node.join == "all" else ValueSchema.any_of(given, _NULL)
+                yield from self._mismatch(place, template, given)
+        if references.for_each is not None:
+            yield from self._no_list(("for_each",), references.for_each, ANY)
+        for path, template in references.human_bindings:
+            if path == ("options",):
+                yield from self._no_list(("human", "options"), template, items)
+
+    def problems_of_output(self, bindings: Sequence[Binding]) -> Iterator[ValueProblem]:
+        """Yield the problems of the output of the plan."""
+        for path, template in bindings:
+            yield from self._missing_parts(("output", *path), template, ANY)
+
+    # Parts.
+
+    def _missing_parts(
+        self, at: tuple[str | int, ...], template: Template, items: ValueSchema
+    ) -> Iterator[ValueProblem]:
+        for part in template:
+            if isinstance(part, ResultOf | Item) and part.path and not isinstance(part.path, str):
+                schema, path = self.values.of_reference(part, items=items)
+                yield from self._missing_part(at, str(replace(part, path=())), schema, path)
+
+    def _missing_part(
+        self, at: tuple[str | int, ...], start: str, schema: ValueSchema, path: Sequence[str | int]
+    ) -> Iterator[ValueProblem]:
+        for number, step in enumerate(path):
+            if schema is ANY:
+                return
+            found = schema.part(step)
+            if found is None:
+                why = schema.problem_of(step, names=self.names, hints=self.hints)
+                assert why is not None
+                message = f"{start}{format_path(tuple(path[:number]))} has no part {step!r:.80}: {why[0]}"
+                yield ValueProblem("invalid_reference", message, at, why[1])
+                return
+            schema = found
+
+    def _problems_of_condition(self, node: Node, items: ValueSchema) -> Iterator[ValueProblem]:
+        if node.when is None:
+            return
+        try:
+            reading = read_condition(node.when, self.values.results.__contains__).reading
+        except ValueError:
+            return
+        for read in reading.reads:
+            schema, path = self.values.of_read(read, items=items)
+            if read.aspect != "presence":
+                start = {"nodes": f"{read.node}.", "inputs": "inputs."}.get(read.source, read.source)
+                start += str(read.steps[0]) if read.steps and read.source in ("nodes", "inputs") else ""
+                yield from self._missing_part(("when",), start, schema, path)
+            value = schema.at(path)
+            is_whole = read.aspect == "value" and reading.program.strip() == read.variable
+            if is_whole and "boolean" not in value.types:
+                message = f"when: {node.when} is {names_of_types(value.types, self.names)}, and not a condition"
+                yield ValueProblem("invalid_field", message, ("when",), hint_of_condition(node.when, value))
+
+    # Types.
+
+    def _place_of_argument(
+        self, path: tuple[str | int, ...], tool: ToolDeclaration | None, sub_plan: Checked | None
+    ) -> _Place | None:
+        """Return what an argument takes; `None` if it takes any value, or a converter may take others."""
+        if sub_plan is not None and (declared := sub_plan.inputs.get(str(path[0]))):
+            taker = f"the sub-plan's input {path[0]!r}"
+            return _Place(("arguments", *path), taker, ValueSchema(declared).at(path[1:]), is_strict=True)
+        if tool is None or tool.input_schema is None:
+            return None
+        if not self.is_strict and path[0] not in tool.plain_parameters:
+            return None
+        taker = f"{path[0]!r} of {tool.name!r}"
+        wanted = ValueSchema(tool.input_schema).at(path)
+        return _Place(("arguments", *path), taker, wanted, is_strict=self.is_strict)
+
+    def _mismatch(self, place: _Place, template: Template, given: ValueSchema) -> Iterator[ValueProblem]:
+        if given is ANY or place.wanted is ANY:
+            return
+        accepted = place.wanted.types if place.is_strict else place.wanted.accepted_types
+        if not given.types & accepted:
+            text, hint = self._described(template, given.types)
+            message = f"{text}, and {place.taker} takes {names_of_types(accepted, self.names)}"
+            yield ValueProblem("invalid_arguments", message, place.at, hint)
+        elif place.is_strict and (found := misfit(given, place.wanted)) is not None:
+            (*path, last), kind = found
+            inner = format_path((*path, last))
+            shown = f"{{{{{template[0]}}}}}"
+            if kind == "missing":
+                message = f"{shown} has no {inner.lstrip('.')}, which {place.taker} needs"
+            else:
+                types = [names_of_types(each.at((*path, last)).types, self.names) for each in (given, place.wanted)]
+                message = f"{shown}{inner} is {types[0]}, and {inner.lstrip('.')} in {place.taker} is {types[1]}"
+            yield ValueProblem("invalid_arguments", message, place.at, _HINT)
+
+    def _no_list(self, at: tuple[str | int, ...], template: Template, items: ValueSchema) -> Iterator[ValueProblem]:
+        types = self.values.of_template(template, items=items).types
+        if not types & _LIST_OR_NULL:
+            text, hint = self._described(template, types)
+            yield ValueProblem("invalid_field", f"{text}, and {at[-1]} takes a list", at, hint)
+
+    def _described(self, template: Template, types: JsonTypes) -> tuple[str, str]:
+        """Describe a value of a type that is not accepted, naming its declaration; return the text and a hint."""
+        part, shown = template[0], names_of_types(types, self.names)
+        if len(template) > 1 or isinstance(part, str):
+            return f"a text with references is {shown}", "give the reference alone, without text around it"
+        if isinstance(part, Placeholder):
+            hint = f"declare the input with another type, or do not use {part.name!r} here"
+            return f"{{{{{part}}}}} is declared as {shown}", hint
+        return self._described_part(part, shown)
+
+    def _described_part(self, part: Reference, shown: str) -> tuple[str, str]:
+        text, hint = f"{{{{{part}}}}} is {shown}", _HINT
+        maker = self.values.makers.get(part.node) if isinstance(part, ResultOf) and part.field == "result" else None
+        if maker is not None and not (isinstance(part, ResultOf) and isinstance(part.path, str)):
+            text += f", as the tool {maker.name!r} declares its result"
+            hint += f"; if {maker.name!r} returns another type, correct its return annotation"
+        return text, hint
+
+
+def hint_of_condition(text: str, value: ValueSchema) -> str:
+    """Return a hint for a condition that is a value which is neither true nor false."""
+    parts = [name for name in value.properties if "boolean" in value.at((name,)).types]
+    return f"name a part of it, such as {text}.{parts[0]}" if parts else f"compare it, such as {text} == 1"
+
+
+def _templates(references: NodeReferences) -> Iterator[tuple[tuple[str | int, ...], Template]]:
+    """Yield each text of a node with references, and its path."""
+    bindings = {
+        "arguments": references.argument_bindings,
+        "for_each": references.item_bindings,
+        "human": references.human_bindings,
+        "approval": references.approval_bindings,
+    }
+    for name, each in bindings.items():
+        for path, template in each:
+            yield (name, *path), template
+    texts = {"objective": references.objective, "for_each": references.for_each, "key": references.key}
+    for name, found in texts.items():
+        if found is not None:
+            yield (name,), found
