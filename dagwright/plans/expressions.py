@@ -37,14 +37,12 @@ class Operand(ABC):
 
     __slots__ = ()
 
-    @property
-    @abstractmethod
-    def schema(self) -> ValueSchema:
-        """Schema of the value, as far as it is known."""
+    _schema: ValueSchema
+    """Schema of the value, as far as it is known."""
 
     @property
     @abstractmethod
-    def operands(self) -> "tuple[Operand, ...]":
+    def _operands(self) -> "tuple[Operand, ...]":
         """The handles that the value is computed from."""
 
     @abstractmethod
@@ -199,7 +197,7 @@ class Operand(ABC):
 class Expression(Operand):
     """A value that a condition computes, such as `lamps["left"] + 1`; valid in conditions only."""
 
-    __slots__ = ("_is_atom", "_operands", "_schema", "_text")
+    __slots__ = ("_is_atom", "_read", "_schema", "_text")
 
     def __init__(
         self, text: str, *, is_atom: bool = False, schema: ValueSchema = BOOLEAN, operands: Iterable[object] = ()
@@ -207,18 +205,11 @@ class Expression(Operand):
         self._text = text
         self._is_atom = is_atom
         self._schema = schema
-        read = [each.operands for each in operands if isinstance(each, Operand)]
-        self._operands = tuple(chain.from_iterable(read))
+        self._read = tuple(chain.from_iterable(map(operands_of, operands)))
 
     @property
-    def schema(self) -> ValueSchema:
-        """Schema of the value."""
-        return self._schema
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """The handles that the value is computed from."""
-        return self._operands
+    def _operands(self) -> tuple[Operand, ...]:
+        return self._read
 
     def cel(self) -> str:
         """Return the text in CEL, in parentheses if it is compound."""
@@ -248,7 +239,7 @@ def _compare(left: object, sign: str, right: object) -> Condition:
 
 
 def _check_comparison(left: object, sign: str, right: object) -> None:
-    one, other = _schema_of(left), _schema_of(right)
+    one, other = schema_of(left), schema_of(right)
     common = _kinds(one) & _kinds(other)
     if not (common if sign in ("==", "!=") else common & _ORDERED):
         raise TypeError(
@@ -260,8 +251,8 @@ def _check_comparison(left: object, sign: str, right: object) -> None:
 
 
 def _check_constants(left: object, right: object) -> None:
-    """Refuse a comparison of a value that is one of several constants with a value that is none of them."""
-    known, given = _schema_of(left).constants, _schema_of(right).constants
+    """Refuse a comparison of a value that is one of several constants with a different value."""
+    known, given = schema_of(left).constants, schema_of(right).constants
     if known is None or given is None or any(each in given for each in known):
         return
     shown, wrong = (right, known) if isinstance(left, Operand) else (left, given)
@@ -273,12 +264,12 @@ def _check_constants(left: object, right: object) -> None:
 
 def _check_membership(value: object, values: object) -> None:
     _require(values, _CONTAINERS, "in")
-    schema, one = _schema_of(values), _schema_of(value)
+    schema, one = schema_of(values), schema_of(value)
     if "array" not in schema.types:
         _require(value, _TEXT, "a key of a dict")
         return
     literals = list(values) if isinstance(values, list | tuple | set | frozenset) else None
-    items = [schema.at((0,))] if literals is None else [_schema_of(each) for each in literals]
+    items = [schema.at((0,))] if literals is None else [schema_of(each) for each in literals]
     if items and "object" not in schema.types and not any(_kinds(one) & _kinds(each) for each in items):
         types = names_of_types(frozenset().union(*(each.types for each in items)), PYTHON_NAMES)
         raise TypeError(f"{value!r:.80} is {names_of_types(one.types, PYTHON_NAMES)}, and {values!r:.80} has {types}")
@@ -288,7 +279,7 @@ def _check_membership(value: object, values: object) -> None:
 
 def _compute(left: object, sign: str, right: object) -> Expression:
     text = f"{cel_of(left)} {sign} {cel_of(right)}"
-    one, other = _schema_of(left), _schema_of(right)
+    one, other = schema_of(left), schema_of(right)
     common = _kinds(one) & _kinds(other) & (_ADDED if sign == "+" else _NUMBER)
     if not common:
         given = [names_of_types(each.types, PYTHON_NAMES) for each in (one, other)]
@@ -306,9 +297,15 @@ def _combine(left: Operand, sign: str, right: Operand) -> Condition:
     return Condition(f"{left.cel()} {sign} {right.cel()}", operands=(left, right))
 
 
-def _schema_of(value: object) -> ValueSchema:
+def operands_of(value: object) -> tuple[Operand, ...]:
+    """Return the handles that a value of a condition is computed from."""
+    return value._operands if isinstance(value, Operand) else ()
+
+
+def schema_of(value: object) -> ValueSchema:
+    """Return the schema of a value of a condition, as far as it is known."""
     if isinstance(value, Operand):
-        return value.schema
+        return value._schema
     return ValueSchema.of_value(list(value) if isinstance(value, set | frozenset) else value)
 
 
@@ -323,7 +320,7 @@ def _require(value: object, accepted: JsonTypes, taker: str) -> None:
     Raises:
         TypeError: the value has another type.
     """
-    types = _schema_of(value).types
+    types = schema_of(value).types
     if not types & accepted:
         shown, expected = names_of_types(types, PYTHON_NAMES), names_of_types(accepted, PYTHON_NAMES)
         raise TypeError(f"{value!r:.80} is {shown}, and {taker} takes {expected}")

@@ -54,13 +54,7 @@ class Handle(Operand, Generic[T_co]):
         self._input_path = input_path
 
     @property
-    def schema(self) -> ValueSchema:
-        """JSON Schema of the value, as far as it is known."""
-        return self._schema
-
-    @property
-    def operands(self) -> "tuple[Handle[Any]]":
-        """The handle itself, as the single operand of its value."""
+    def _operands(self) -> "tuple[Handle[Any]]":
         return (self,)
 
     @property

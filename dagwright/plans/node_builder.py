@@ -10,7 +10,7 @@ from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.plans.call_checks import at_node, inspect_added
-from dagwright.plans.expressions import Operand
+from dagwright.plans.expressions import operands_of
 from dagwright.plans.handles import Handle, HandleUse, NodeHandle
 from dagwright.plans.node_options import NodeOptions, written_options
 from dagwright.plans.node_values import JsonWriter, ValuePath
@@ -97,8 +97,7 @@ def _uses_of_options(options: NodeOptions) -> list[tuple[ValuePath, HandleUse]]:
     uses: list[tuple[ValuePath, HandleUse]] = [
         (("depends_on", index), HandleUse(each)) for index, each in enumerate(needs) if isinstance(each, Handle)
     ]
-    read = when.operands if isinstance(when, Operand) else ()
-    return [*uses, *((("when",), HandleUse(each)) for each in read if isinstance(each, Handle))]
+    return [*uses, *((("when",), HandleUse(each)) for each in operands_of(when) if isinstance(each, Handle))]
 
 
 def free_id(name: str, taken: Collection[str]) -> str:

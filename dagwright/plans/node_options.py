@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from dagwright.core.model.times import Duration
 from dagwright.core.validation.value_checks import hint_of_condition
-from dagwright.plans.expressions import Operand
+from dagwright.plans.expressions import Operand, schema_of
 from dagwright.plans.handles import Handle, NodeHandle
 from dagwright.plans.human_requests import HumanRequest
 from dagwright.plans.node_values import JsonWriter, Text, write_duration
@@ -109,8 +109,9 @@ def _condition(when: When) -> str:
         return when
     if not isinstance(when, Operand):
         raise TypeError(f"when={when!r:.60} is not a condition; compare a handle")
-    if "boolean" not in when.schema.types:
-        raise TypeError(f"when={when!r:.60} is not a condition; {hint_of_condition(when.cel(), when.schema)}")
+    schema = schema_of(when)
+    if "boolean" not in schema.types:
+        raise TypeError(f"when={when!r:.60} is not a condition; {hint_of_condition(when.cel(), schema)}")
     return when.cel() if isinstance(when, Handle) else str(when)
 
 

@@ -178,48 +178,48 @@ def type_of(value: Any) -> str:
 
 
 Misfit = tuple[tuple[str | int, ...], Literal["type", "missing"]]
-"""Path of a part, and what is wrong there."""
+"""Path of a part, and the problem there."""
 
 
-def misfit(given: ValueSchema, wanted: ValueSchema, *, depth: int = 0) -> Misfit | None:
+def misfit(given: ValueSchema, expected: ValueSchema, *, depth: int = 0) -> Misfit | None:
     """Return where no value of a schema matches another one, and whether it has the wrong `type` or is `missing` there.
 
     Nothing is converted, as a type checker would see it; an empty list is not an exception.
     """
     found: list[Misfit] = []
     for choice in given.choices():
-        for want in wanted.choices():
-            each = _misfit_of_choice(choice, want, depth)
+        for other in expected.choices():
+            each = _misfit_of_choice(choice, other, depth)
             if each is None:
                 return None
             found.append(each)
     return max(found, key=lambda each: len(each[0]))
 
 
-def _misfit_of_choice(given: ValueSchema, wanted: ValueSchema, depth: int) -> Misfit | None:
-    both = _types_of(given.schema) & _types_of(wanted.schema)
+def _misfit_of_choice(given: ValueSchema, expected: ValueSchema, depth: int) -> Misfit | None:
+    both = _types_of(given.schema) & _types_of(expected.schema)
     if not both:
         return (), "type"
     if len(both) > 1 or depth > _MOST_STEPS or not isinstance(given.schema, Mapping):
         return None
-    for step in _parts_of(given.schema, wanted.schema, both):
-        inner, want = given.part(step), wanted.part(step)
-        if want is None:
+    for step in _parts_of(given.schema, expected.schema, both):
+        inner, other = given.part(step), expected.part(step)
+        if other is None:
             continue
-        if inner is None and step in wanted.schema.get("required", ()):
+        if inner is None and step in expected.schema.get("required", ()):
             return (step,), "missing"
-        found = misfit(inner, want, depth=depth + 1) if inner is not None else None
+        found = misfit(inner, other, depth=depth + 1) if inner is not None else None
         if found is not None:
             return (step, *found[0]), found[1]
     return None
 
 
-def _parts_of(given: Mapping[str, Any], wanted: Any, types: JsonTypes) -> Sequence[str | int]:
+def _parts_of(given: Mapping[str, Any], expected: Any, types: JsonTypes) -> Sequence[str | int]:
     """Return the parts of values of two schemas that must match."""
     if types == {"array"}:
-        wanted_items = wanted.get("prefixItems", ()) if isinstance(wanted, Mapping) else ()
-        return range(max(1, len(given.get("prefixItems", ())), len(wanted_items)))
-    return [*wanted.get("properties", ())] if types == {"object"} and isinstance(wanted, Mapping) else []
+        expected_items = expected.get("prefixItems", ()) if isinstance(expected, Mapping) else ()
+        return range(max(1, len(given.get("prefixItems", ())), len(expected_items)))
+    return [*expected.get("properties", ())] if types == {"object"} and isinstance(expected, Mapping) else []
 
 
 def _resolved(schema: Any, root: Any) -> tuple[Any, Any]:

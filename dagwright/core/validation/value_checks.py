@@ -42,7 +42,7 @@ class _Place(NamedTuple):
 
     at: tuple[str | int, ...]
     taker: str
-    wanted: ValueSchema
+    expected: ValueSchema
     is_strict: bool
 
 
@@ -141,7 +141,7 @@ class ValueChecks:
     def _place_of_argument(
         self, path: tuple[str | int, ...], tool: ToolDeclaration | None, sub_plan: Checked | None
     ) -> _Place | None:
-        """Return what an argument takes; `None` if it takes any value, or a converter may take others."""
+        """Return the place of an argument; `None` if it takes any value, or a converter may take others."""
         if sub_plan is not None and (declared := sub_plan.inputs.get(str(path[0]))):
             taker = f"the sub-plan's input {path[0]!r}"
             return _Place(("arguments", *path), taker, ValueSchema(declared).at(path[1:]), is_strict=True)
@@ -150,25 +150,25 @@ class ValueChecks:
         if not self.is_strict and path[0] not in tool.plain_parameters:
             return None
         taker = f"{path[0]!r} of {tool.name!r}"
-        wanted = ValueSchema(tool.input_schema).at(path)
-        return _Place(("arguments", *path), taker, wanted, is_strict=self.is_strict)
+        expected = ValueSchema(tool.input_schema).at(path)
+        return _Place(("arguments", *path), taker, expected, is_strict=self.is_strict)
 
     def _mismatch(self, place: _Place, template: Template, given: ValueSchema) -> Iterator[ValueProblem]:
-        if given is ANY or place.wanted is ANY:
+        if given is ANY or place.expected is ANY:
             return
-        accepted = place.wanted.types if place.is_strict else place.wanted.accepted_types
+        accepted = place.expected.types if place.is_strict else place.expected.accepted_types
         if not given.types & accepted:
             text, hint = self._described(template, given.types)
             message = f"{text}, and {place.taker} takes {names_of_types(accepted, self.names)}"
             yield ValueProblem("invalid_arguments", message, place.at, hint)
-        elif place.is_strict and (found := misfit(given, place.wanted)) is not None:
+        elif place.is_strict and (found := misfit(given, place.expected)) is not None:
             (*path, last), kind = found
             inner = format_path((*path, last))
             shown = f"{{{{{template[0]}}}}}"
             if kind == "missing":
                 message = f"{shown} has no {inner.lstrip('.')}, which {place.taker} needs"
             else:
-                types = [names_of_types(each.at((*path, last)).types, self.names) for each in (given, place.wanted)]
+                types = [names_of_types(each.at((*path, last)).types, self.names) for each in (given, place.expected)]
                 message = f"{shown}{inner} is {types[0]}, and {inner.lstrip('.')} in {place.taker} is {types[1]}"
             yield ValueProblem("invalid_arguments", message, place.at, _HINT)
 

@@ -140,6 +140,95 @@ def test_parts_of_results_are_followed_through_models() -> None:
     )
 
 
+ASK = {"id": "ask", "human": {"prompt": "Publish?"}}
+WHERE = {"id": "where", "human": {"type": "SELECTION", "prompt": "Where?", "options": ["web", "mail"]}}
+SUB = {
+    "id": "sub",
+    "plan": {"inputs": {"n": {"type": "integer"}}, "nodes": [A], "output": {"gross": "{{a.result}}", "texts": ["x"]}},
+    "arguments": {"n": 1},
+}
+SINKS = {"id": "sinks", "plan": {"nodes": [A, {**HELLO, "id": "last", "depends_on": ["a"]}]}}
+TEXT = {"id": "text", "agent": {"prompt": "You write."}, "objective": "Write."}
+LISTED = {"id": "listed", "tool": "on", "arguments": {"day": "2026-01-01"}}
+PERSON = {"id": "a", "tool": "person", "arguments": {"name": "x"}}
+CHOOSE = {"human": {"type": "SELECTION", "prompt": "Who?", "options": "{{a.result}}"}}
+
+
+@pytest.mark.parametrize(
+    ("making", "using", "at", "words"),
+    [
+        (ASK, {**HELLO, "when": "ask.result.aproved"}, "when", "ask.result has no part 'aproved': it has approved, "),
+        (ASK, {**HELLO, "when": "ask.result"}, "when", "when: ask.result is object, and not a condition"),
+        (ASK, {**HELLO, "when": "size(ask.error.mesage) > 1"}, "when", "ask.error has no part 'mesage': it has code, "),
+        (
+            WHERE,
+            uses("count", things="{{where.result.x}}"),
+            "arguments/things",
+            "where.result has no part 'x': it has ",
+        ),
+        (
+            WHERE,
+            uses("count", things="{{where.result}}"),
+            "arguments/things",
+            "{{where.result}} is object, and 'things'",
+        ),
+        (
+            SUB,
+            uses("hello", name="{{sub.result.gros}}"),
+            "arguments/name",
+            "sub.result has no part 'gros': it has gross",
+        ),
+        (
+            SUB,
+            uses("hello", name="{{sub.result.gross}}"),
+            "arguments/name",
+            "{{sub.result.gross}} is integer or number,",
+        ),
+        (
+            SUB,
+            uses("hello", name="{{sub.result.texts[1]}}"),
+            "arguments/name",
+            "sub.result.texts has no part 1: it has",
+        ),
+        (
+            SINKS,
+            uses("hello", name="{{sinks.result.a}}"),
+            "arguments/name",
+            "sinks.result has no part 'a': it has last",
+        ),
+        (
+            TEXT,
+            uses("count", things="{{text.result}}"),
+            "arguments/things",
+            "{{text.result}} is string, and 'things' of",
+        ),
+        (
+            LISTED,
+            {**HELLO, "for_each": "{{listed.result}}", "key": "{{item.day.x}}"},
+            "key",
+            "item.day has no part 'x'",
+        ),
+        (PERSON, {**HELLO, "when": "a.result.nme == 'x'"}, "when", "a.result has no part 'nme': it has name, age"),
+        (
+            WHERE,
+            {**SUB, "arguments": {"n": "{{where.result}}"}},
+            "arguments/n",
+            "the sub-plan's input 'n' takes integer",
+        ),
+        (PERSON, CHOOSE, "human/options", "{{a.result}} is object, as the tool 'person' declares its result, and opti"),
+    ],
+)
+def test_missing_part_and_wrong_type_of_any_value_is_refused(making: Any, using: Any, at: str, words: str) -> None:
+    ((_, place, message, _),) = problems_of(making, {**using, "id": "b"})
+    assert (place, words in message) == (f"/nodes/1/{at}", True), message
+
+
+def test_missing_part_in_the_output_is_refused() -> None:
+    found = problems_of(PERSON, output={"name": "{{a.result.nme}}"})
+    message = "a.result has no part 'nme': it has name, age"
+    assert found == [("invalid_reference", "/output/name", message, "did you mean 'name'?")]
+
+
 @pytest.mark.parametrize(
     ("making", "using"),
     [
