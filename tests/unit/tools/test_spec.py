@@ -256,8 +256,9 @@ TOOLS = builtin_tools(ToolEnvironment(Path())).declarations()
 
 
 def _problems_of(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, str]]:
-    # Its result may be null, so no type of it is sure.
-    before = {"id": "before", "tool": "calculator", "arguments": {"expression": "1"}, "on_error": "skip"}
+    found = {"id": "found", "tool": "json_query", "arguments": {"value": [1], "path": "$"}}
+    # The type of its result is unknown.
+    before = {"id": "before", "plan": {"nodes": [found], "output": "{{found.result[0]}}"}}
     try:
         check_plan({"nodes": [before, {"id": "a", "tool": name, "arguments": arguments}]}, TOOLS)
     except PlanInvalid as invalid:
