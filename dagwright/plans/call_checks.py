@@ -14,6 +14,7 @@ from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import PYTHON_NAMES
+from dagwright.core.validation.inputs import wrong_defaults, wrong_types
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import NodeInspection, inspect_node
 from dagwright.core.validation.value_checks import ValueChecks
@@ -91,12 +92,32 @@ def _with_hint_of_option(problem: Problem, tool: ToolDeclaration | None) -> Prob
     return replace(problem, hint=suggestion(name, _OPTION_NAMES))
 
 
-def shared_name(tool: ToolDeclaration | None, options: Mapping[str, object], arguments: Collection[str]) -> str | None:
-    """Return the name of a given option of `Plan.add` that may be meant for the tool, because it is also its parameter.
+def problem_of_option(
+    parameters: Collection[str], options: Mapping[str, object], arguments: Collection[str]
+) -> Problem | None:
+    """Return the problem of an option of `Plan.add` that may be meant as an argument, because it is also a parameter.
 
     Args:
+        parameters: of the tool, or inputs of the sub-plan.
         arguments: names in the `arguments` option, which are unambiguous.
     """
-    known: Mapping[str, Any] = {} if tool is None else (tool.input_schema or {}).get("properties", {})
     given = [name for name, value in options.items() if value is not None and value is not _NO_NEEDS]
-    return next((name for name in given if name in known and name not in arguments), None)
+    name = next((name for name in given if name in parameters and name not in arguments), None)
+    if name is None:
+        return None
+    message = f"{name!r} is an option of the node, and also an argument"
+    hint = f"give the argument in arguments={{{name!r}: ...}}"
+    return Problem("unknown_argument", message, pointer("nodes"), hint=hint)
+
+
+def problems_of_input(name: str, declared: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of the declaration of an input, and of its default."""
+    at = pointer("inputs", name)
+    wrong = [
+        Problem("invalid_field", f"{name}: {text}", at + pointer(*path), hint=hint)
+        for path, text, hint in wrong_types(declared)
+    ]
+    try:
+        return wrong or wrong_defaults({name: declared}, PYTHON_NAMES)
+    except ValueError as error:
+        return [Problem("invalid_field", f"the input {name!r}: {error}", at)]

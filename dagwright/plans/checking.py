@@ -8,8 +8,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.value_schemas import ANY
+from dagwright.core.validation.plan_values import PlanValues
+from dagwright.core.validation.validation import inspect_document
 from dagwright.plans.preparation import check_plan, check_size
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
@@ -54,6 +58,20 @@ def declarations_of(tools: Tools) -> dict[str, ToolDeclaration]:
 def builtin_declarations() -> Mapping[str, ToolDeclaration]:
     """Return the built-in tools by name."""
     return builtin_tools(ToolEnvironment(Path())).declarations()
+
+
+def values_of_document(document: Document, *, tools: Mapping[str, ToolDeclaration]) -> PlanValues:
+    """Return the values of a plan, which may have problems."""
+    try:
+        checked, _ = inspect_document(document, tools=tools, any_tool=True)
+    except PlanInvalid:
+        checked = None
+    values = PlanValues() if checked is None else PlanValues.of(checked)
+    nodes = document.plan.get("nodes")
+    for node in nodes if isinstance(nodes, list) else ():
+        if isinstance(node, dict) and isinstance(node.get("id"), str):
+            values.results.setdefault(node["id"], ANY)
+    return values
 
 
 def problems_of_plan(

@@ -90,7 +90,7 @@ def _written(name: str, value: Any) -> tuple[str, object]:
         return name, write_duration(value, name)
     match name:
         case "needs":
-            return "depends_on", [each.id if isinstance(each, NodeHandle) else each for each in _listed(value)]
+            return "depends_on", [_dependency(each) for each in _listed(value)]
         case "when":
             return name, _condition(value)
         case "retry":
@@ -119,6 +119,12 @@ def _listed(needs: Any) -> Sequence[NodeHandle[Any] | str]:
     if isinstance(needs, str | Handle) or not isinstance(needs, Sequence):
         raise TypeError(f"needs={needs!r:.60}: expected a list of nodes, such as needs=[{needs!s:.60}]")
     return needs
+
+
+def _dependency(needed: Any) -> object:
+    if isinstance(needed, Handle) and not isinstance(needed, NodeHandle):
+        raise TypeError(f"needs=[{needed!r:.60}]: expected a node, not a part of its result")
+    return needed.id if isinstance(needed, NodeHandle) else needed
 
 
 def _with_delays(retry: Mapping[str, Any]) -> dict[str, object]:

@@ -12,19 +12,17 @@ from pydantic import JsonValue
 from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.expressions.references import Index, Item, Placeholder, Secret, suggestion
 from dagwright.core.model.agent_cards import FeedbackPolicy
-from dagwright.core.model.document import Document
 from dagwright.core.model.errors import CYCLE, PlanInvalid, Problem, pointer
 from dagwright.core.model.plan import Plan as PlanModel
 from dagwright.core.model.times import Duration
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.model.value_schemas import ANY, INTEGER, PYTHON_NAMES, ValueSchema
-from dagwright.core.validation.inputs import wrong_defaults, wrong_types
+from dagwright.core.model.value_schemas import INTEGER, ValueSchema
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import TEXT_DIALECTS, detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text
-from dagwright.plans.call_checks import shared_name
-from dagwright.plans.checking import Tools, builtin_declarations, problems_of_plan
+from dagwright.plans.call_checks import problem_of_option, problems_of_input
+from dagwright.plans.checking import Tools, builtin_declarations, problems_of_plan, values_of_document
 from dagwright.plans.drawing import Drawing, draw_plan
 from dagwright.plans.handles import Handle, NodeHandle
 from dagwright.plans.human_requests import HumanRequest
@@ -145,13 +143,7 @@ class Plan:
         """Schemas of the values of the plan; those of a plan that was read are derived when they are first needed."""
         if self._values is None:
             document = to_document(self._document, dialect=self._dialect)
-            try:
-                checked, _ = inspect_document(document, tools=self._declarations, any_tool=True)
-            except PlanInvalid:
-                checked = None
-            self._values = PlanValues() if checked is None else PlanValues.of(checked)
-            for node_id in _written_ids(document):
-                self._values.results.setdefault(node_id, ANY)
+            self._values = values_of_document(document, tools=self._declarations)
         return self._values
 
     @property
@@ -325,7 +317,7 @@ class Plan:
             raise PlanInvalid([Problem("invalid_field", f"the input {name!r:.80} is already declared", at)])
         if not name.isascii() or not name.replace("_", "a").isalnum():
             raise PlanInvalid([Problem("invalid_field", f"{name!r:.80}: an input has letters, digits and _", at)])
-        if problems := _problems_of_input(name, declared):
+        if problems := problems_of_input(name, declared):
             raise PlanInvalid(problems)
         document["inputs"] = {**inputs, name: declared}
         self._known.inputs[name] = ValueSchema(declared)
@@ -452,11 +444,8 @@ class Plan:
         if not isinstance(arguments, Mapping | None):
             raise TypeError(f"add(): arguments must be a mapping, not {arguments!r:.60}")
         work, given = self._work_of(target), {**(arguments or {}), **more_arguments}
-        declared = self._declarations.get(str(work.value)) if work.field == "tool" else None
-        if (name := shared_name(declared, options, given)) is not None:
-            message = f"{name!r} is an option of the node and an argument of {work.value!r}"
-            hint = f"give the argument in arguments={{{name!r}: ...}}; plan.call(tool, {name}=...) sets the option"
-            raise PlanInvalid([Problem("unknown_argument", message, pointer("nodes"), hint=hint)])
+        if (problem := problem_of_option(work.parameters, options, given)) is not None:
+            raise PlanInvalid([problem])
         return self._add(work, given, options)
 
     @overload
@@ -551,7 +540,7 @@ class Plan:
 
     def _work_of(self, target: object) -> Work:
         if isinstance(target, str):
-            return Work("tool", target, target)
+            return self._work_of_tool(target)
         if isinstance(target, HumanRequest):
             return Work("human", target.fields, "ask")
         if isinstance(target, Plan):
@@ -560,14 +549,19 @@ class Plan:
             return replace(self._work_of_plan(Plan.load(target)), name=target.stem)
         spec = _spec(target)
         self._take_tool(spec)
-        return Work("tool", spec.name, spec.name)
+        return self._work_of_tool(spec.name)
+
+    def _work_of_tool(self, name: str) -> Work:
+        declared = self._declarations.get(name)
+        schema = (declared.input_schema if declared is not None else None) or {}
+        return Work("tool", name, name, schema.get("properties", {}))
 
     def _work_of_plan(self, plan: "Plan") -> Work:
         if plan is self:
             raise PlanInvalid([Problem("cycle", "a plan cannot be a node of itself", pointer("nodes"))])
         for spec in plan.tools:
             self._take_tool(spec)
-        return Work("plan", plan.document, plan.title or "plan")
+        return Work("plan", plan.document, plan.title or "plan", plan._known.inputs)
 
     def _take_tool(self, spec: ToolSpec) -> None:
         """Remember a tool.
@@ -591,23 +585,6 @@ def _spec(candidate: object) -> ToolSpec:
         name = getattr(candidate, "__name__", repr(candidate))
         raise TypeError(f"{name!s:.80} is not a tool; decorate the function with @tool")
     return spec
-
-
-def _written_ids(document: Document) -> Iterator[str]:
-    nodes = document.plan.get("nodes")
-    for node in nodes if isinstance(nodes, list) else ():
-        if isinstance(node, dict) and isinstance(node.get("id"), str):
-            yield node["id"]
-
-
-def _problems_of_input(name: str, declared: dict[str, Any]) -> list[Problem]:
-    at = pointer("inputs", name)
-    wrong = [Problem("invalid_field", f"{name}: {text}", at + pointer(*path), hint=hint)
-             for path, text, hint in wrong_types(declared)]  # fmt: skip
-    try:
-        return wrong or wrong_defaults({name: declared}, PYTHON_NAMES)
-    except ValueError as error:
-        return [Problem("invalid_field", f"the input {name!r}: {error}", at)]
 
 
 def _text(document: JsonValue) -> str:

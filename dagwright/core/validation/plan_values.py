@@ -59,8 +59,8 @@ class PlanValues:
         return found
 
     def add(self, node: Node, *, tools: Mapping[str, ToolDeclaration], sub_plan: Checked | None) -> ValueSchema:
-        """Add the result of a node, and return its schema."""
-        schema = _schema_of_work(node, tools, sub_plan)
+        """Add the result of a node, and return its schema; of two nodes with one ID, nothing is known."""
+        schema = _schema_of_work(node, tools, sub_plan) if node.id not in self.results else ANY
         if isinstance(node.on_error, OnErrorValue):
             schema = ValueSchema.any_of(schema, ValueSchema.of_value(node.on_error.value))
         if node.for_each is not None:

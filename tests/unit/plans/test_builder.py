@@ -298,8 +298,8 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
         lambda plan: plan.add(fetch, url="x", timeout=3),
         (
             "/nodes",
-            "'timeout' is an option of the node and an argument of 'fetch'",
-            "give the argument in arguments={'timeout': ...}; plan.call(tool, timeout=...) sets the option",
+            "'timeout' is an option of the node, and also an argument",
+            "give the argument in arguments={'timeout': ...}",
         ),
     ),
     (

@@ -185,6 +185,16 @@ def test_wrong_type_is_refused(act: Act, message: str) -> None:
     assert built.plan.to_yaml() == before
 
 
+def test_option_that_is_also_an_input_of_the_sub_plan() -> None:
+    inner = Plan("Inner")
+    inner.output = inner.add(stock, item=inner.input("title", default="x"))
+    plan = Plan()
+    with pytest.raises(PlanInvalid, match="'title' is an option of the node, and also an argument"):
+        plan.add(inner, title="lamp")
+    plan.add(inner, title="Lamps", arguments={"title": "lamp"})
+    assert plan.check() == []
+
+
 OPERATORS: list[tuple[Act, str]] = [
     (lambda at: at.articles.size() > "3", "int cannot be compared with str"),
     (lambda at: at.lamp["left"] == "3", "int cannot be compared with str"),
@@ -203,6 +213,7 @@ OPERATORS: list[tuple[Act, str]] = [
     (lambda at: at.lamp["left"] & at.lamp["is_new"], "is int, and & takes bool"),
     (lambda at: at.stock(when=at.check), "is not a condition; name a part of it, such as check.result.approved"),
     (lambda at: at.stock(when=at.lamp["left"] + 1), "is not a condition; compare it"),
+    (lambda at: at.stock(needs=[at.lamp["left"]]), "expected a node, not a part of its result"),
     (lambda at: at.stock(when=at.plan.item), "is used in a node without for_each"),
 ]
 
