@@ -24,7 +24,7 @@ from dagwright.core.model.errors import NodeError, Note, Problem, problem_from_e
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.times import time_of
 from dagwright.core.model.usage import NONE, Usage, usage_from_json
-from dagwright.history.hydration import full_document
+from dagwright.history.hydration import NOT_LOADED, full_document
 from dagwright.history.run_reader import RunView
 from dagwright.protocol.documents import compact_value, encoded_size
 from dagwright.store import PayloadStore
@@ -35,8 +35,6 @@ _SHOWN = 200
 """Characters of a value that `repr` shows."""
 _NODE_BYTES = 1024
 """Bytes counted for each node beside its result: a region may have hundreds of thousands of small nodes."""
-_LOST = frozenset({"value_lost", "store_unavailable", "missing_data"})
-"""Codes of the notes on values that could not be loaded."""
 
 
 class ValueNotLoaded(DagwrightError):
@@ -264,7 +262,7 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
         else:
             parts[name] = {key: value async for key, value in part} if isinstance(part, AsyncIterator) else part
     notes = [note_of(each) for each in parts["notes"]]
-    lost = {note.node: note.message for note in notes if note.code in _LOST}
+    lost = {note.node: note.message for note in notes if note.code in NOT_LOADED}
     nodes = {name: _without_lost(node, lost.get(name)) for name, node in nodes.items()}
     error = problem_from_error(parts["error"])
     return RunResult(

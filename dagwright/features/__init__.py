@@ -1,7 +1,8 @@
 """Features of a run beside scheduling, one module or package each. Pure; they import `core` only.
 
 - Components, which do not import each other: `budgets`, `compensation`, `deadline`, `feedback`, `fork_reuse`,
-  `lookups`, `node_cancellation`, `plan_extension`, `region_batches`, `worker_tools`. Some share `plan_edits`.
+  `lookups`, `node_cancellation`, `output_check`, `plan_extension`, `region_batches`, `worker_tools`. Some
+  share `plan_edits`.
 - `run_scheduler.create_scheduler` composes them to the scheduler of a run.
 - `commands`, `explain`, `forks` and `regions` work on that scheduler as a whole.
 """

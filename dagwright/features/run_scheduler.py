@@ -21,6 +21,7 @@ from dagwright.features.fork_reuse.component import ForkReuse
 from dagwright.features.lookups.component import ResolverNodes
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.node_cancellation import NodeCancellation
+from dagwright.features.output_check import OutputCheck
 from dagwright.features.plan_extension.component import PlanExtension
 from dagwright.features.region_batches import RegionBatches
 from dagwright.features.worker_tools import WorkerTools
@@ -32,6 +33,7 @@ class RunFeatures:
 
     workers: WorkerTools
     extension: PlanExtension
+    output: OutputCheck
     compensation: Compensation
     budget: BudgetAdmission
     reuse: ForkReuse
@@ -68,6 +70,7 @@ def create_scheduler(
     features = RunFeatures(
         workers=WorkerTools(scheduler),
         extension=PlanExtension(scheduler),
+        output=OutputCheck(scheduler),
         compensation=Compensation(scheduler, lift_deadline=deadline.lift),
         budget=BudgetAdmission(scheduler, feedback.run),
         reuse=ForkReuse(scheduler),
@@ -77,11 +80,13 @@ def create_scheduler(
         deadline=deadline,
         regions=RegionBatches(scheduler),
     )
-    # A call is prepared before it reserves budget, and gets its key when it may start; the plan is extended and
-    # compensated before waiting calls are admitted; a result is reused before a request to a person is opened.
+    # A call is prepared before it reserves budget, and gets its key when it may start; the plan is extended, its output
+    # checked, and the run compensated before waiting calls are admitted; a result is reused before a request to a
+    # person is opened.
     order = (
         features.workers,
         features.extension,
+        features.output,
         features.compensation,
         features.budget,
         features.reuse,

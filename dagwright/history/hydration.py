@@ -31,6 +31,9 @@ MAX_INNER_NODES = 2_000
 MAX_INNER_FAILURES = 100
 """Most failed nodes of offloaded regions in a document; further ones are only counted."""
 
+NOT_LOADED = frozenset({"value_lost", "store_unavailable", "missing_data"})
+"""Codes of the notes on values that could not be loaded."""
+
 Members = AsyncIterator[tuple[str, Any]]
 """Members of an object, one after the other; they must be consumed before the next part is requested."""
 
@@ -143,6 +146,11 @@ async def full_document(view: RunView, store: PayloadStore) -> AsyncIterator[tup
             yield name, value
     if nodes_ref is not None and not listing.is_complete:
         yield "nodes_ref", {**nodes_ref, "counts": listing.omitted()}
+
+
+def lost_output(notes: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return why the output of a run could not be loaded, or `None` if it was loaded."""
+    return next((note["message"] for note in notes if note["code"] in NOT_LOADED and note["node_id"] is None), None)
 
 
 async def stored_text(store: PayloadStore, answer_ref: Mapping[str, Any]) -> str | None:

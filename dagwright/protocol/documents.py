@@ -89,9 +89,8 @@ def _first_of(failed: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
 
 
 def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
-    output, error = scheduler.output() if scheduler is not None and scheduler.is_finished else (None, None)
-    if scheduler is not None:
-        error = _error_of(scheduler) or scheduler.features.extension.goal_error() or error
+    output = scheduler.output()[0] if scheduler is not None and scheduler.is_finished else None
+    error = _error_of(scheduler) or scheduler.features.extension.goal_error() if scheduler is not None else None
     notes = [dict(note) for note in facts.notes]
     omitted = omitted_sinks(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.is_finished else 0
     if omitted:

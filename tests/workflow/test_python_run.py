@@ -114,6 +114,9 @@ async def test_failed_and_cancelled_runs_raise_with_their_result(python: PythonR
     assert failed.value.result.nodes["a"].result == {"x": 1}
     unchecked = await python.of(handle).result(raise_on_failure=False)
     assert (unchecked.status, unchecked.error and unchecked.error.node) == (RunStatus.FAILED, "b")
+    without_output = python.of(await python.runs.start(plan(call("a", "echo", x=1), output="{{a.result.y}}")))
+    with pytest.raises(RunFailed, match=r"output: Missing data: a\.result\.y: 'y' not found"):
+        await without_output.result()
     partly = await python.of(await python.runs.start(plan(call("a", "echo", x=1), broken))).result()
     assert (partly.status, [each.node for each in partly.problems]) == (RunStatus.COMPLETED_WITH_FAILURES, ["b"])
     held = await python.runs.start(plan(call("a", "hold", name=unique)))

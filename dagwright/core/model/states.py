@@ -84,9 +84,9 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
     """Every node is completed, skipped or superseded."""
     COMPLETED_WITH_FAILURES = "completed_with_failures"
-    """A node failed, but a node of the `output`, or a node without dependents, completed."""
+    """A node failed, but a node that the `output` refers to, or without `output` one without dependents, completed."""
     FAILED = "failed"
-    """No such node completed, a node failed under `fail_fast`, or the engine failed."""
+    """No such node completed, the output cannot be resolved, a node failed under `fail_fast`, or the engine failed."""
     CANCELLED = "cancelled"
     """It was cancelled by the signal `cancel`, a command, or a cancel request of Temporal."""
 

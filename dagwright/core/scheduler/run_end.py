@@ -25,8 +25,12 @@ def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     newest = newest_of(plan)
     output_ids = {part.node for _, template in plan.output_bindings for part in template if isinstance(part, ResultOf)}
     output_ids = {newest.get(name, name) for name in output_ids}
-    outputs = [record for node, record, is_sink in _with_sinks(plan, records) if is_sink or node.id in output_ids]
-    if any(record.status is NodeStatus.COMPLETED for record in outputs) or any(state["ends"] for state in inner):
+    if output_ids:
+        outputs = [record for node, record in zip(plan.nodes, records, strict=True) if node.id in output_ids]
+    else:
+        outputs = [record for _, record, is_sink in _with_sinks(plan, records) if is_sink]
+    has_inner_output = not output_ids and any(state["ends"] for state in inner)
+    if has_inner_output or any(record.status is NodeStatus.COMPLETED for record in outputs):
         return RunStatus.COMPLETED_WITH_FAILURES
     return RunStatus.FAILED
 

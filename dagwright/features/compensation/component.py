@@ -44,9 +44,9 @@ class Compensation(SchedulerComponent):
         if not state.is_finished or state.phase.is_compensated:
             return
         if state.phase is Phase.ACTIVE:
-            if status_of(state.plan, state.records) is RunStatus.COMPLETED:
+            if state.error is None and status_of(state.plan, state.records) is RunStatus.COMPLETED:
                 return
-            state.error = why_not_completed(state)
+            state.error = state.error or why_not_completed(state)
         self._compensate(at)
 
     def start(self, at: float) -> None:

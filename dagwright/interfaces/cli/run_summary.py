@@ -7,6 +7,7 @@ from typing import Any
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
 from dagwright.features.compensation.compensation import compensation_counts, precautionary_count
+from dagwright.history.hydration import lost_output
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.node_text import displayed_counts, is_excused, node_text, usage_lines
@@ -196,6 +197,8 @@ def _print_missing(document: Mapping[str, Any], output: Output) -> None:
         if note["code"] in _NOT_WHOLE:
             node = f"{note['node_id']}: " if note.get("node_id") else ""
             output.print(f"note: {one_line(node + note['message'], limit=1_000)}")
+    if (lost := lost_output(document["notes"])) is not None:
+        output.log(f"error: the output is not loaded: {one_line(lost.removeprefix('output: '), limit=1_000)}")
 
 
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:

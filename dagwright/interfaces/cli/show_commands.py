@@ -15,6 +15,7 @@ from dagwright.client.runs import Runs, open_runs
 from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.explaining import NodeUnknown
+from dagwright.history.hydration import lost_output
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
@@ -111,7 +112,7 @@ def status(request: ShowRequest, output: Output) -> int:
 
 
 def result(request: ShowRequest, output: Output) -> int:
-    """Show the output of a run; the exit code is that of the run, 0 for an open run."""
+    """Show the output of a run; the exit code is that of the run, 0 for an open run, and 1 for a lost output."""
     if request.is_full and output.is_json:
         return _stream_result(request, output)
 
@@ -120,7 +121,7 @@ def result(request: ShowRequest, output: Output) -> int:
             output.document(document)
         else:
             print_result(view, document, output)
-        return exit_code_of(view.status)
+        return _exit_code_of_result(view, document["notes"])
 
     return _read(request, output, show)
 
@@ -130,10 +131,26 @@ def _stream_result(request: ShowRequest, output: Output) -> int:
 
     async def look(runs: Runs, _: Server) -> int:
         view = await runs.feed(request.workflow_id).read()
-        await output.stream(runs.full_document(view))
-        return exit_code_of(view.status)
+        notes: list[Mapping[str, Any]] = []
+        await output.stream(_noting(runs.full_document(view), notes))
+        return _exit_code_of_result(view, notes)
 
     return _look(look, output)
+
+
+async def _noting(
+    parts: AsyncIterator[tuple[str, Any]], notes: list[Mapping[str, Any]]
+) -> AsyncIterator[tuple[str, Any]]:
+    """Yield the parts of a document, and add its notes to a list."""
+    async for name, part in parts:
+        if name == "notes":
+            notes.extend(part)
+        yield name, part
+
+
+def _exit_code_of_result(view: RunView, notes: Sequence[Mapping[str, Any]]) -> ExitCode:
+    code = exit_code_of(view.status)
+    return ExitCode.FAILED if code is ExitCode.COMPLETED and lost_output(notes) is not None else code
 
 
 def graph(request: ShowRequest, output: Output) -> int:

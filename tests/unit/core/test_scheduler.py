@@ -133,7 +133,7 @@ def test_result_of_what_did_not_complete_is_null_and_its_error_can_be_read() -> 
     assert task.arguments == {name: value for name, (_, value) in arguments.items()}
 
 
-def test_missing_data_fails_the_node_or_the_output() -> None:
+def test_missing_data_fails_the_node_or_the_run() -> None:
     scheduler = scheduler_of(node("fetch"), node("b", arguments={"x": ["{{fetch.result.data[0].emial}}"]}))
     finish(scheduler, fetch={"data": [{"name": "S", "email": "s@x.org"}]})
     assert error_of(scheduler, "b") == (
@@ -142,10 +142,8 @@ def test_missing_data_fails_the_node_or_the_output() -> None:
     )
     scheduler = scheduler_of(node("a"), output="{{a.result.x}}")
     finish(scheduler, a={"y": 1})
-    assert scheduler.output() == (
-        None,
-        NodeError("missing_data", "output: Missing data: a.result.x: 'x' not found in a.result; it has y"),
-    )
+    error = NodeError("missing_data", "output: Missing data: a.result.x: 'x' not found in a.result; it has y")
+    assert (scheduler.status(), scheduler.state.error, scheduler.output()) == ("failed", error, (None, error))
 
 
 def test_false_condition_skips_dependents_and_one_that_is_not_a_boolean_fails() -> None:
@@ -358,7 +356,8 @@ def test_record_keeps_attempts_times_and_version(count: int, began: float) -> No
         ({}, ("a",), "failed", {}),
         ({"output": "{{a.result}}"}, ("b", "d"), "completed_with_failures", "a"),
         ({"output": {"x": ["{{b.status}}", 1]}}, ("b", "d"), "failed", {"x": ["failed", 1]}),
-        ({"output": "only text"}, (), "completed", "only text"),
+        ({"output": "{{c.result}}"}, ("c",), "failed", None),
+        ({"output": "only text"}, ("c",), "completed_with_failures", "only text"),
     ],
 )
 def test_run_reports_the_outcome_of_a_request(

@@ -118,6 +118,15 @@ def test_completed_calls_are_compensated_last_first_with_key_arguments_and_resul
     assert [note["message"] for note in current_notes(scheduler)] == ["compensated 2 calls"]
 
 
+def test_run_whose_output_cannot_be_resolved_is_compensated() -> None:
+    scheduler = _saga(_make("a", arguments={"name": "x"}), output="{{a.result.price}}")
+    assert ids_of(_run(scheduler)) == ["a", "undo a"]
+    assert (scheduler.status(), scheduler.state.error) == (
+        RunStatus.FAILED,
+        NodeError("missing_data", "output: Missing data: a.result.price: 'price' not found in a.result; it has id"),
+    )
+
+
 def test_run_that_completes_or_lacks_the_option_takes_nothing_back() -> None:
     scheduler = _saga(_make("a"), _make("b", "a", when="false"))
     assert ids_of(_run(scheduler)) == ["a"]

@@ -14,8 +14,15 @@ from dagwright.history.explaining import Explanation
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_and_watch import Followed
-from dagwright.interfaces.cli.run_summary import bound_lines, failure_lines, print_answer, print_end, summary_line
-from dagwright.interfaces.cli.show_commands import _result_text
+from dagwright.interfaces.cli.run_summary import (
+    bound_lines,
+    failure_lines,
+    print_answer,
+    print_end,
+    print_result,
+    summary_line,
+)
+from dagwright.interfaces.cli.show_commands import _exit_code_of_result, _result_text
 from tests.support.plan_building import broken, compiled, node, plan_of
 
 _TOOLS = {
@@ -152,3 +159,22 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
 )
 def test_greeting_of_a_followed_run(followed: Followed, while_open: str, when_closed: str) -> None:
     assert (followed.greeting(has_ended=False), followed.greeting(has_ended=True)) == (while_open, when_closed)
+
+
+@pytest.mark.parametrize(
+    ("node_id", "code", "message"),
+    [("a", 0, ""), (None, 1, "error: the output is not loaded: the payload x is not in the store\n")],
+)
+def test_result_whose_output_is_lost_is_a_failure(
+    node_id: str | None, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheduler = _started(node("a"))
+    scheduler.complete("a", 1, at=1.0)
+    view = _ended(scheduler)
+    lost = {
+        "code": "value_lost",
+        "node_id": node_id,
+        "message": f"{node_id or 'output'}: the payload x is not in the store",
+    }
+    print_result(view, {**view.document_with_refs(), "notes": [lost]}, Output())
+    assert (capsys.readouterr().err, _exit_code_of_result(view, [lost])) == (message, code)

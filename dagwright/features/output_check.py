@@ -1,0 +1,22 @@
+"""Output check component: a run fails whose nodes have ended and whose output cannot be resolved."""
+
+from typing import Any
+
+from dagwright.core.model.states import Phase, RunStatus
+from dagwright.core.scheduler.component import SchedulerComponent
+from dagwright.core.scheduler.scheduler import Scheduler
+
+
+class OutputCheck(SchedulerComponent):
+    """Check of the output at the end of a run, after the last extension of its plan and before compensation."""
+
+    def __init__(self, scheduler: Scheduler[Any]) -> None:
+        self._scheduler = scheduler
+
+    def on_quiescent(self, at: float) -> None:  # noqa: ARG002 - a hook
+        """Set the error of a run that would otherwise have ended with success."""
+        state = self._scheduler.state
+        if not state.is_finished or state.phase is not Phase.ACTIVE or not state.plan.output_bindings:
+            return
+        if self._scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES):
+            _, state.error = self._scheduler.output()
