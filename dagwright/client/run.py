@@ -101,7 +101,8 @@ class Run:
     async def result(self, *, raise_on_failure: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
         """Wait until the run has ended and return its result.
 
-        If no worker serves a queue of the run, a warning of the logger `dagwright.client` names the queue.
+        If the run waits for a worker, or for a tool that is missing or paused, a warning of the logger
+        `dagwright.client` names it.
 
         Args:
             raise_on_failure: raise an error if the run did not complete.

@@ -55,9 +55,16 @@ def explanation_of(found: FoundExplanation) -> Explanation:
 
 
 def _waits(notes: Sequence[Mapping[str, Any]], message: str) -> list[str]:
-    """Return the notes on queues without workers and on paused calls that the message does not have."""
+    """Return the notes on queues without workers and on paused calls, without what the message has already."""
     texts = [str(note["message"]) for note in notes if note["code"] in NOTES_OF_WAITING]
-    return [text for text in texts if text not in message]
+    return [_without_known(text, message) for text in texts if text not in message]
+
+
+def _without_known(text: str, message: str) -> str:
+    """Return a note `TOOL: REASON; ADVICE` without a reason that the message has."""
+    head, _, advice = text.partition("; ")
+    reason = head.partition(": ")[2]
+    return advice if reason and advice and reason in message else text
 
 
 @dataclass(frozen=True, slots=True)

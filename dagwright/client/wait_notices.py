@@ -1,4 +1,4 @@
-"""Notices for programs that wait for a run: queues without workers, and requests that a person must answer."""
+"""Notices for programs that wait for a run: missing workers and tools, and requests that a person must answer."""
 
 import asyncio
 import logging
@@ -13,7 +13,12 @@ from dagwright.history.run_reader import RunView
 
 Result = TypeVar("Result")
 _LOG = logging.getLogger("dagwright.client")
-_NO_WORKER = "no_worker"
+_REMEDIES = {
+    "no_worker": "serve it with Worker(client, tools=[...])",
+    "tool_missing": "add it to the tools of Worker(client, tools=[...])",
+    "tool_paused": "call client.resume_tool(...)",
+}
+"""Code of a note about a waiting call -> what a Python program does about it."""
 _ANSWERS = {
     "APPROVAL": ("--approve", "approved=True"),
     "SELECTION": ("--select OPTION", 'selected="OPTION"'),
@@ -32,22 +37,21 @@ class RequestSource(Protocol):
 
 
 class WaitNotices:
-    """Warns once about each queue without workers that a run waits for, by the logger `dagwright.client`."""
+    """Warns once about each queue without workers, missing tool and paused tool that a run waits for.
+
+    The warnings are of the logger `dagwright.client`.
+    """
 
     def __init__(self) -> None:
         self._warned: set[str] = set()
 
     def look_at(self, view: RunView) -> None:
-        """Warn about the queues without workers, except those that were warned about before."""
+        """Warn about the reasons for which the run waits, except those that were warned about before."""
         for note in view.notes:
-            message = str(note["message"])
-            if note["code"] == _NO_WORKER and (queue := message.partition(";")[0]) not in self._warned:
-                self._warned.add(queue)
-                _LOG.warning(
-                    "the run %r waits: %s; in Python, serve it with Worker(client, tools=[...])",
-                    view.workflow_id,
-                    message,
-                )
+            message, remedy = str(note["message"]), _REMEDIES.get(str(note["code"]))
+            if remedy is not None and (reason := message.partition(";")[0]) not in self._warned:
+                self._warned.add(reason)
+                _LOG.warning("the run %r waits: %s; in Python, %s", view.workflow_id, message, remedy)
 
 
 async def print_requests(run: RequestSource, work: Awaitable[Result], *, output: TextIO | None = None) -> Result:

@@ -24,7 +24,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.tools.queues import is_queue_of, worker_options
+from dagwright.tools.queues import FILE, is_of_file, is_queue_of, worker_options
 
 NO_WORKER_AFTER_S = 3.0
 """Time after which a scheduled call waits for a worker rather than for its turn; a worker needs about 1 s to start."""
@@ -157,11 +157,11 @@ def _advice_for(tool: str, why: str, *, is_one: bool) -> tuple[str, str]:
         why: reason of the pause.
     """
     if why.startswith(wire.PAUSED_FOR_MISSING_TOOL):
-        fix = "add the agent to the file again"
+        fix = "start a worker of this queue that has the agent"
         if not tool.startswith(AGENT_PREFIX):
-            fix = f"add the tool to the file again, or name it in the tool that replaces it (`aliases=[{tool!r}]`)"
+            fix = f"start a worker of this queue that has the tool, or one that replaces it (`aliases=[{tool!r}]`)"
         continuation = "the call continues by itself" if is_one else "the calls continue by themselves"
-        return wire.ERROR_TOOL_MISSING, f"{fix}, and start the worker again: {continuation}"
+        return wire.ERROR_TOOL_MISSING, f"{fix}: {continuation}"
     is_paused = why.startswith(wire.PAUSED_FOR_TOOL)
     command = shlex.join(["dagwright", "tool", "resume", tool] if is_paused else ["temporal", "activity", "unpause"])
     return "tool_paused" if is_paused else "call_paused", f"`{command}` resumes {'it' if is_one else 'them'}"
@@ -172,9 +172,9 @@ def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue
     options = worker_options(queue.name, tools, is_of_run=is_of_run)
     worker = f"`{shlex.join(['dagwright', 'worker', *options])}`"
     # `watch` serves the queues of the tools that the run was started with, and no others.
-    if is_of_run or is_queue_of(queue.name, tools):
+    if is_queue_of(queue.name, tools) or (is_of_run and not is_of_file(queue.name)):
         return f"`dagwright watch {shlex.quote(workflow_id)}` or {worker}"
-    return worker if tools else f"{worker}, where FILE is the file or module of the tool"
+    return f"{worker}, where {FILE} is the file or module of the tool" if FILE in options else worker
 
 
 # Display.

@@ -23,6 +23,11 @@ from dagwright.tools.references import (
 
 _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _STEM_CHARACTERS = 60
+_DIGEST_CHARACTERS = 8
+_OF_PATH = re.compile(rf"-[0-9a-f]{{{_DIGEST_CHARACTERS}}}$")
+"""End of the queue name of a file; the name of a module is in the queue name unchanged."""
+FILE = "FILE"
+"""Placeholder for an unknown file in the options of `dagwright worker`."""
 
 
 def queue_name(reference: str, *, task_queue: str) -> str:
@@ -52,11 +57,23 @@ def worker_options(queue: str, references: Sequence[str], *, is_of_run: bool) ->
     if chosen_queue(references) == queue:
         return options
     homes = filter(None, (home_of_queue(queue, each) for each in references))
-    home = next(homes, queue if is_of_run else None)
+    home = next(homes, queue if is_of_run and not is_of_file(queue) else None)
     if home is None:
-        options = options_of_references([each for each in references if queue_of_reference(each) is None])
-        return [*(options or ["--tools", "FILE"]), "--tools-queue", queue]
+        return [*_tools_options(queue, references), "--tools-queue", queue]
     return [*options, *([] if home == wire.DEFAULT_TASK_QUEUE else ["--task-queue", home])]
+
+
+def is_of_file(queue: str) -> bool:
+    """Return whether the name of a queue is one that `queue_name` gives to the tools of a module or file."""
+    return ":" in queue
+
+
+def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
+    """Return the options that load the tools of a queue that no reference names."""
+    if is_of_file(queue):
+        suffix = queue.rpartition(":")[2]
+        return ["--tools", FILE if _OF_PATH.search(suffix) else suffix]
+    return options_of_references([each for each in references if queue_of_reference(each) is None]) or ["--tools", FILE]
 
 
 def is_queue_of(queue: str, references: Sequence[str]) -> bool:
@@ -102,5 +119,5 @@ def _suffix(reference: str) -> str:
     if file is None:
         return _SAFE.sub("_", reference)
     path = absolute_path(file)
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:_DIGEST_CHARACTERS]
     return f"{_SAFE.sub('_', path.stem)[:_STEM_CHARACTERS]}-{digest}"

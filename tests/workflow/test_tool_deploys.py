@@ -115,7 +115,9 @@ async def test_removed_tool_holds_its_call_with_the_fix_until_a_version_has_it(d
         await eventually(is_held)
         assert (found["status"], found["nodes"]["second"]["status"]) == ("waiting", "waiting")
         [note] = [note for note in found["notes"] if note["code"] == "tool_missing"]
-        assert "has no tool 'greet'; its call waits; add the tool to the file again, or name it in" in note["message"]
+        assert (
+            "has no tool 'greet'; its call waits; start a worker of this queue that has the tool, or" in note["message"]
+        )
         assert note["node_id"] == "second"
     async with deployment.serving(_BEGIN, _GREET):
         document = await deployment.ended(handle)

@@ -12,10 +12,8 @@ import pytest
 
 from dagwright.client.events import AnyRunEvent, FeedbackRequested
 from dagwright.client.feedback_request import FeedbackRequest
-from dagwright.client.run_reports import explanation_of
+from dagwright.client.run_reports import _waits
 from dagwright.client.wait_notices import WaitNotices, print_requests, request_text
-from dagwright.features.explain.why import Chain
-from dagwright.history.explaining import Explanation
 from tests.unit.interfaces.cli.views import node, view_of
 
 NOTE = {
@@ -33,24 +31,34 @@ REQUEST = FeedbackRequest(
 )
 
 
-def test_queue_without_workers_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
-    other = {**NOTE, "message": "no worker serves the queue 'docks' of ship; start one with `y`"}
+MISSING = {
+    "code": "tool_missing",
+    "node_id": "b",
+    "message": "order: tool missing: the worker w has no tool 'order'; its call waits; start a worker that has it",
+}
+
+
+def test_each_reason_to_wait_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
     view, notices = (
         replace(view_of(node("a")), notes=[NOTE, {**NOTE, "code": "other", "message": "else"}]),
         WaitNotices(),
     )
     with caplog.at_level(logging.WARNING, logger="dagwright.client"):
-        for each in (view, view, replace(view, notes=[NOTE, other])):
+        for each in (view, view, replace(view, notes=[NOTE, MISSING])):
             notices.look_at(each)
     assert [record.getMessage() for record in caplog.records] == [
-        f"the run {view.workflow_id!r} waits: {note['message']}; in Python, serve it with Worker(client, tools=[...])"
-        for note in (NOTE, other)
+        f"the run {view.workflow_id!r} waits: {note['message']}; in Python, {remedy}"
+        for note, remedy in (
+            (NOTE, "serve it with Worker(client, tools=[...])"),
+            (MISSING, "add it to the tools of Worker(client, tools=[...])"),
+        )
     ]
 
 
-def test_explanation_names_the_queue_without_workers() -> None:
-    explanation = explanation_of(Explanation(view_of(node("a")), "", Chain(()), notes=[NOTE]))
-    assert str(explanation).endswith(f"; {NOTE['message']}")
+def test_explanation_has_each_reason_to_wait_once() -> None:
+    message = "b waits (tool missing: the worker w has no tool 'order')"
+    advice = "its call waits; start a worker that has it"
+    assert _waits([NOTE, MISSING, {"code": "other", "message": "else"}], message) == [NOTE["message"], advice]
 
 
 @pytest.mark.parametrize(

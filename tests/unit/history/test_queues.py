@@ -70,6 +70,17 @@ def test_note_of_a_queue_of_a_file_names_the_file() -> None:
     ]
 
 
+def test_note_of_a_queue_of_another_file_does_not_name_the_files_of_the_run() -> None:
+    main, module = queue_name("/main.py", task_queue="dagwright"), queue_name("shop.tools", task_queue="dagwright")
+    of_main = f"{START} FILE --tools-queue {main}`, where FILE is the file or module of the tool"
+    assert _messages(_call("a", queue=main), _call("b", queue=module), tools=("/my tools.py",)) == [
+        f"no worker serves the queue {main!r} of mark; {of_main}",
+        f"no worker serves the queue {module!r} of mark; {START} shop.tools --tools-queue {module}`",
+    ]
+    own = OpenCall(Queue(main, _WORKFLOWS), is_started=False, scheduled_at=1.0)
+    assert _messages(own) == [f"no worker serves the queue {main!r}, so the run cannot continue; {of_main}"]
+
+
 def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     words = f"{PAUSED_FOR_TOOL} by ann at noon"
     parked = [replace(_call(task), held=words) for task in ("a", "b")]
@@ -85,12 +96,12 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     [note] = paused_call_notes([replace(_call("d"), held=missing)])
     assert (note["code"], note["node_id"]) == ("tool_missing", "d")
     assert note["message"] == (
-        f"mark: {missing}; its call waits; add the tool to the file again, or name it in the tool that "
-        "replaces it (`aliases=['mark']`), and start the worker again: the call continues by itself"
+        f"mark: {missing}; its call waits; start a worker of this queue that has the tool, or one that "
+        "replaces it (`aliases=['mark']`): the call continues by itself"
     )
     why = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no agent 'desk'"
     [note] = paused_call_notes([replace(_call("d"), tool="agent.desk", held=why)])
-    assert "its call waits; add the agent to the file again, and start the worker again" in str(note["message"])
+    assert "its call waits; start a worker of this queue that has the agent: the call" in str(note["message"])
 
 
 def test_marks_show_what_waits_and_leave_no_trace() -> None:
