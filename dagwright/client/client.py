@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, NoReturn, Self, Unpack
 
 from temporalio.client import Client as TemporalClient
 
@@ -80,6 +80,8 @@ class Client:
         self._closing = closing
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
+        self._open_workers: list[Callable[[], Awaitable[None]]] = []
+        """Functions that close the open workers, in the order in which the workers were opened."""
         self._tools = ClientTools(services)
 
     @classmethod
@@ -168,12 +170,22 @@ class Client:
         """Settings of this client and its workers."""
         return self._services.settings
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
     async def close(self) -> None:
-        """Close the client; a local server that it has started ends if no other process uses it."""
+        """Close the client and its open workers; a local server that it has started ends if no process uses it."""
         if not self._is_closed:
             _ = self._services
             self._is_closed = True
-            await self._closing.aclose()
+            async with self._closing as closing:
+                for close_worker in self._open_workers:
+                    closing.push_async_callback(close_worker)
 
     async def start(
         self,
@@ -393,10 +405,14 @@ class Client:
         return states
 
     @contextmanager
-    def _serving(self, toolset: Toolset) -> Iterator[None]:
-        """Compile plans against the tools of a worker while the block lasts; `Worker` calls it."""
+    def _serving(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> Iterator[None]:
+        """Compile plans against the tools of a worker while the block lasts; `close` ends the block early."""
         with self._tools.serving(toolset):
-            yield
+            self._open_workers.append(close)
+            try:
+                yield
+            finally:
+                self._open_workers.remove(close)
 
     async def _worker_connection(self) -> TemporalClient:
         """Return a client for a worker: the SDK allows one worker for each connection and task queue."""
@@ -448,11 +464,20 @@ class Client:
 
 
 class Connecting:
-    """A client that is being connected: `await` it, or use it in `async with`, which closes the client."""
+    """A client that is not connected yet: `await` it, or use it in `async with`, which closes the client."""
 
     def __init__(self, open_client: Callable[[], Awaitable[Client]]) -> None:
         self._open = open_client
         self._client: Client | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{name!r}: {_NOT_CONNECTED}")
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(_NOT_CONNECTED)
+
+    def __exit__(self, *error: object) -> None:
+        """Do nothing: `__enter__` has refused the block."""
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self._open().__await__()
@@ -468,6 +493,10 @@ class Connecting:
             await self._client.close()
 
 
+_NOT_CONNECTED = (
+    "the client is not connected: write `client = await Client.connect()` or `async with Client.connect() as client`, "
+    "or use SyncClient where there is no event loop"
+)
 _MISSING_TOOLS = ("unknown_tool", "unknown_agent")
 
 

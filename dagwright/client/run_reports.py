@@ -55,7 +55,7 @@ def explanation_of(found: FoundExplanation) -> Explanation:
 
 
 def _waits(notes: Sequence[Mapping[str, Any]], message: str) -> list[str]:
-    """Return the notes on queues without workers and on paused calls, without what the message has already."""
+    """Return the notes on queues without workers and on paused calls, without reasons that the message has."""
     texts = [str(note["message"]) for note in notes if note["code"] in NOTES_OF_WAITING]
     return [_without_known(text, message) for text in texts if text not in message]
 

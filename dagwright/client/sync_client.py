@@ -262,7 +262,9 @@ class SyncClient:
         try:
             yield worker
         finally:
-            self._loop.run(worker.__aexit__(None, None, None))
+            # `close` of the client closes its workers.
+            if not self._loop.is_closed:
+                self._loop.run(worker.__aexit__(None, None, None))
 
     start = _run_of_client(Client.start)
     ask = _run_of_client(Client.ask)

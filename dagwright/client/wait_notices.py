@@ -18,7 +18,7 @@ _REMEDIES = {
     "tool_missing": "add it to the tools of Worker(client, tools=[...])",
     "tool_paused": "call client.resume_tool(...)",
 }
-"""Code of a note about a waiting call -> what a Python program does about it."""
+"""Code of a note about a waiting call -> remedy in a Python program."""
 _ANSWERS = {
     "APPROVAL": ("--approve", "approved=True"),
     "SELECTION": ("--select OPTION", 'selected="OPTION"'),

@@ -117,7 +117,7 @@ async def releasing_calls(client: Client, toolset: Toolset) -> AsyncIterator[Non
     if not toolset.own_queues:
         yield
         return
-    async with _running_task(keep_releasing(client, toolset.own.served_names(), toolset.own_queues)):
+    async with running_task(keep_releasing(client, toolset.own.served_names(), toolset.own_queues)):
         yield
 
 
@@ -144,7 +144,7 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
 
 
 @asynccontextmanager
-async def _running_task(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def running_task(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run something for as long as the block lasts."""
     task = asyncio.create_task(work)
     try:

@@ -1,7 +1,8 @@
 """The public `Worker`: serves runs and the tools of a Python program."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Protocol, Self
@@ -15,7 +16,9 @@ from dagwright.process.stop_signals import stop_signals
 from dagwright.settings import Settings
 from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
 from dagwright.toolset.toolset import Toolset, load_toolset
-from dagwright.worker.serving import prepare_to_serve, serving
+from dagwright.worker.serving import prepare_to_serve, running_task, serving
+
+_LOG = logging.getLogger("dagwright.worker")
 
 
 class WorkerClient(Protocol):
@@ -30,8 +33,8 @@ class WorkerClient(Protocol):
         """Return a client of Temporal's SDK that no other worker uses."""
         ...
 
-    def _serving(self, toolset: Toolset) -> AbstractContextManager[None]:
-        """Note that the tools are served while the block lasts."""
+    def _serving(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> AbstractContextManager[None]:
+        """Note that the tools are served while the block lasts, and that `close` ends it before the client closes."""
         ...
 
 
@@ -45,7 +48,7 @@ class Worker:
     `DAGWRIGHT_LOG_LEVEL` and `DAGWRIGHT_LOG_FORMAT` say.
 
     Args:
-        client: connected; closed after the worker.
+        client: connected; it closes the worker if it is closed first.
         tools: functions decorated with `@tool`, declared activities, modules, module names, or files (.py with tools,
             .json with MCP servers).
         agents: agent cards, or files of agents.
@@ -78,6 +81,7 @@ class Worker:
         self._settings = client.settings
         self._given = read_given(tools, agents, task_queue=task_queue)
         self._open: AsyncExitStack | None = None
+        self._closed = asyncio.Event()
         self._queues: tuple[str, ...] = ()
 
     @property
@@ -103,9 +107,11 @@ class Worker:
         task_queue = self._settings.task_queue
         async with AsyncExitStack() as stack:
             connection = await self._client._worker_connection()
-            stack.enter_context(self._client._serving(toolset))
+            stack.enter_context(self._client._serving(toolset, self._close))
             await stack.enter_async_context(serving(connection, toolset, task_queue=task_queue))
+            await stack.enter_async_context(running_task(self._report_end_of_loop()))
             self._open = stack.pop_all()
+        self._closed.clear()
         self._queues = tuple(dict.fromkeys([task_queue, *toolset.own_queues]))
         return self
 
@@ -113,15 +119,38 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop: calls in flight get time to finish, then they are cancelled."""
+        await self._close()
+
+    async def run(self) -> None:
+        """Serve until SIGTERM, SIGINT or cancellation, or until the client is closed. Raises as entering the worker."""
+        with stop_signals() as stopped:
+            if self._open is not None:
+                await self._closed_or(stopped)
+                return
+            async with self:
+                await self._closed_or(stopped)
+
+    async def _close(self) -> None:
         stack, self._open, self._queues = self._open, None, ()
         if stack is not None:
             await stack.aclose()
+            self._closed.set()
 
-    async def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or cancellation. Raises as entering the worker."""
-        with stop_signals() as stopped:
+    async def _closed_or(self, stopped: asyncio.Event) -> None:
+        waits = [asyncio.create_task(event.wait()) for event in (self._closed, stopped)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _report_end_of_loop(self) -> None:
+        """Log that the program ends without closing the worker: Temporal's SDK then waits for its polls forever."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
             if self._open is not None:
-                await stopped.wait()
-                return
-            async with self:
-                await stopped.wait()
+                _LOG.error(
+                    "a Worker is open at the end of the event loop, so the program may not end: use it in `async with`"
+                )
+            raise

@@ -209,8 +209,9 @@ async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.cl
     with pytest.raises(OtherEventLoop, match="another event loop"):
         await asyncio.to_thread(asyncio.run, shop.get_run("a").status())
     closed = await Client.from_temporal(client, settings=settings_in(tmp_path))
-    left = closed.get_run("a")
+    left, worker = closed.get_run("a"), await Worker(closed, tools=[stock]).__aenter__()
     await closed.close()
+    assert worker.task_queues == ()
     with pytest.raises(ClientClosed, match="the client is closed"):
         await left.result()
     with pytest.raises(TypeError, match="start\\(\\) got an unexpected argument 'deadlin'; did you mean 'deadline'"):

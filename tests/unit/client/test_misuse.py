@@ -55,6 +55,14 @@ def test_worker_of_an_unconnected_client_is_refused() -> None:
             Worker(cast("Any", client))
 
 
+def test_client_that_is_not_awaited_is_refused_at_its_first_use() -> None:
+    client = cast("Any", dagwright.Client.connect())
+    with pytest.raises(AttributeError, match=r"^'start': the client is not connected: write `client = await Client"):
+        client.start({})
+    with pytest.raises(TypeError, match=r"^the client is not connected: .* or `async with"), client:
+        pass
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
