@@ -21,7 +21,8 @@ from benchmarks.baseline import (
     pause,
 )
 from benchmarks.processes import BASELINE_QUEUE
-from dagwright.worker.serving import ACTIVITY_POLLERS, STICKY_TIMEOUT, WORKFLOW_TASKS
+from dagwright.worker.capacity import ACTIVITY_POLLERS, WORKFLOW_TASKS
+from dagwright.worker.serving import STICKY_TIMEOUT
 
 
 async def serve(address: str) -> None:

@@ -65,7 +65,8 @@ _OF_COMMANDS = frozenset(
         *("state_dir", "ui_url", "log_level", "log_format", "plans", "no_color", "cache_home"),
         *("api_keys", "api_requests", "api_streams", "api_runs", "api_body_bytes", "api_plan_bytes"),
         *("api_hosts", "api_origins", "api_proxies", "health_address", "drain_s", "tools_queue"),
-        "otel_endpoint",
+        *("serve", "workflow_slots", "activity_slots", "cached_runs", "activity_pollers", "target_cpu"),
+        *("target_memory", "otel_endpoint"),
     },
 )
 """Settings that do not affect runs; all others are compared with those of the background workers."""
@@ -113,6 +114,20 @@ class Settings(BaseModel):
     """`HOST:PORT` at which `worker.py` serves `/livez` and `/readyz`; disabled by default."""
     drain_s: float | None = Field(default=None, ge=0, le=_LONGEST_S)
     """Seconds that calls of `write` tools may continue after a worker stops; by default their own timeout."""
+    serve: Literal["all", "workflows", "tools"] = "all"
+    """What `worker.py` serves: `workflows` executes runs, `tools` calls tools and models, `all` does both."""
+    workflow_slots: int = Field(default=8, ge=2, le=1000)
+    """Workflow tasks at once, for each queue of a worker."""
+    activity_slots: int = Field(default=100, ge=1, le=10_000)
+    """Calls at once, for each queue of a worker."""
+    cached_runs: int = Field(default=1000, ge=0, le=100_000)
+    """Runs that a worker holds in memory, for each of its queues; others are replayed when they continue."""
+    activity_pollers: int = Field(default=10, ge=1, le=1000)
+    """Concurrent polls for calls, for each queue of a worker."""
+    target_cpu: float | None = Field(default=None, gt=0, le=1)
+    """Share of the machine's CPU up to which a worker takes more calls; unlimited by default."""
+    target_memory: float | None = Field(default=None, gt=0, le=1)
+    """Share of the machine's memory up to which a worker takes more calls; unlimited by default."""
     files_root: Path = Field(default=Path(), validate_default=True)
     """Folder that the file tools may access; absolute, by default the current folder."""
     allow_private_addresses: bool = False
@@ -260,7 +275,7 @@ class Settings(BaseModel):
         except LocationInvalid as error:
             raise PydanticCustomError(HIDDEN_VALUE, cast(LiteralString, error.args[0])) from error
 
-    @field_validator("log_level", "log_format", mode="before")
+    @field_validator("log_level", "log_format", "serve", mode="before")
     @classmethod
     def _lower(cls, text: object) -> object:
         return text.lower() if isinstance(text, str) else text

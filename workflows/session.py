@@ -26,8 +26,8 @@ from dagwright.core.boundary import limits, wire
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.states import RunStatus
 from dagwright.protocol.command_handler import bug_message
-from dagwright.protocol.fairness import priority_of
 from dagwright.protocol.messages import MessageInvalid, read_message
+from dagwright.protocol.run_attributes import priority_of
 from dagwright.protocol.sessions import SessionRecord, TurnRefused, input_problem, name_of_session, session_from_json
 from dagwright.protocol.turns import (
     OUTCOME_BYTES,

@@ -38,8 +38,8 @@ from dagwright.history.map_items import view_of_item
 from dagwright.history.run_reader import RunNotFound, RunReader, RunView, tools_of
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.token_streams import TokenStreams
-from dagwright.protocol.fairness import Fairness, fairness_in, priority_of
-from dagwright.protocol.run_attributes import attributes_at_start
+from dagwright.protocol.fairness import Fairness, fairness_in
+from dagwright.protocol.run_attributes import attributes_at_start, priority_of
 from dagwright.protocol.run_labels import keyword, queryable_prefix, tags_in
 from dagwright.server import Connection
 from dagwright.server.tool_pauses import ToolPause, list_paused_tools

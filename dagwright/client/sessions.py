@@ -36,8 +36,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunNotFound
-from dagwright.protocol.fairness import priority_of
-from dagwright.protocol.run_attributes import STATE, TITLE
+from dagwright.protocol.run_attributes import STATE, TITLE, priority_of
 from dagwright.protocol.run_labels import keyword, queryable_prefix
 from dagwright.protocol.sessions import SessionRecord, Turn, name_of_session, session_from_json, session_id
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from temporalio.common import Priority
-
 from dagwright.core.errors import DagwrightError
 from dagwright.protocol.run_labels import ALL_OWNERS, is_owner_name
 
@@ -77,13 +75,6 @@ def fairness_from_json(encoded: Any) -> Fairness | None:
     if not isinstance(encoded, Mapping):
         raise FairnessInvalid(f"fairness is an object with key and weight, not {encoded!r:.60}")
     return fairness_of(encoded.get("key"), encoded.get("weight"))
-
-
-def priority_of(fairness: Fairness | None) -> Priority:
-    """Return the priority that a workflow with this fairness is started with."""
-    if fairness is None:
-        return Priority.default
-    return Priority(fairness_key=fairness.key, fairness_weight=fairness.weight)
 
 
 def fairness_in(priority: Any) -> Fairness | None:

@@ -1,11 +1,12 @@
-"""Search attributes that identify a run in lists: its title, template, tags, owner and state."""
+"""Search attributes that identify a run in lists: its title, template, tags, owner and state; and its priority."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import Priority, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from dagwright.core.boundary import wire
+from dagwright.protocol.fairness import Fairness
 from dagwright.protocol.run_labels import MOST_TAGS, fitting_keywords, keyword, keyword_of_tag, tags_in
 
 Pair = SearchAttributePair[str] | SearchAttributePair[Sequence[str]]
@@ -50,3 +51,10 @@ def attributes_at_start(memo: Mapping[str, Any], *, missing: Collection[str]) ->
     """
     pairs = [] if missing else [SearchAttributePair(STATE, "running"), *identifying_pairs(memo)]
     return TypedSearchAttributes(pairs)
+
+
+def priority_of(fairness: Fairness | None) -> Priority:
+    """Return the priority that a workflow with this fairness is started with."""
+    if fairness is None:
+        return Priority.default
+    return Priority(fairness_key=fairness.key, fairness_weight=fairness.weight)

@@ -34,13 +34,12 @@ from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
 from dagwright.toolset.toolset import Toolset, load_toolset
+from dagwright.worker.capacity import ACTIVITY_POLLERS, WORKFLOW_TASKS
 from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
 from dagwright.worker.serving import (
-    ACTIVITY_POLLERS,
     BUILD_ID,
     HEARTBEAT_THROTTLE,
     STICKY_TIMEOUT,
-    WORKFLOW_TASKS,
     held_resources,
     prepare_to_serve,
     publish_toolset,

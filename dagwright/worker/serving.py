@@ -21,25 +21,26 @@ from dagwright.settings import Settings
 from dagwright.toolset.file_protection import record_protected
 from dagwright.toolset.tool_directory import publish_cards, publish_tools
 from dagwright.toolset.toolset import Toolset
+from dagwright.worker.capacity import FULL_CAPACITY, WorkerCapacity
 from dagwright.worker.missing_tools import keep_releasing
 from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
 
 STICKY_TIMEOUT = timedelta(seconds=1)
 """Delay after which the run of a dead worker continues on another worker (docs/contributing/internals/temporal.md)."""
-WORKFLOW_TASKS = 8
-"""Workflow tasks at once. They share one interpreter and have a time limit: a hundred that replay after a restart would
-all exceed the limit and restart (docs/decisions/0048)."""
 HEARTBEAT_THROTTLE = timedelta(milliseconds=50)
 """The SDK delays heartbeats by up to 24 s, and with them cancellations and streamed text. The activities limit the rate
 (`activities/heartbeats.py`, `telling.py`) to less than this interval allows."""
-ACTIVITY_POLLERS = 10
-"""More than the SDK's 5: a wide fan-out is handed out faster (docs/contributing/internals/temporal.md)."""
 BUILD_ID = f"dagwright-{__version__}"
 """In the history, with each workflow task. The SDK's default hashes the code of every module, a second of CPU."""
 
 
 def create_workers(
-    client: Client, toolset: Toolset, *, task_queue: str, models: ModelClients | None = None
+    client: Client,
+    toolset: Toolset,
+    *,
+    task_queue: str,
+    models: ModelClients | None = None,
+    capacity: WorkerCapacity = FULL_CAPACITY,
 ) -> list[Worker]:
     """Create the workers of a process: one for each queue, each with workflows, built-in tools and its own tools.
 
@@ -48,30 +49,38 @@ def create_workers(
 
     Args:
         models: calls models, and is closed by its creator; by default one that stays open as long as the process.
+        capacity: role of the process, and its slots for each queue.
     """
     clients = models or ModelClients(toolset.models)
     activities_on = create_activities(client, toolset, task_queue=task_queue, models=clients)
     limit_s = toolset.environment.drain_limit_s
     queues = dict.fromkeys([task_queue, *toolset.own_queues])
-    return [_create_worker(client, queue, activities=activities_on(queue), drain_limit_s=limit_s) for queue in queues]
+    return [
+        _create_worker(client, queue, activities=activities_on(queue), drain_limit_s=limit_s, capacity=capacity)
+        for queue in queues
+    ]
 
 
 def _create_worker(
-    client: Client, task_queue: str, *, activities: Sequence[Activity], drain_limit_s: float | None
+    client: Client,
+    task_queue: str,
+    *,
+    activities: Sequence[Activity],
+    drain_limit_s: float | None,
+    capacity: WorkerCapacity,
 ) -> Worker:
     return Worker(
         client,
         task_queue=task_queue,
-        activities=activities,
-        workflows=WORKFLOWS,
+        activities=activities if capacity.serves_tools else (),
+        workflows=WORKFLOWS if capacity.serves_workflows else (),
         workflow_runner=with_shared_modules(SandboxedWorkflowRunner()),
         interceptors=create_interceptors(),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         graceful_shutdown_timeout=timedelta(seconds=grace_s(drain_limit_s)),
         max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
-        max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
-        max_concurrent_workflow_tasks=WORKFLOW_TASKS,
         build_id=BUILD_ID,
+        **capacity.worker_options(),
     )
 
 
@@ -122,8 +131,10 @@ async def releasing_calls(client: Client, toolset: Toolset) -> AsyncIterator[Non
 
 
 @asynccontextmanager
-async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> AsyncIterator[None]:
-    """Serve runs and tools while the block lasts.
+async def serving(
+    client: Client, toolset: Toolset, *, task_queue: str, capacity: WorkerCapacity = FULL_CAPACITY
+) -> AsyncIterator[None]:
+    """Serve runs and tools while the block lasts, or those that the role of the capacity has.
 
     Raises:
         OtherStore: the other workers of the queue use another payload store.
@@ -134,12 +145,13 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
     async with AsyncExitStack() as stack:
         stack.enter_context(event_loop.few_collections())
         await stack.enter_async_context(held_resources(toolset, models))
-        workers = create_workers(client, toolset, task_queue=task_queue, models=models)
+        workers = create_workers(client, toolset, task_queue=task_queue, models=models, capacity=capacity)
         # From here on, a blocked loop would stop heartbeats.
         stack.enter_context(event_loop_watchdog.blocked_loop_logged())
         for worker in workers:
             await stack.enter_async_context(worker)
-        await stack.enter_async_context(releasing_calls(client, toolset))
+        if capacity.serves_tools:
+            await stack.enter_async_context(releasing_calls(client, toolset))
         yield
 
 

@@ -16,6 +16,7 @@ from dagwright.process.stop_signals import stop_signals
 from dagwright.settings import Settings
 from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
 from dagwright.toolset.toolset import Toolset, load_toolset
+from dagwright.worker.capacity import capacity_of
 from dagwright.worker.serving import prepare_to_serve, running_task, serving
 
 _LOG = logging.getLogger("dagwright.worker")
@@ -108,7 +109,8 @@ class Worker:
         async with AsyncExitStack() as stack:
             connection = await self._client._worker_connection()
             stack.enter_context(self._client._serving(toolset, self._close))
-            await stack.enter_async_context(serving(connection, toolset, task_queue=task_queue))
+            capacity = capacity_of(self._settings)
+            await stack.enter_async_context(serving(connection, toolset, task_queue=task_queue, capacity=capacity))
             await stack.enter_async_context(running_task(self._report_end_of_loop()))
             self._open = stack.pop_all()
         self._closed.clear()

@@ -20,7 +20,7 @@ from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
-from dagwright.worker.serving import WORKFLOW_TASKS
+from dagwright.worker.capacity import WORKFLOW_TASKS
 from dagwright.workflows import run_plan
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker

@@ -138,11 +138,13 @@ class WorkerRequest:
 
     Args:
         task_queue: queue of workflows and built-in tools; `None` takes that of the settings.
+        serve: role of the worker; `None` takes that of the settings.
     """
 
     tools: Sequence[str]
     agents: Sequence[str]
     task_queue: str | None = None
+    serve: Literal["all", "workflows", "tools"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

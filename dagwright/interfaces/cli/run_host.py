@@ -1,7 +1,8 @@
 """Connection, worker and background processes of the commands that start runs."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from temporalio.client import Client
@@ -13,6 +14,7 @@ from dagwright.plans.templates import TemplateFolder, open_templates
 from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset
+from dagwright.worker.capacity import capacity_of
 from dagwright.worker.serving import serving
 
 
@@ -55,7 +57,7 @@ async def served(client: Client, toolset: Toolset | None, *, settings: Settings)
     if toolset is None:
         yield
         return
-    async with serving_with_settings(settings), serving(client, toolset, task_queue=settings.task_queue):
+    async with serving_with_settings(settings), _serving_all(client, toolset, settings):
         yield
 
 
@@ -80,8 +82,14 @@ async def served_here_or_elsewhere(
             report(f"starting without a worker, the other process does the work: {other.difference}")
             yield False
             return
-        await stack.enter_async_context(serving(client, toolset, task_queue=settings.task_queue))
+        await stack.enter_async_context(_serving_all(client, toolset, settings))
         yield True
+
+
+def _serving_all(client: Client, toolset: Toolset, settings: Settings) -> AbstractAsyncContextManager[None]:
+    """Serve runs and tools: a command that runs a plan needs both, whatever the workers of the settings serve."""
+    capacity = replace(capacity_of(settings), role="all")
+    return serving(client, toolset, task_queue=settings.task_queue, capacity=capacity)
 
 
 async def leave_to_background(settings: Settings, toolset: Toolset) -> None:

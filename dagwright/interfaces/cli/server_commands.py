@@ -1,6 +1,6 @@
 """Names, options and help of `worker`, `serve`, `up`, `down` and `mcp`; other modules do the work."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -30,10 +30,18 @@ def worker(
         str | None, typer.Option("--task-queue", metavar="QUEUE", help="Task queue of workflows and built-in tools.")
     ] = None,
     tools_queue: ToolsQueue = None,
+    serve: Annotated[
+        Literal["all", "workflows", "tools"] | None,
+        typer.Option(
+            "--serve",
+            metavar="ROLE",
+            help="workflows executes runs, tools calls tools and models, all does both; default: DAGWRIGHT_SERVE.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run a worker until SIGTERM or SIGINT."""
-    request = WorkerRequest(with_queue(tools, tools_queue), agents or [], task_queue)
+    request = WorkerRequest(with_queue(tools, tools_queue), agents or [], task_queue, serve)
     return call("worker_command", "worker", request, Output(is_json=json))
 
 

@@ -16,6 +16,7 @@ from dagwright.process.drain import writes_in_flight
 from dagwright.server import open_connection
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+from dagwright.worker.capacity import capacity_of
 from dagwright.worker.serving import prepare_to_serve, serving
 
 
@@ -29,8 +30,8 @@ def worker(request: WorkerRequest, output: Output) -> int:
         StoreUnavailable: large values cannot be stored.
     """
     settings = load_settings()
-    if request.task_queue is not None:
-        settings = settings.model_copy(update={"task_queue": request.task_queue})
+    given = {"task_queue": request.task_queue, "serve": request.serve}
+    settings = settings.model_copy(update={name: value for name, value in given.items() if value is not None})
     configure_logging(settings)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     event_loop.run(_serve(settings, toolset, output=output))
@@ -47,12 +48,12 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
             serving_with_settings(settings),
             # Outermost: a process that starts or drains reports as alive.
             worker_health(settings, connection.client, toolset.store, stopped=stopped),
-            serving(connection.client, toolset, task_queue=settings.task_queue),
+            serving(connection.client, toolset, task_queue=settings.task_queue, capacity=capacity_of(settings)),
         ):
             queues = [*dict.fromkeys([settings.task_queue, *toolset.own_queues])]
             for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
                 log.warning("agent names unknown tools", agent=agent, tools=missing)
-            log.info("worker started", address=connection.server.address, task_queues=queues)
+            log.info("worker started", address=connection.server.address, task_queues=queues, serves=settings.serve)
             if output.is_json:
                 output.document(
                     {"status": "serving", "address": connection.server.address, "task_queues": queues}, is_line=True

@@ -1,0 +1,106 @@
+"""Capacity of a worker: its role, and the number of tasks and cached runs at once."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from temporalio.worker import (
+    FixedSizeSlotSupplier,
+    ResourceBasedSlotConfig,
+    ResourceBasedSlotSupplier,
+    ResourceBasedTunerConfig,
+    WorkerTuner,
+)
+
+from dagwright.settings import Settings
+
+Role = Literal["all", "workflows", "tools"]
+
+WORKFLOW_TASKS = 8
+"""Workflow tasks at once. They share one interpreter and have a time limit: a hundred that replay after a restart would
+all exceed the limit and restart (docs/decisions/0048)."""
+ACTIVITY_POLLERS = 10
+"""More than the SDK's 5: a wide fan-out is handed out faster (docs/contributing/internals/temporal.md)."""
+_LEAST_SLOTS = 4
+"""Calls at once however busy the machine is: a busy neighbour must not stop a worker."""
+_RAMP = timedelta(milliseconds=20)
+"""Wait before each slot above the least: the SDK's 50 ms make a fan-out of 100 four times slower
+(docs/contributing/internals/temporal.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCapacity:
+    """Role of a worker, and its slots on each of its queues.
+
+    Args:
+        role: `workflows` executes runs, `tools` calls tools and models, `all` does both.
+        workflow_slots: workflow tasks at once.
+        activity_slots: calls at once; with a target, the most.
+        cached_runs: runs in memory; others are replayed when they continue.
+        pollers: concurrent polls for calls.
+        target_cpu, target_memory: share of the machine, 0 to 1, up to which the worker takes more calls; `None` for
+            both takes calls up to `activity_slots`.
+    """
+
+    role: Role = "all"
+    workflow_slots: int = WORKFLOW_TASKS
+    activity_slots: int = 100
+    cached_runs: int = 1000
+    pollers: int = ACTIVITY_POLLERS
+    target_cpu: float | None = None
+    target_memory: float | None = None
+
+    @property
+    def serves_workflows(self) -> bool:
+        """Whether the worker executes runs."""
+        return self.role != "tools"
+
+    @property
+    def serves_tools(self) -> bool:
+        """Whether the worker calls tools."""
+        return self.role != "workflows"
+
+    def worker_options(self) -> dict[str, Any]:
+        """Return the options of `temporalio.worker.Worker` for one queue."""
+        options: dict[str, Any] = {"max_cached_workflows": self.cached_runs}
+        if self.serves_tools:
+            options["max_concurrent_activity_task_polls"] = self.pollers
+        if self.target_cpu is None and self.target_memory is None:
+            slots = {
+                "max_concurrent_workflow_tasks": self.workflow_slots,
+                "max_concurrent_activities": self.activity_slots,
+            }
+            return {**options, **slots}
+        return {**options, "tuner": self._tuner()}
+
+    def _tuner(self) -> WorkerTuner:
+        # A target of 1 never limits.
+        target = ResourceBasedTunerConfig(self.target_memory or 1.0, self.target_cpu or 1.0)
+        slots = ResourceBasedSlotConfig(
+            minimum_slots=min(_LEAST_SLOTS, self.activity_slots),
+            maximum_slots=self.activity_slots,
+            ramp_throttle=_RAMP,
+        )
+        return WorkerTuner.create_composite(
+            workflow_supplier=FixedSizeSlotSupplier(self.workflow_slots),
+            activity_supplier=ResourceBasedSlotSupplier(slots, target),
+            local_activity_supplier=FixedSizeSlotSupplier(self.activity_slots),
+            nexus_supplier=FixedSizeSlotSupplier(1),
+        )
+
+
+FULL_CAPACITY = WorkerCapacity()
+"""Capacity of a process that serves everything with the default slots."""
+
+
+def capacity_of(settings: Settings) -> WorkerCapacity:
+    """Return the capacity that the settings of a process choose."""
+    return WorkerCapacity(
+        role=settings.serve,
+        workflow_slots=settings.workflow_slots,
+        activity_slots=settings.activity_slots,
+        cached_runs=settings.cached_runs,
+        pollers=settings.activity_pollers,
+        target_cpu=settings.target_cpu,
+        target_memory=settings.target_memory,
+    )

@@ -1,0 +1,35 @@
+"""Roles and slots of a worker, as options of the SDK's worker."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.worker import Worker, WorkerTuner
+
+from dagwright.settings import Settings, SettingsError, load_settings
+from dagwright.worker.capacity import FULL_CAPACITY, WorkerCapacity, capacity_of
+
+
+def test_settings_choose_role_and_slots_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert capacity_of(Settings(state_dir=tmp_path)) == FULL_CAPACITY
+    for name, value in (("SERVE", "Tools"), ("ACTIVITY_SLOTS", "3"), ("CACHED_RUNS", "0"), ("TARGET_CPU", "0.8")):
+        monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
+    assert capacity_of(load_settings()) == WorkerCapacity("tools", activity_slots=3, cached_runs=0, target_cpu=0.8)
+    for name, wrong in (("SERVE", "both"), ("WORKFLOW_SLOTS", "1"), ("TARGET_MEMORY", "80")):
+        with monkeypatch.context() as patch:
+            patch.setenv(f"DAGWRIGHT_{name}", wrong)
+            with pytest.raises(SettingsError, match=f"DAGWRIGHT_{name}"):
+                load_settings()
+
+
+@pytest.mark.parametrize("role", ["all", "workflows", "tools"])
+def test_slots_are_fixed_without_a_target_and_a_tuner_with_one(role: Any) -> None:
+    fixed = WorkerCapacity(role, workflow_slots=5, activity_slots=7, pollers=3).worker_options()
+    polls = {} if role == "workflows" else {"max_concurrent_activity_task_polls": 3}
+    slots = {"max_concurrent_workflow_tasks": 5, "max_concurrent_activities": 7}
+    assert fixed == {"max_cached_workflows": 1000, **polls, **slots}
+    options = WorkerCapacity(role, activity_slots=2, target_memory=0.5).worker_options()
+    assert isinstance(options["tuner"], WorkerTuner)
+    # The SDK refuses fixed slots beside a tuner.
+    assert not {*slots} & {*options}
+    assert {*fixed, *options} <= {*Worker.__init__.__annotations__}

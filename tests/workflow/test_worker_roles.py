@@ -1,0 +1,57 @@
+"""Workers with the roles `workflows` and `tools`, each alone and together, on the real server."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.history.run_reader import RunReader
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import load_toolset
+from dagwright.worker.capacity import WorkerCapacity
+from dagwright.worker.serving import serving
+from tests.support.eventually import eventually
+from tests.support.runs import Runs, with_tools
+from tests.support.tools import Bench
+
+pytestmark = pytest.mark.server
+
+PLAN = {
+    "nodes": [
+        {"id": "each", "for_each": [1, 2, 3], "tool": "add", "arguments": {"left": "{{item}}", "right": 1}},
+        {"id": "last", "tool": "echo", "arguments": {"text": "{{each.result}}"}},
+    ]
+}
+
+
+async def test_run_needs_a_worker_of_both_roles(client: Client, bench: Bench, tmp_path: Path) -> None:
+    queue = f"roles-{uuid4().hex}"
+    toolset = with_tools(load_toolset(Settings(state_dir=tmp_path)), bench.registry(), queue=f"{queue}-tools")
+    runs = Runs(client, task_queue=queue, tools=toolset.declarations(), store=toolset.store)
+    executes = WorkerCapacity("workflows", workflow_slots=2, cached_runs=0)
+    # With a target, the slots come from the resource-based tuner.
+    calls = WorkerCapacity("tools", activity_slots=2, target_memory=0.99)
+    async with AsyncExitStack() as stack:
+        handle = await runs.start(PLAN)
+        await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=executes))
+        document = await _waiting_document(client, handle.id)
+        assert "no worker serves the queue" in str(document["notes"]), document["notes"]
+        assert "of add" in str(document["notes"])
+        await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=calls))
+        await asyncio.wait_for(handle.result(), 60)
+        await runs.check_ended()
+
+
+async def _waiting_document(client: Client, run_id: str) -> dict[str, object]:
+    documents: list[dict[str, object]] = []
+
+    async def is_waiting() -> bool:
+        view = await RunReader(client, run_id).read()
+        documents.append(view.document())
+        return view.status == "waiting"
+
+    await eventually(is_waiting)
+    return documents[-1]
