@@ -102,8 +102,9 @@ class RunFilter:
     def query(self) -> str:
         """Return the visibility query for these runs.
 
-        It may match a few more runs, which `matches` excludes: a database may ignore the case of titles and tags, and
-        a run that continued as new may have started before its current execution.
+        It may match a few more runs, which `matches` excludes: a database may ignore the case of titles and tags, a
+        query contains IDs up to the first character that it cannot contain, and a run that continued as new may have
+        started before its current execution.
         """
         # A run that continued as new is listed once, by its newest execution.
         parts = [IS_TOP_RUN, "ExecutionStatus != 'ContinuedAsNew'"]
@@ -117,8 +118,8 @@ class RunFilter:
                 parts.append(f"{attribute} = {quoted(keyword(name))}")
         if self.title:
             title = f"{wire.SEARCH_TITLE} STARTS_WITH {quoted(keyword(self.title))}"
-            is_id = len(self.title) <= WORKFLOW_ID_BYTES and queryable_prefix(self.title) == self.title
-            parts.append(f"({title} OR WorkflowId STARTS_WITH {quoted(self.title)})" if is_id else title)
+            prefix = queryable_prefix(self.title) if len(self.title) <= WORKFLOW_ID_BYTES else ""
+            parts.append(f"({title} OR WorkflowId STARTS_WITH {quoted(prefix)})" if prefix else title)
         parts += [f"{wire.SEARCH_TAGS} = {quoted(keyword(keyword_of_tag(*tag)))}" for tag in self.tags.items()]
         return " AND ".join(parts)
 

@@ -208,7 +208,7 @@ _TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
         (RunFilter(template="sales"), " AND DagwrightTemplate = 'sales'"),
         (
             RunFilter(title='Say "x"'),
-            " AND DagwrightTitle STARTS_WITH 'Say \uff02x\uff02'",
+            " AND (DagwrightTitle STARTS_WITH 'Say \uff02x\uff02' OR WorkflowId STARTS_WITH 'Say ')",
         ),
         (
             RunFilter(title="it's"),
