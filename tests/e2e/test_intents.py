@@ -6,7 +6,7 @@ import pytest
 
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking
-from tests.support.intents import answer, fund, intents_answer, product
+from tests.support.intents import fund, intents_answer, product
 
 pytestmark = pytest.mark.server
 
@@ -66,11 +66,3 @@ async def test_unsure_plan_is_shown_and_approved_on_the_terminal(command_line: C
     assert (code, "The model is 75% sure: “Makes Apex,\\nwith custody.”" in screen) == (0, True)
     assert screen.count("Run this plan? (yes, no or edit): ") == 1
     assert "@result_2 cbu.add-product: " in screen
-
-
-async def test_plan_of_a_person_is_approved_by_the_same_policy(command_line: CommandLine) -> None:
-    for name, content in (("policy.json", {"approves_changes": True}), ("plan.json", answer(fund("Apex")))):
-        (command_line.folder / name).write_text(json.dumps(content), encoding="utf-8")
-    run = ("run", "plan.json", "--policy", "policy.json", "--id", "intents-of-a-person")
-    code, screen = await command_line.on_terminal(*run, answers="no\n")
-    assert (code, "1 of them can change something" in screen) == (2, True)

@@ -59,9 +59,8 @@ async def test_commands_that_look_report_the_same_run(command_line: CommandLine,
     assert texts[:3] == ["✓", "a <1>", "calculator"]
 
 
-@pytest.mark.parametrize("command", ["status", "watch", "cancel"])
-async def test_unknown_run_is_reported_in_one_sentence(command_line: CommandLine, command: str) -> None:
-    end = await command_line(command, "nowhere", "--json")
+async def test_unknown_run_is_reported_in_one_sentence(command_line: CommandLine) -> None:
+    end = await command_line("status", "nowhere", "--json")
 
     assert end.code == 2
     assert end.document == {"status": "not_found", "message": "there is no run 'nowhere'"}

@@ -42,22 +42,6 @@ async def test_a_run_calls_a_server_and_ends_it(
         os.kill(call["pid"], 0)
 
 
-async def test_check_knows_the_tools_of_servers(command_line: CommandLine, write_plan: Plans, servers: str) -> None:
-    valid = await command_line("check", write_plan(_say("x")), "--tools", servers, "--json")
-    assert (valid.code, valid.document["status"], valid.stderr) == (0, "valid", "")
-
-    wrong = await command_line("check", write_plan(_say("x", "srv.sya")), "--tools", servers, "--json")
-    [error] = wrong.document["errors"]
-    assert (wrong.code, error["code"], error["hint"]) == (2, "unknown_tool", "did you mean 'srv.say'?")
-
-
-async def test_invalid_server_file_is_refused(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
-    file = write_servers(tmp_path, srv={"comand": "x"}).name
-    ended = await command_line("run", write_plan(_say("x")), "--tools", file, "--json")
-    message = "servers.json: /mcpServers/srv/comand: unknown key; did you mean 'command'?"
-    assert (ended.code, ended.document) == (2, {"status": "unreadable", "message": message})
-
-
 async def test_a_worker_in_the_background_serves_them(
     own_command_line: CommandLine, write_plan: Plans, servers: str, did: Path
 ) -> None:

@@ -72,29 +72,11 @@ async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: Co
     assert left.index("Round 3 (done)") < left.index("| 6.0 |")
 
 
-async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(command_line: CommandLine) -> None:
-    (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    ask = ("ask", "How many?", *OF_ROUNDS, "--json")
-    one = continue_with(sub_goal(1, "count", name="Maersk"))
-    async with ModelServer("How many?", one, "How many?", one) as server:
-        commands = asking(command_line, server)
-        result = CommandLine(commands.folder, {**commands.environment, "DAGWRIGHT_MAX_ROUNDS": "1"})
-        by_setting = await result(*ask, "--id", "rounds-setting")
-        by_option = await commands(*ask, "--id", "rounds-option", "--max-rounds", "1")
-    for end in (by_setting, by_option):
-        assert (end.code, end.document["error"]["code"]) == (1, "max_rounds")
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--profile", "rounds"], "there is no worker; name a module or file of functions with @worker_tool"),
         ([*OF_ROUNDS, "--plan-only"], "--plan-only: not available with --profile rounds"),
-        (["--max-rounds", "3"], "--max-rounds: only available with --profile rounds"),
-        (["--synthesis", "model"], "--synthesis: only available with --profile rounds"),
-        (["--worker-timeout", "2m"], "--worker-timeout: only available with --profile rounds"),
-        ([*OF_ROUNDS, "--worker-timeout", "soon"], "--worker-timeout: 'soon' is not a duration"),
-        ([*OF_ROUNDS, "--max-rounds", "0"], "'--max-rounds'"),
     ],
 )
 async def test_invalid_options_start_no_rounds(command_line: CommandLine, options: list[str], words: str) -> None:

@@ -171,8 +171,8 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(mo
     async def send(documents: int) -> None:
         await load(cast("AsyncOpenSearch", server), Indices("x"), DataSet(TODAY, documents))
 
-    monkeypatch.setattr(loading, "_BATCH_SIZE", 150)
-    few, many = 450, 900
+    monkeypatch.setattr(loading, "_BATCH_SIZE", 75)
+    few, many = 225, 450
     # The first time tables are made that stay.
     await send(few)
     made = [await peak_bytes(partial(make, number)) for number in (few, many)]
