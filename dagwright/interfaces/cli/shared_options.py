@@ -141,7 +141,7 @@ After = Annotated[
 By = Annotated[
     str | None, typer.Option("--by", metavar="NAME", help="Name of the person who does this; default: your account.")
 ]
-Node = Annotated[str, typer.Option("--node", metavar="N", help="sum, sum[north], or archive/check in a sub-plan.")]
+Node = Annotated[str, typer.Option("--node", metavar="N", help="Node: sum, sum[north], archive/check.")]
 RunId = Annotated[str, typer.Argument(metavar="ID", help="Run ID.")]
 
 
