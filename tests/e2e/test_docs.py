@@ -294,6 +294,12 @@ def test_a_decision_is_short_and_has_all_four_parts(path: Path) -> None:
     assert len(text.split()) <= MAX_WORDS_OF_DECISION
 
 
+def test_no_code_in_a_table_has_an_escaped_pipe() -> None:
+    """The site shows the backslash."""
+    code = [(name, span) for name, page in PAGES.items() for span in re.findall(r"`[^`\n]+`", _without_blocks(page))]
+    assert [(name, span) for name, span in code if r"\|" in span] == []
+
+
 def test_a_guide_is_short() -> None:
     guides = {name: page for name, page in PAGES.items() if name.startswith("docs/guides/")}
     words = {name: len(re.findall(r"\S*\w\S*", _without_blocks(page))) for name, page in guides.items()}
