@@ -165,10 +165,10 @@ def checked_id(workflow_id: str) -> str:
         IdInvalid: the ID is invalid.
     """
     if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > WORKFLOW_ID_BYTES:
-        raise IdInvalid(f"an id has 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8; {workflow_id[:40]!r} has not")
+        raise IdInvalid(f"a run ID must have 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8, not {workflow_id!r:.60}")
     if any("\ud800" <= character <= "\udfff" or character < " " for character in workflow_id):
-        raise IdInvalid(f"the id {workflow_id!r} holds characters that no id can have")
+        raise IdInvalid(f"the run ID {workflow_id!r} has control characters or surrogates, which are not allowed")
     if workflow_id.startswith(wire.ID_SESSION):
-        message = f"the id {workflow_id!r} starts with {wire.ID_SESSION!r}, as those of sessions do: choose another one"
-        raise IdInvalid(f"{message}; the option `session` makes a run a turn of a session")
+        message = f"the run ID {workflow_id!r} starts with {wire.ID_SESSION!r}, which is reserved for sessions"
+        raise IdInvalid(f"{message}: choose another ID, or start a turn with the option `session`")
     return workflow_id

@@ -117,7 +117,8 @@ def _condition(when: When) -> str:
 
 def _listed(needs: Any) -> Sequence[NodeHandle[Any] | str]:
     if isinstance(needs, str | Handle) or not isinstance(needs, Sequence):
-        raise TypeError(f"needs={needs!r:.60}: expected a list of nodes, such as needs=[{needs!s:.60}]")
+        example = needs.id if isinstance(needs, NodeHandle) else repr(needs) if isinstance(needs, str) else "node"
+        raise TypeError(f"needs={needs!r:.60}: expected a list of nodes, such as needs=[{example:.60}]")
     return needs
 
 

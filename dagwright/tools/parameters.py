@@ -122,6 +122,8 @@ def _listed(function: Callable[..., Any]) -> list[inspect.Parameter]:
     for parameter in listed:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise TypeError(f"parameter {parameter.name!r} has no keyword; arguments of a tool are passed by name")
+        if parameter.annotation is parameter.empty and parameter is listed[0] and parameter.name in ("self", "cls"):
+            raise TypeError("it is a method; decorate a function instead, which may call the method")
         if parameter.annotation is parameter.empty:
             written = f"`{parameter.name}: str`, or `{parameter.name}: Any` for any JSON value"
             raise TypeError(f"parameter {parameter.name!r} has no type annotation; write {written}")
@@ -280,7 +282,9 @@ def _adapter(name: str, hint: Any) -> TypeAdapter[Any]:
         adapter: TypeAdapter[Any] = TypeAdapter(hint)
         adapter.json_schema()
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
-        raise TypeError(f"parameter {name!r} cannot be filled from JSON: {_first_line(error)}") from error
+        reason = _first_line(error).partition(". Set `arbitrary_types_allowed")[0]
+        hint = "use JSON types, dataclasses, TypedDicts or pydantic models"
+        raise TypeError(f"parameter {name!r} cannot be filled from JSON: {reason}; {hint}") from error
     return adapter
 
 

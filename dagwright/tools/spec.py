@@ -155,7 +155,8 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     def decorate(decorated: Function) -> Function:
         shown = name or str(getattr(decorated, "__name__", ""))
         if not inspect.isfunction(decorated):
-            raise TypeError(f"@tool takes a function, not {type(decorated).__name__}")
+            article = "an" if (kind := type(decorated).__name__)[0] in "aeiou" else "a"
+            raise TypeError(f"@tool takes a function, not {article} {kind}: write a function that calls it")
         if inspect.isgeneratorfunction(decorated) or inspect.isasyncgenfunction(decorated):
             raise TypeError(f"Tool {shown!r}: a generator has no result; return a list instead")
         documentation = parse_docstring(decorated)

@@ -419,7 +419,7 @@ async def test_no_run_gets_the_id_of_a_session_and_one_that_has_it_is_reported_a
     bench: SessionBench, unique: str
 ) -> None:
     prepared = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
-    with pytest.raises(IdInvalid, match="starts with 'session-', as those of sessions do: choose another one"):
+    with pytest.raises(IdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
         await bench.started.start(StartRequest(prepared, workflow_id=session_id(unique)))
     sending = await bench.started.encode(StartRequest(prepared))
     await bench.client.start_workflow(

@@ -40,8 +40,14 @@ def refuse_unknown(names: Iterable[str], known: Collection[str], *, function: st
     """
     for name in names:
         if name not in known:
-            near = suggestion(name, known)
+            near = _suggestion(name, known)
             raise TypeError(f"{function}() got an unexpected argument {name!r}" + (f"; {near}" if near else ""))
+
+
+def _suggestion(name: str, known: Collection[str]) -> str | None:
+    """Return the nearest name; for `id`, it is `run_id`."""
+    longer = [each for each in known if each.endswith(f"_{name}")]
+    return f"did you mean {longer[0]!r}?" if len(longer) == 1 else suggestion(name, known)
 
 
 def checks_arguments(function: Function) -> Function:

@@ -61,7 +61,7 @@ class ListRequest:
     """Arguments of `list`; `since` is a duration or a time as written, `after` a cursor."""
 
     limit: int
-    state: str | None = None
+    status: str | None = None
     title: str | None = None
     since: str | None = None
     tags: Sequence[str] = ()

@@ -154,9 +154,9 @@ def list_runs(
     limit: Annotated[
         int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of runs.")
     ] = 100,
-    state: Annotated[
+    status: Annotated[
         Literal["running", "waiting", "completed", "completed_with_failures", "failed", "cancelled"] | None,
-        typer.Option("--state", metavar="STATE", help="Only runs in this state, such as failed."),
+        typer.Option("--status", metavar="STATUS", help="Only runs with this status, such as failed."),
     ] = None,
     title: Annotated[
         str | None, typer.Option("--title", metavar="TEXT", help="Only runs whose title or ID starts with this.")
@@ -177,7 +177,7 @@ def list_runs(
     no_color: NoColor = False,
 ) -> int:
     """List runs: open runs first, each group newest first."""
-    request = ListRequest(limit, state, title, since, tag or [], template, after)
+    request = ListRequest(limit, status, title, since, tag or [], template, after)
     return call("show_commands", "list_runs", request, Output(is_json=json, has_color=not no_color))
 
 

@@ -67,7 +67,9 @@ def list_runs(request: ListRequest, output: Output) -> int:
         CommandRefused: an option is invalid.
     """
     tags, since = read_tags(request.tags), _since(request.since)
-    run_filter = RunFilter(status=request.state, title=request.title, since=since, tags=tags, template=request.template)
+    run_filter = RunFilter(
+        status=request.status, title=request.title, since=since, tags=tags, template=request.template
+    )
     after = read_cursor(request.after)
 
     async def look(runs: Runs, server: Server) -> int:

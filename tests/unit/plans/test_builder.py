@@ -347,7 +347,7 @@ MISUSES: list[tuple[Callable[[Any], object], str]] = [
         lambda handle: Plan().add(stock, item="x", when=handle),
         "is not a condition; name a part of it, such as stock.result.is_new",
     ),
-    (lambda handle: Plan().add(stock, item="x", needs=handle), "expected a list of nodes"),
+    (lambda handle: Plan().add(stock, item="x", needs=handle), r"expected a list of nodes, such as needs=\[stock\]"),
     (lambda handle: Plan().add(len), "decorate the function with @tool"),
 ]
 

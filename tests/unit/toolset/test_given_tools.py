@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -82,12 +83,28 @@ def test_objects_that_are_not_tools_are_refused(tools: Any, message: str) -> Non
     assert str(refused.value) == message
 
 
-def test_function_without_annotations_is_refused() -> None:
+class _Shop:
+    def count(self, item: str) -> int:
+        return len(item)
+
+
+def test_function_that_cannot_be_a_tool_is_refused_with_a_remedy() -> None:
     def count(item):  # type: ignore[no-untyped-def]
         return len(item)
 
-    with pytest.raises(TypeError, match="Tool 'count': parameter 'item' has no type annotation; write `item: str`"):
-        tool(count)
+    def sell(shop: _Shop) -> None: ...
+
+    untyped = "Tool 'count': parameter 'item' has no type annotation; write `item: str`"
+    foreign = r"Tool 'sell': parameter 'shop' cannot be filled from JSON: .*_Shop'>; use JSON types, dataclasses"
+    for function, message in (
+        (count, untyped),
+        (sell, foreign),
+        (_Shop.count, "Tool 'count': it is a method; decorate a function instead"),
+        (_Shop().count, "@tool takes a function, not a method: write a function that calls it"),
+        (partial(count, 1), "@tool takes a function, not a partial: write a function that calls it"),
+    ):
+        with pytest.raises(TypeError, match=f"^{message}"):
+            tool(cast("Any", function))
 
 
 def test_merged_toolset_knows_the_tools_of_all(tmp_path: Path) -> None:
