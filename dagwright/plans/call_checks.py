@@ -24,6 +24,10 @@ from dagwright.plans.node_options import NodeOptions
 from dagwright.plans.node_values import ValuePath
 
 _OPTION_NAMES = frozenset(NodeOptions.__annotations__)
+_SAME_OPTION = {"depends_on": "needs", "after": "needs"}
+"""Name of an option in plan files and other libraries -> its name here."""
+_FIELDS_WITH_VALUES = ("arguments", "for_each", "key", "when", "depends_on", "objective", "human", "approval")
+"""Fields in which references are replaced when the plan runs."""
 _NO_NEEDS = ()
 """Default of `needs`; Python has a single empty tuple."""
 
@@ -68,10 +72,14 @@ def at_node(problem: Problem) -> Problem:
 
 
 def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]], *, owner: object) -> Iterator[Problem]:
-    """Yield the problems of handles that belong to another plan, or to items outside of a map."""
+    """Yield the problems of handles in constant fields, of another plan, or of items outside of a map."""
     for path, use in uses:
         at = pointer(*path)
-        if use.owner is not owner:
+        if path[0] not in _FIELDS_WITH_VALUES:
+            message = f"{use.handle!r} is used in {path[0]}, which is constant"
+            hint = f"handles are possible in {', '.join(_FIELDS_WITH_VALUES)}"
+            yield Problem("invalid_reference", message, at, node.id, hint)
+        elif use.owner is not owner:
             message = f"{use.handle!r} belongs to another plan"
             hint = "add that plan as a node, and give its values as arguments"
             yield Problem("invalid_reference", message, at, node.id, hint)
@@ -89,7 +97,8 @@ def _with_hint_of_option(problem: Problem, tool: ToolDeclaration | None) -> Prob
     known: Mapping[str, Any] = {} if tool is None else (tool.input_schema or {}).get("properties", {})
     if problem.hint is not None or "/" in name or name in known or tool is None:
         return problem
-    return replace(problem, hint=suggestion(name, _OPTION_NAMES))
+    option = _SAME_OPTION.get(name)
+    return replace(problem, hint=f"did you mean {option!r}?" if option else suggestion(name, _OPTION_NAMES))
 
 
 def problem_of_option(

@@ -31,7 +31,7 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
     *,
     type: RequestType | None = None,
     schema: Mapping[str, Any] | None = None,
-    options: "Sequence[object] | Handle[Any] | None" = None,
+    options: "Handle[Any] | Sequence[object] | None" = None,
     multiple: bool = False,
     allow_text: bool = False,
     assignee: str | None = None,

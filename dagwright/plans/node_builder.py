@@ -87,6 +87,8 @@ class NodeBuilder:
     def _new_id(self, given: str | None, name: str) -> str:
         if given is None:
             return free_id(name, self.values.results)
+        if not isinstance(given, str):
+            raise TypeError(f"add(): id must be a string, not {given!r:.60}")
         if given in self.values.results:
             message = f"the id {given!r:.80} is already used"
             raise PlanInvalid([Problem("duplicate_id", message, pointer("nodes", self.index, "id"), given)])

@@ -46,6 +46,23 @@ class JsonWriter:
         return _json_of(value, at)
 
 
+def write_constant(value: object, *at: str) -> JsonValue:
+    """Return a value without handles as JSON.
+
+    Args:
+        at: path of the field, whose name is in the message.
+
+    Raises:
+        PlanInvalid: the value has a handle, or is not JSON.
+    """
+    writer = JsonWriter()
+    written = writer.write(value, at)
+    for path, use in writer.uses:
+        message = f"{use.handle!r} is used in {'.'.join(at)}, which is constant"
+        raise PlanInvalid([Problem("invalid_reference", message, pointer(*path), hint="give a value")])
+    return written
+
+
 def write_duration(value: Duration, *at: str) -> str:
     """Return a duration in the plan format.
 

@@ -1,6 +1,7 @@
 """The public `Plan`: read from a file or a text, or built in Python with typed handles."""
 
 import copy
+import inspect
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ from dagwright.plans.human_requests import HumanRequest
 from dagwright.plans.input_types import input_schema_of
 from dagwright.plans.node_builder import NodeBuilder, Work
 from dagwright.plans.node_options import Approval, CacheTime, Items, Join, Needs, NodeOptions, OnError, Retry, When
-from dagwright.plans.node_values import JsonWriter, Text, write_duration
+from dagwright.plans.node_values import JsonWriter, Text, write_constant, write_duration
 from dagwright.plans.yaml_writer import write_yaml
 from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.spec import ToolSpec, spec_of
@@ -86,7 +87,7 @@ class Plan:
         if title is not None:
             document["title"] = title
         if metadata:
-            document["metadata"] = JsonWriter().write(metadata)
+            document["metadata"] = write_constant(metadata, "metadata")
         if on_failure != "continue":
             document["on_failure"] = on_failure
         if deadline is not None:
@@ -310,7 +311,7 @@ class Plan:
         declared: dict[str, JsonValue] = {} if schema is not None and "type" in schema else input_schema_of(type)
         declared |= dict(schema or {})
         declared |= {"prompt": prompt} if prompt is not None else {}
-        declared |= {"default": JsonWriter().write(default)} if default is not _UNSET else {}
+        declared |= {"default": write_constant(default, "inputs", name, "default")} if default is not _UNSET else {}
         inputs = document.get("inputs", {})
         at = pointer("inputs", name)
         if not isinstance(inputs, dict) or name in inputs:
@@ -469,8 +470,11 @@ class Plan:
         """
         work = self._work_of(tool)
 
-        def add(**arguments: Any) -> NodeHandle[Any]:
-            return self._add(work, arguments, options)
+        def add(*positional: Any, **arguments: Any) -> NodeHandle[Any]:
+            by_name = inspect.signature(tool).bind_partial(*positional).arguments
+            for name in by_name.keys() & arguments.keys():
+                raise TypeError(f"{work.name}(): the argument {name!r} is given twice")
+            return self._add(work, {**by_name, **arguments}, options)
 
         return add
 

@@ -203,7 +203,7 @@ async def test_result_that_looks_like_a_reference_is_plain_data(runs: Runs) -> N
 
 async def test_large_values_go_into_a_sub_plan_and_out_of_it(runs: Runs) -> None:
     sub = {
-        "inputs": {"rows": {"type": "array"}, "table": {}},
+        "inputs": {"rows": {"type": "array"}, "table": {"type": "object"}},
         "nodes": [
             _digest("all", "{{PLACEHOLDER_rows}}"),
             {"id": "first", "tool": "echo", "when": "inputs.table.n == 500 && size(inputs.rows) == 500"},

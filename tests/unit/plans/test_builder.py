@@ -149,8 +149,10 @@ def test_step_adds_the_same_node() -> None:
         each.add(stock, item="lamp")
     plan.add(order, id="o", when=plan["stock"]["is_new"], item="lamp", amount=plan["stock"]["left"])
     lamps = other["stock"]
-    other.call(order, id="o", when=lamps["is_new"])(item="lamp", amount=lamps["left"].value)
+    other.call(order, id="o", when=lamps["is_new"])("lamp", amount=lamps["left"].value)
     assert plan == other
+    with pytest.raises(TypeError, match="the argument 'item' is given twice"):
+        plan.call(order)("lamp", item="desk", amount=1)
 
 
 CONDITIONS: list[tuple[Callable[[Any], Any], str]] = [

@@ -167,8 +167,13 @@ TYPES: list[tuple[Act, str]] = [
     (lambda at: at.plan.input("n", schema={"type": "int"}), "n: 'int' is not a JSON type (did you mean 'integer'?)"),
     (lambda at: at.stock(join=3), "join: at_least 3 of 0 dependencies can never be done"),
     (lambda at: at.order(1, cache="1h"), "results of 'order' are never reused"),
+    (lambda at: at.plan.add(ask_human("Which?", options=at.lamp)), "and options takes a list"),
     (lambda at: at.plan.add(ask_human("Where?", type="SELECTION")), "a SELECTION needs 'options'"),
     (lambda at: at.stock(when=Built().check["approved"]), "belongs to another plan"),
+    (lambda at: at.stock(after=[at.lamp]), "stock: unknown argument 'after' (did you mean 'needs'?)"),
+    (lambda at: at.order(1, on_error={"value": at.lamp}), "<handle stock.result: dict> is used in on_error, which is"),
+    (lambda at: at.order(1, metadata={"of": at.lamp}), "<handle stock.result: dict> is used in metadata, which is"),
+    (lambda at: at.plan.input("n", default=at.lamp), "<handle stock.result: dict> is used in inputs.n.default, which"),
     (lambda at: at.lamp.status == "complete", "is never 'complete': it is one of pending"),
     (lambda at: at.which["selected"][0] == "wep", "is never 'wep': it is one of web, mail (did you mean 'web'?)"),
     (lambda at: at.shelf["color"].is_in(["red", "gren"]), "is never 'gren': it is one of red, green"),
@@ -214,6 +219,7 @@ OPERATORS: list[tuple[Act, str]] = [
     (lambda at: at.stock(when=at.check), "is not a condition; name a part of it, such as check.result.approved"),
     (lambda at: at.stock(when=at.lamp["left"] + 1), "is not a condition; compare it"),
     (lambda at: at.stock(needs=[at.lamp["left"]]), "expected a node, not a part of its result"),
+    (lambda at: at.stock(id=at.lamp), "id must be a string, not <handle stock.result: dict>"),
     (lambda at: at.stock(when=at.plan.item), "is used in a node without for_each"),
 ]
 
@@ -225,6 +231,7 @@ def test_operator_refuses_a_wrong_type(act: Act, message: str) -> None:
 
 
 ACCEPTED: list[Act] = [
+    lambda at: at.plan.add(ask_human("Which?", options=at.articles), id="choice"),
     lambda at: at.order(at.lamp["left"]),
     lambda at: at.order(at.untyped),
     lambda at: at.stock(at.untyped["any"][0]["part"], when=at.untyped),
