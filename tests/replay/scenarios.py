@@ -240,7 +240,7 @@ async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
     queue, registry = f"{runs.task_queue}-of-its-own", bench.registry()
     nodes = [
         {"id": "a", "tool": "hold", "arguments": {"name": "with cancel"}},
-        {"id": "wrong", "plan": _SUB_PLAN_OF_X, "arguments": {"x": "{{a.result.nothing}}"}},
+        {"id": "wrong", "plan": _SUB_PLAN_OF_X, "arguments": {"x": "{{a.error.code}}"}},
         {"id": "right", "tool": "hold", "arguments": {"name": "never entered"}, "depends_on": ["a"]},
         {"id": "below", "plan": _SUB_PLAN_OF_X, "arguments": {"x": "{{a.result}}"}},
     ]
