@@ -22,8 +22,8 @@ from dagwright.protocol.run_labels import keyword
 from dagwright.server import Connection
 
 _LOG = logging.getLogger(__name__)
-_MOST_PAGES = 3
-"""Pages of the server that one page of the inbox may need, if the filter excludes the requests of most runs."""
+_MOST_EXCLUDED_PAGES = 2
+"""Pages of the server without a matching request after which a page of the inbox ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +105,21 @@ async def read_inbox(
     page_size = page_size_for(limit)
     found: list[OpenRequest] = []
     omitted: dict[str, int] = {}
-    number_of_runs = 0
+    excluded = 0
     cursor: ListCursor | None = None
     executions = executions_from(connection.client, inbox_filter.query(), after=after, page_size=page_size)
     async for following, run in executions:
         cursor = following
-        number_of_runs += 1
         memo = await readable_memo(run)
         owner = owner_of(run, memo)
         requests, missing = _listed_requests(run, memo)
-        found += [each for each in requests if inbox_filter.matches(each, owner=owner)]
+        matching = [each for each in requests if inbox_filter.matches(each, owner=owner)]
+        found += matching
+        excluded += not matching
         if missing > 0 and inbox_filter.owner in (None, owner):
             root = root_in(memo) or run.id
             omitted[root] = omitted.get(root, 0) + missing
-        if len(found) >= limit or number_of_runs == _MOST_PAGES * page_size:
+        if len(found) >= limit or excluded == _MOST_EXCLUDED_PAGES * page_size:
             break
     found.sort(key=lambda request: str(request.document["opened_at"]))
     return InboxPage(found, cursor, omitted)

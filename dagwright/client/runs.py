@@ -50,8 +50,6 @@ REACH_S = 3.0
 """Timeout of the connection check, in seconds."""
 
 _MAX_NAMES = 5
-_MOST_PAGES = 2
-"""Pages of the server that one page of runs may need, if the filter excludes most runs of the query."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -206,7 +204,8 @@ class Runs:
             memo = await readable_memo(run)
             if run_filter.matches(run, memo):
                 found.append(replace(run_summary(run, memo), cursor=None if cursor is None else str(cursor)))
-            if len(found) == limit or number == _MOST_PAGES * page_size:
+            # A filter that excludes most runs of the query must not read all of them.
+            if len(found) == limit or number - len(found) == page_size:
                 break
         return found, cursor
 
