@@ -110,7 +110,7 @@ def add_key(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="run, answer or operate; repeatable; default: all three. look: read only.",
+            help="Scope: run, answer, operate, or look to read only; repeatable; default: all but look.",
         ),
     ] = None,
     weight: Annotated[

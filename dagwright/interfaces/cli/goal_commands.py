@@ -95,8 +95,8 @@ def ask(
         typer.Option(
             "--profile",
             metavar="PROFILE",
-            help="plan: the model writes a plan; intents: it calls verbs with entities to look up; rounds: it plans "
-            "calls of worker tools round by round.",
+            help="Profile: plan (the model writes a plan), intents (it calls verbs with entities to look up) or "
+            "rounds (it plans calls of worker tools round by round).",
         ),
     ] = "plan",
     context: Context = None,

@@ -224,7 +224,7 @@ def graph(
     *,
     format: Annotated[
         Literal["mermaid", "svg", "json"] | None,
-        typer.Option("--format", metavar="FORMAT", help="mermaid (default), svg or json; --json means json."),
+        typer.Option("--format", metavar="FORMAT", help="Format: mermaid (default), svg or json; --json means json."),
     ] = None,
     json: Json = False,
 ) -> int:

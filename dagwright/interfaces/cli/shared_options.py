@@ -65,8 +65,8 @@ Dialect = Annotated[
     typer.Option(
         "--dialect",
         metavar="DIALECT",
-        help="plan, tasks, steps, agents, intents, subgoals, hugginggpt, taskbench, nestful, llmcompiler or rewoo; "
-        "detected by default.",
+        help="Dialect: plan, tasks, steps, agents, intents, subgoals, hugginggpt, taskbench, nestful, llmcompiler or "
+        "rewoo; detected by default.",
     ),
 ]
 Repair = Annotated[
