@@ -17,7 +17,7 @@ from dagwright.activities.cached_results import CachedResult, from_stored_form, 
 from dagwright.activities.result_cache import RETENTION_S, CacheLookup, ResultCache
 from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
-from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_CACHE, HEADER_PROJECTIONS, METADATA_CACHED
+from dagwright.core.boundary.wire import HEADER_CACHE, HEADER_PROJECTIONS, METADATA_CACHED
 from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText
 from dagwright.core.expressions.value_refs import bindings_of
@@ -437,15 +437,6 @@ async def test_large_result_of_an_equal_call_is_stored_again_for_the_run_that_us
 
 
 @pytest.mark.usefixtures("counting")
-async def test_call_with_a_secret_is_always_made() -> None:
-    bindings = {HEADER_BINDINGS: [[["text"], [{"secret": "TOKEN"}]]]}
-    store = MemoryStore()
-    bench = FunctionBench(counted, store=store)
-    calls = [(await bench.result({"text": "?"}, **TTL, **bindings))["call"] for _ in range(2)]
-    assert (calls, store.cached, store.asked) == ([1, 2], {}, [])
-
-
-@pytest.mark.usefixtures("counting")
 @pytest.mark.parametrize("header", [{}, TTL])
 async def test_call_that_changes_the_world_is_always_made(header: dict[str, Any]) -> None:
     bench = FunctionBench(counted_write)
@@ -463,13 +454,6 @@ async def test_slow_pure_call_is_made_once_unless_the_plan_overrides_it() -> Non
 async def test_quick_pure_call_is_made_each_time_however_long_it_waits_for_its_turn() -> None:
     bench = FunctionBench(counted_and_quick)
     assert [await bench.result({}) for _ in range(3)] == [1, 2, 3]
-
-
-async def test_wrong_arguments_are_reported_as_usual_with_a_cache() -> None:
-    bench = FunctionBench(counted)
-    wrong: list[list[Any]] = [[], [5], [{"nonsense": 1}], [{}, {}]]
-    for arguments in wrong:
-        assert (await bench.failure(*arguments, **TTL)).type == "invalid_arguments"
 
 
 def test_quick_tool_is_looked_for_twice_in_the_life_of_a_process() -> None:

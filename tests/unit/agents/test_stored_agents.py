@@ -86,14 +86,6 @@ def test_missing_database_is_not_created_and_an_invalid_one_ignored(file_url: st
     assert StoredAgentTools(file_url, ToolEnvironment(tmp_path)).spec("helper", None) is None
 
 
-def test_cards_are_read_from_the_database(url: str, tmp_path: Path) -> None:
-    assert (stored_cards(url), StoredAgentTools(url, ToolEnvironment(tmp_path)).spec("helper", None)) == ((), None)
-    database = Database(url, AGENTS)
-    StoredAgents(database).add([card()])
-    database.dispose()
-    assert stored_cards(url) == (card(),)
-
-
 def test_unreadable_database_is_logged(url: str, stored: StoredAgents, caplog: pytest.LogCaptureFixture) -> None:
     stored.add([card()])
     database = Database(url, AGENTS)
@@ -161,12 +153,3 @@ def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -
     assert output_of("list") == (0, nobody, "")
     assert output_of("show", "writer")[1].startswith("writer: version 2 of ")
     assert output_of("add", "none.json")[0] == 2
-
-
-def test_check_knows_an_agent_that_was_added(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("agents.json").write_text(json.dumps({"agents": {"writer": WRITER}}))
-    Path("plan.json").write_text(json.dumps({"plan": 1, "nodes": [{"id": "a", "agent": "writer", "objective": "x"}]}))
-    assert run_command_line(["check", "plan.json"]) == 2
-    assert "unknown_agent" in capsys.readouterr().err
-    assert run_command_line(["agents", "add", "agents.json"]) == 0
-    assert run_command_line(["check", "plan.json"]) == 0

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.scheduler.component import Hooks, SchedulerComponent, TaskResult
 from dagwright.core.scheduler.scheduler import Scheduler
@@ -38,18 +38,6 @@ class Needless(Recorder):
 
     def needed_hooks(self) -> Collection[str]:
         return ()
-
-
-def test_scheduler_without_components_runs_a_plan() -> None:
-    scheduler: Scheduler[Any] = Scheduler(state_of(node("a"), node("b", "a"), node("c", "a")))
-    scheduler.start(0.0)
-    assert started_ids(scheduler) == ["a"]
-    scheduler.complete("a", 1, at=1.0)
-    assert started_ids(scheduler) == ["b", "c"]
-    scheduler.complete("b", 2, at=2.0)
-    scheduler.fail("c", NodeError("broken", "no"), at=3.0)
-    assert (scheduler.status(), scheduler.next_timer) == (RunStatus.COMPLETED_WITH_FAILURES, None)
-    assert scheduler.output() == ({"b": 2}, None)
 
 
 def test_hooks_are_called_in_the_order_in_which_components_were_attached() -> None:

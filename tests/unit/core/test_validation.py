@@ -339,24 +339,6 @@ def test_sub_plans_are_checked_in_their_node_and_limited_in_depth() -> None:
     assert [problem.code for problem in problems_of(plan_of(node("n", plan=raw)))] == ["too_large"]
 
 
-def test_every_problem_is_reported_at_once() -> None:
-    problems = problems_in(
-        node("a", "b"),
-        node("b", "a"),
-        node("a"),
-        node("c", "nowhere", tool="gone", retires=1),
-        node("d", tool="typed", when="1 +", arguments={"name": 5, "x": "{{nobody.result}}"}),
-        {"id": "item", "tool": "any"},
-        on_failure="explode",
-        output="{{zzz.result}}",
-    )
-    assert [problem[0] for problem in problems] == [
-        *("invalid_field", "invalid_field", "invalid_field", "duplicate_id", "unknown_tool", "invalid_reference"),
-        *("invalid_field", "invalid_arguments", "invalid_arguments", "invalid_reference"),
-        *("unknown_dependency", "cycle"),
-    ]
-
-
 def test_pointers_are_those_of_the_document_as_written() -> None:
     pointers = {"/nodes/0": "/dag/0", "/nodes/0/tool": "/dag/0/verb"}
     with pytest.raises(PlanInvalid) as caught:

@@ -60,12 +60,3 @@ def test_call_beyond_the_budget_waits_and_starts_when_a_person_gives_more() -> N
     requests.run_answers["budget"]({"more": {"calls": 1}}, Feedback("budget", {}), 2.0)
     scheduler.propagate(2.0)
     assert (started_ids(scheduler, at=2.0), requests.asked) == (["b"], [])
-
-
-def test_non_interactive_run_finishes_at_the_limit() -> None:
-    scheduler, admission = _run(Budget({"calls": 1}))
-    started_ids(scheduler)
-    scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, input_tokens=10)))
-    assert statuses(scheduler) == {"a": "completed", "b": "skipped", "c": "running"}
-    assert admission.budget is not None
-    assert scheduler.records[1].reason == f"left out: {admission.budget.finishing}"

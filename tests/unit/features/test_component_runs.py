@@ -1,4 +1,4 @@
-"""Plan extension, compensation, fork reuse, cancellation and the deadline, each with a scheduler and nothing else."""
+"""Plan extension, fork reuse, cancellation and the hooks of feedback, each with a scheduler and nothing else."""
 
 from typing import Any
 
@@ -6,13 +6,9 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import STILL_OUTSIDE, RunStatus
 from dagwright.core.model.tasks import TaskRef
-from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_options import RunOptions
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.features.compensation.component import Compensation
-from dagwright.features.deadline import Deadline, RunDeadline
+from dagwright.features.feedback.component import HumanFeedback
 from dagwright.features.fork_reuse.component import ForkReuse
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of
 from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseBook
@@ -20,11 +16,6 @@ from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.plan_extension.component import PlanExtension
 from tests.support.components import alone, started_ids, state_of, statuses
 from tests.support.plan_building import node
-
-_TOOLS = {
-    "write": ToolDeclaration("write", Effects.IDEMPOTENT, undo="unwrite"),
-    "unwrite": ToolDeclaration("unwrite", Effects.IDEMPOTENT),
-}
 
 
 class OneMore:
@@ -56,29 +47,6 @@ def test_extender_adds_nodes_when_nothing_moves() -> None:
     assert scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
 
 
-def test_run_that_fails_undoes_its_calls_last_first() -> None:
-    options = RunOptions(compensate=True)
-    state = state_of(
-        node("a", tool="write"),
-        node("b", "a", tool="write"),
-        node("c", "b", tool="write"),
-        tools=_TOOLS,
-        options=options,
-    )
-    scheduler, _ = alone(state, Compensation)
-    scheduler.start(0.0)
-    for number, name in enumerate(("a", "b")):
-        assert started_ids(scheduler, at=number) == [name]
-        scheduler.complete(name, f"made {name}", at=number)
-    started_ids(scheduler, at=2.0)
-    scheduler.fail("c", NodeError("refused", "no"), at=3.0)
-    task = scheduler.next_task(3.0)
-    assert task is not None
-    assert (task.id, task.arguments["result"]) == ("undo b", "made b")
-    scheduler.complete("undo b", None, at=4.0)
-    assert started_ids(scheduler, at=4.0) == ["undo a"]
-
-
 def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
     state = state_of(node("a"), node("b"))
     scheduler, reuse = alone(state, ForkReuse)
@@ -105,15 +73,7 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
     assert scheduler.next_timer is None
 
 
-def test_run_past_its_deadline_fails_and_names_what_ran() -> None:
-    scheduler: Scheduler[Any] = Scheduler(state_of(node("a"), node("b", "a")))
-    deadline = RunDeadline(scheduler)
-    deadline.deadline = Deadline(0.0, 10.0)
+def test_run_that_asks_nothing_needs_no_hook_for_its_nodes() -> None:
+    scheduler, feedback = alone(state_of(node("a")), HumanFeedback)
     scheduler.start(0.0)
-    started_ids(scheduler)
-    deadline.expire(9.0)
-    assert statuses(scheduler) == {"a": "running", "b": "pending"}
-    deadline.expire(10.0)
-    assert scheduler.state.error is not None
-    assert scheduler.state.error.message.endswith("still running: a")
-    assert statuses(scheduler) == {"a": "running", "b": "cancelled"}
+    assert {*feedback.needed_hooks()} == {"keeps_items", "on_node_failed", "on_rebuild", "on_stop"}
