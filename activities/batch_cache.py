@@ -12,7 +12,7 @@ from dagwright.core.expressions.value_refs import WorkerBinding
 from dagwright.core.model.tasks import Task
 from dagwright.protocol.outcomes import CallTooLarge, encode_arguments
 from dagwright.tools.context import Cancellation
-from dagwright.tools.results import json_bytes
+from dagwright.tools.result_json import json_bytes
 
 _POLL_INTERVAL_S = 0.05
 """How often a thread that waits for the store checks for cancellation."""

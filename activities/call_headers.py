@@ -12,7 +12,7 @@ from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from dagwright.core.boundary.usage import NONE, Usage
+from dagwright.core.boundary.usage_reports import NONE, Usage
 from dagwright.core.boundary.wire import (
     DETAIL_USAGE,
     HEADER_ANSWERS,

@@ -60,7 +60,7 @@ from dagwright.planning.model_calls.response_summary import MARKER_PROJECTION, S
 from dagwright.tools.context import Cancellation
 from dagwright.tools.errors import InvalidArguments, ResultNotStored, ResultTooLarge, ValueLost, ValueNotLoaded
 from dagwright.tools.redaction import Redaction
-from dagwright.tools.results import encoded_json, plain_json
+from dagwright.tools.result_json import encoded_json, plain_json
 
 T = TypeVar("T")
 

@@ -88,7 +88,7 @@ from dagwright.tools.errors import (
 )
 from dagwright.tools.model_access import ModelAccess
 from dagwright.tools.redaction import Redaction
-from dagwright.tools.results import encoded_json, plain_json
+from dagwright.tools.result_json import encoded_json, plain_json
 from dagwright.tools.secret_bindings import hosts_of_secrets
 
 T = TypeVar("T")

@@ -44,7 +44,7 @@ from dagwright.tools.errors import (
     ValueNotLoaded,
 )
 from dagwright.tools.redaction import Redaction
-from dagwright.tools.results import json_bytes
+from dagwright.tools.result_json import json_bytes
 from dagwright.tools.retry_after import capped, requested_delay
 
 TOOL_FAILED = "tool_failed"

@@ -15,7 +15,7 @@ import structlog
 from temporalio import activity
 
 from dagwright.activities.call_starts import CallStarts, CallStopped
-from dagwright.core.boundary.usage import (
+from dagwright.core.boundary.usage_reports import (
     NONE,
     USAGE_INDEX,
     Usage,

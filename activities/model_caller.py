@@ -11,7 +11,7 @@ from typing import Any
 from temporalio import activity
 
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.core.boundary.usage import Usage
+from dagwright.core.boundary.usage_reports import Usage
 from dagwright.llm.client import ModelClient, ModelStream
 from dagwright.llm.clients import ModelClients, SecretMissing
 from dagwright.planning.model_calls.model_failure import ModelFailure

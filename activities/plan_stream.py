@@ -19,7 +19,7 @@ from temporalio.client import WorkflowHandle
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.tools import effects_of_call
-from dagwright.dialects.streaming import JsonSteps
+from dagwright.dialects.plan_streaming import JsonSteps
 from dagwright.features.plan_edits.accepted_nodes import without_nulls
 from dagwright.llm.client import ModelStream
 from dagwright.planner.plan_parser import can_start_early

@@ -29,7 +29,7 @@ from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NotInRegion, ResultTooLarge, ToolError
 from dagwright.tools.model_access import ModelAccess
 from dagwright.tools.redaction import Redaction
-from dagwright.tools.results import encoded_json, plain_json
+from dagwright.tools.result_json import encoded_json, plain_json
 
 NOTHING_HIDDEN = Redaction()
 _SMALL_BYTES = 24

@@ -25,7 +25,7 @@ from dagwright.planning.plan_and_execute.goal_spec import Profile, context_from_
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS
 from dagwright.tools.errors import InvalidArguments, ValueNotLoaded
 from dagwright.tools.redaction import Redaction
-from dagwright.tools.results import encoded_json
+from dagwright.tools.result_json import encoded_json
 
 ReadModelPlan = Callable[..., Awaitable[RawValue]]
 

@@ -37,7 +37,7 @@ from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.results import json_bytes
+from dagwright.tools.result_json import json_bytes
 
 _POLL_INTERVAL_S = 0.05
 """How often the timeout of the running node is checked."""

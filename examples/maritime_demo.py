@@ -17,8 +17,8 @@ from opensearchpy.exceptions import OpenSearchException
 
 from dagwright.plugins.commands import CommandRefused, ExitCode, Output, guarded, leave
 from dagwright.settings import load_settings, settings_as
+from dagwright_maritime.index_loading import LoadFailed, is_loaded, load
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.loading import LoadFailed, is_loaded, load
 from dagwright_maritime.search.client import client_of, shown
 from dagwright_maritime.search.errors import NoSearchServer
 from dagwright_maritime.search.server import LocalSearch

@@ -21,9 +21,9 @@ from dagwright.plugins.commands import ExitCode, Output, exit_code_of, guarded, 
 from dagwright.settings import Settings, load_settings
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.onboarding import onboarding_tools
 from dagwright_onboarding.overview import Overview, changed_rows, read_overview
+from dagwright_onboarding.party_loading import load_parties
 from examples.command_line import choose_id
 
 FOLDER = Path(__file__).parent / "onboarding"

@@ -17,7 +17,7 @@ from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MESSAGE_LIMIT_B
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.outcomes import is_cancellation
-from dagwright.workflows.calls import OWN_ATTEMPT
+from dagwright.workflows.activity_calls import OWN_ATTEMPT
 from dagwright.workflows.retries import UNLIMITED
 
 

@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 
 from dagwright.core.boundary import wire
-from dagwright.workflows.calls import json_payload
+from dagwright.workflows.activity_calls import json_payload
 from dagwright.workflows.retries import QUICK_FIVE_ATTEMPTS
 
 ENDS_CANCELED = "ends-canceled"

@@ -45,8 +45,15 @@ from dagwright.protocol.outcomes import (
     wait_for_store,
 )
 from dagwright.protocol.scheduler_snapshot import tasks_in_flight
+from dagwright.workflows.activity_calls import (
+    RunScope,
+    make_call,
+    start_call,
+    start_loading,
+    start_store_wait,
+    start_workflow,
+)
 from dagwright.workflows.budget_signals import BudgetSignals
-from dagwright.workflows.calls import RunScope, make_call, start_call, start_loading, start_store_wait, start_workflow
 from dagwright.workflows.maps import start_join
 from dagwright.workflows.notifying import Notifier
 from dagwright.workflows.search_attributes import SearchAttributes

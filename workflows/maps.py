@@ -24,8 +24,8 @@ from dagwright.protocol.map_batch_runs import (
     own_record,
     pieces_of_results,
 )
+from dagwright.workflows.activity_calls import OWN_ATTEMPT, json_payload
 from dagwright.workflows.blobs import TextRefused, put_text
-from dagwright.workflows.calls import OWN_ATTEMPT, json_payload
 from dagwright.workflows.retries import JOIN_ITEMS, UNLIMITED
 
 

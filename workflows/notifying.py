@@ -20,7 +20,7 @@ from dagwright.core.model.requests import Notification
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.notifications import NOTE, description_of, dropped_note, failure_note, notification_to_json
-from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload
+from dagwright.workflows.activity_calls import OWN_ATTEMPT, RunScope, json_payload
 from dagwright.workflows.retries import UNLIMITED
 
 

@@ -13,7 +13,7 @@ from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, PLAN_STEPS
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.protocol.messages import plan_of_pages
-from dagwright.workflows.calls import OWN_ATTEMPT
+from dagwright.workflows.activity_calls import OWN_ATTEMPT
 from dagwright.workflows.retries import PLAN_PAGE
 
 PAGES_AT_ONCE = 4

@@ -69,8 +69,8 @@ from dagwright.protocol.run_start import (
 )
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from dagwright.protocol.turns import end_of_turn
+from dagwright.workflows.activity_calls import OWN_ATTEMPT, RunScope, json_payload, memo_of_run
 from dagwright.workflows.blobs import TextRefused
-from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload, memo_of_run
 from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
 from dagwright.workflows.engine import Engine

@@ -37,7 +37,7 @@ from dagwright.protocol.turns import (
     turn_end_from_json,
     turn_start_from_json,
 )
-from dagwright.workflows.calls import json_payload
+from dagwright.workflows.activity_calls import json_payload
 from dagwright.workflows.sub_plans import attributes_of_turn, find_ended
 from dagwright.workflows.timers import now_s
 

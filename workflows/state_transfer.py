@@ -21,8 +21,8 @@ from dagwright.protocol.run_snapshot import (
     state_to_text,
 )
 from dagwright.protocol.scheduler_snapshot import state_to_json
+from dagwright.workflows.activity_calls import OWN_ATTEMPT
 from dagwright.workflows.blobs import TextRefused, put_text
-from dagwright.workflows.calls import OWN_ATTEMPT
 from dagwright.workflows.retries import UNLIMITED
 
 MAX_INLINE_CHARACTERS = 4_000

@@ -52,7 +52,7 @@ from dagwright.protocol.run_labels import keyword, task_summary
 from dagwright.protocol.run_snapshot import snapshot_from_json
 from dagwright.protocol.run_start import inherited_input
 from dagwright.protocol.turns import TurnEnd
-from dagwright.workflows.calls import RunScope, json_payload, memo_of_run, owner_of_run
+from dagwright.workflows.activity_calls import RunScope, json_payload, memo_of_run, owner_of_run
 from dagwright.workflows.retries import FIND_ENDED
 from dagwright.workflows.timers import now_s
 

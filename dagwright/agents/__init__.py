@@ -4,8 +4,8 @@
 model is not part of the card: each request chooses it.
 """
 
-from dagwright.agents.classes import AgentContext, ClassAgent
-from dagwright.agents.loading import load_agents
+from dagwright.agents.agent_files import load_agents
+from dagwright.agents.class_agents import AgentContext, ClassAgent
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.core.model.agent_cards import AgentCard
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from dagwright.agents.classes import ClassAgent
+from dagwright.agents.class_agents import ClassAgent
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.tools.errors import ToolLoadError

@@ -8,7 +8,7 @@ from typing import TypeVar
 from dagwright.client.event_mapping import EventMapper, EventMoment, MomentEvents, moment_at, reported_at
 from dagwright.client.events import AnyRunEvent, CursorInvalid, EventCursor, TextDelta
 from dagwright.client.feedback_request import Answerable
-from dagwright.client.following import RunMoment, follow, interleave
+from dagwright.client.run_follower import RunMoment, follow, interleave
 from dagwright.client.runs import Runs
 from dagwright.core.model.states import RunStatus
 from dagwright.history.executions import START

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypedDict, Unpack, overload
 
-from dagwright.client.answering import (
+from dagwright.client.answer_sending import (
     AnswerUnclear,
     NoOpenRequest,
     find_target,

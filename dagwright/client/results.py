@@ -24,7 +24,7 @@ from dagwright.core.model.errors import NodeError, Note, Problem, problem_from_e
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.times import time_of
 from dagwright.core.model.usage import NONE, Usage, usage_from_json
-from dagwright.history.hydration import NOT_LOADED, full_document
+from dagwright.history.document_hydration import NOT_LOADED, full_document
 from dagwright.history.run_reader import RunView
 from dagwright.protocol.documents import compact_value, encoded_size
 from dagwright.store import PayloadStore

@@ -8,7 +8,6 @@ from typing import Any, TypedDict, Unpack
 from dagwright.client.event_stream import EventStream
 from dagwright.client.events import AnyRunEvent, EventCursor
 from dagwright.client.feedback_request import Feedback, FeedbackAnswer, FeedbackRequest, found_request
-from dagwright.client.following import wait_for_end
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.node_view import look_at_node
@@ -16,6 +15,7 @@ from dagwright.client.options import OptionInvalid, PolicyOption, read_policy, r
 from dagwright.client.plan_starts import PlanSource, read_plan
 from dagwright.client.results import MAX_RESULT_BYTES, NodeResult, RunResult, node_of, read_nodes, read_result
 from dagwright.client.run_drawing import read_drawing
+from dagwright.client.run_follower import wait_for_end
 from dagwright.client.run_reports import (
     Explanation,
     ForkPreview,
@@ -128,7 +128,7 @@ class Run:
         Raises:
             RunFailed, RunCancelled: as in `result`.
         """
-        from dagwright.client.progress import show_progress  # noqa: PLC0415 - its libraries take long to import
+        from dagwright.client.live_progress import show_progress  # noqa: PLC0415 - its libraries take long to import
 
         await show_progress(self)
         return await self.result(raise_on_failure=raise_on_failure, max_bytes=max_bytes)

@@ -9,8 +9,8 @@ from dagwright.client.results import note_of
 from dagwright.core.model.errors import Note, Problem, problem_from_error
 from dagwright.core.model.states import RunStatus
 from dagwright.features.explain.reasons import Reason
-from dagwright.history.explaining import Explanation as FoundExplanation
 from dagwright.history.queues import NOTES_OF_WAITING
+from dagwright.history.run_explainer import Explanation as FoundExplanation
 
 
 @dataclass(frozen=True, slots=True)

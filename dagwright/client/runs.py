@@ -32,9 +32,9 @@ from dagwright.client.starts import EncodedStart, StartRequest, checked_id, dige
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.core.errors import DagwrightError
-from dagwright.history.explaining import Explanation, RunExplainer
-from dagwright.history.hydration import full_document, hydrated_document, stored_text
+from dagwright.history.document_hydration import full_document, hydrated_document, stored_text
 from dagwright.history.map_items import view_of_item
+from dagwright.history.run_explainer import Explanation, RunExplainer
 from dagwright.history.run_reader import RunNotFound, RunReader, RunView, tools_of
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.token_streams import TokenStreams
@@ -313,7 +313,7 @@ class Runs:
         return document
 
     async def stored_text(self, place: Mapping[str, Any]) -> str | None:
-        """Return a text of the payload store; see `dagwright.history.hydration.stored_text`."""
+        """Return a text of the payload store; see `dagwright.history.document_hydration.stored_text`."""
         return await stored_text(self._store, place)
 
     async def view_of_item(self, view: RunView, task_id: str) -> RunView:
@@ -321,7 +321,8 @@ class Runs:
         return await view_of_item(view, task_id, open_reader=self.feed)
 
     def full_document(self, view: RunView) -> AsyncIterator[tuple[str, Any]]:
-        """Yield the document of a run with all nodes and values; see `dagwright.history.hydration.full_document`."""
+        """Yield the document of a run with all nodes and values; see
+        `dagwright.history.document_hydration.full_document`."""
         return full_document(view, self._store)
 
     async def explain(self, workflow_id: str, node: str | None = None) -> Explanation:

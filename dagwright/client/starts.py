@@ -17,7 +17,7 @@ from dagwright.plans.pages import made_to_travel
 from dagwright.protocol.fairness import Fairness, fairness_of_owner
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.store import PayloadStore
-from dagwright.tools.queues import queue_of_plan
+from dagwright.tools.queue_names import queue_of_plan
 
 NO_EXTRAS = RunInput()
 """Run input that has only plan and inputs."""

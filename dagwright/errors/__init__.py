@@ -13,10 +13,10 @@ from dagwright.client.steering import CommandRejected
 from dagwright.core.errors import DagwrightError
 from dagwright.core.extras import MissingExtra
 from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.history.explaining import NodeUnknown
+from dagwright.history.run_explainer import NodeUnknown
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.llm.prices import PricesUnreadable
-from dagwright.planner.goals import GoalRefused
+from dagwright.planner.goal_validation import GoalRefused
 from dagwright.protocol.conversion import ConverterUnusable
 from dagwright.protocol.sessions import SessionNameInvalid
 from dagwright.server.errors import ServerError, ServerUnreachable

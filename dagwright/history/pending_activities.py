@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
-from dagwright.core.boundary.usage import USAGE_INDEX, wait_of_heartbeat
+from dagwright.core.boundary.usage_reports import USAGE_INDEX, wait_of_heartbeat
 from dagwright.core.boundary.wire import (
     ACTIVITY_NOTIFY,
     ACTIVITY_RUN_REGION,

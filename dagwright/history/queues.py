@@ -24,7 +24,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.tools.queues import FILE, is_of_file, is_queue_of, worker_options
+from dagwright.tools.queue_names import FILE, is_of_file, is_queue_of, worker_options
 
 NO_WORKER_AFTER_S = 3.0
 """Time after which a scheduled call waits for a worker rather than for its turn; a worker needs about 1 s to start."""

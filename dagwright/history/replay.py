@@ -32,7 +32,7 @@ from dagwright.history.closing_event import (
     recorded_document,
     task_failure,
 )
-from dagwright.history.events import (
+from dagwright.history.event_decoding import (
     LOAD_PLAN,
     PREPARING,
     ExecutionStart,

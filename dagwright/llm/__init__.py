@@ -5,7 +5,7 @@ classifies a failed call. This package does not read the environment or import T
 `openai`, at the first call.
 """
 
-from dagwright.core.boundary.usage import Usage
+from dagwright.core.boundary.usage_reports import Usage
 from dagwright.llm.capabilities import CapabilityCache
 from dagwright.llm.client import Endpoint, ModelClient, ModelStream
 from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices

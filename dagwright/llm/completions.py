@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from dagwright.core.boundary.usage import Usage
+from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.dialects.json_reader import depth_of
 from dagwright.dialects.written_text import json_values
@@ -18,7 +18,7 @@ from dagwright.llm.errors import ServiceError
 from dagwright.llm.prices import PriceTable
 from dagwright.llm.request_body import PreparedCall, is_wrapped
 from dagwright.planning.model_calls.model_requests import Message, ModelError, ModelResponse, OutputSchema, ToolCall
-from dagwright.tools.results import DEPTH_LIMIT
+from dagwright.tools.result_json import DEPTH_LIMIT
 
 _MAX_PROBLEMS = 5
 _CANNOT_TRAVEL = (

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from dagwright.core.boundary.usage import Usage
+from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.errors import DagwrightError
 
 SHIPPED = Path(__file__).with_name("prices.yaml")

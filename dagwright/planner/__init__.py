@@ -3,11 +3,11 @@
 Pure: no module here calls a model or starts a run. Must not import Temporal's client, workflows or activities.
 """
 
-from dagwright.planner.catalogue import Catalogue, build_catalogue
 from dagwright.planner.goal_start import PlanningOptions, prepare_goal
-from dagwright.planner.goals import GOAL_LIMIT_BYTES, GoalRefused, validate_goal
+from dagwright.planner.goal_validation import GOAL_LIMIT_BYTES, GoalRefused, validate_goal
 from dagwright.planner.prompts import ANSWER_PROMPT, planning_messages, repair_message
 from dagwright.planner.rounds_start import RoundsOptions, prepare_rounds
+from dagwright.planner.tool_catalogue import Catalogue, build_catalogue
 
 __all__ = [
     "ANSWER_PROMPT",

@@ -7,19 +7,19 @@ from typing import Any
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.agents import agent_cards
+from dagwright.core.model.agent_tools import agent_cards
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
-from dagwright.planner.catalogue import build_catalogue
-from dagwright.planner.goals import GoalRefused, validate_goal
+from dagwright.planner.goal_validation import GoalRefused, validate_goal
 from dagwright.planner.intents_prompts import intents_messages
 from dagwright.planner.intents_schema import intents_schema
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.prompts import ANSWER_PROMPT, REPLAN_PROMPT, planning_messages
 from dagwright.planner.schema import answer_schema, response_schema
+from dagwright.planner.tool_catalogue import build_catalogue
 from dagwright.planner.verbs import intent_verbs, verb_catalogue
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.planning.plan_and_execute.goal_nodes import goal_plan

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.core.boundary.text import cut_for_model
-from dagwright.planner.catalogue import Catalogue
 from dagwright.planner.prompts import turns_message
+from dagwright.planner.tool_catalogue import Catalogue
 from dagwright.planning.model_calls.message_preparation import json_line
 from dagwright.planning.model_calls.model_requests import Message, system, user
 

@@ -12,7 +12,7 @@ from typing import Any
 from dagwright.core.boundary.limits import NOTES
 from dagwright.core.compiler.compilation import compile_planned
 from dagwright.core.compiler.regions import contract
-from dagwright.core.model.agents import agent_cards
+from dagwright.core.model.agent_tools import agent_cards
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.core.model.policy import CHANGES_ASK

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dagwright.core.boundary.text import cut_for_model
 from dagwright.core.model.errors import Problem
-from dagwright.planner.catalogue import Catalogue
+from dagwright.planner.tool_catalogue import Catalogue
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
 from dagwright.planning.model_calls.message_preparation import json_line
 from dagwright.planning.model_calls.model_requests import Message, system, user

@@ -9,7 +9,7 @@ from typing import Any
 
 from dagwright.core.boundary.text import cut_for_model, one_line
 from dagwright.core.validation.workers import WorkerTool
-from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_schema, fit_lines
+from dagwright.planner.tool_catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_schema, fit_lines
 from dagwright.planning.conversation import TurnSummary, recent_turns
 from dagwright.planning.model_calls.message_preparation import json_line
 from dagwright.planning.model_calls.model_requests import Message, system, user

@@ -11,7 +11,7 @@ from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.times import parse_duration
 from dagwright.core.model.tools import ROUNDS_KIND, ToolDeclaration
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
-from dagwright.planner.goals import GoalRefused, validate_goal
+from dagwright.planner.goal_validation import GoalRefused, validate_goal
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_prompts import ANSWER_PROMPT, intention_messages, planner_prompt, worker_catalogue
 from dagwright.planner.rounds_schema import rounds_schema

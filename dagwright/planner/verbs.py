@@ -7,7 +7,7 @@ from dagwright.core.model import text_formats
 from dagwright.core.model.entity_arguments import accepted_kinds, only_kinds
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.planner.catalogue import Catalogue, arguments_schema, describe_tool, fit_lines
+from dagwright.planner.tool_catalogue import Catalogue, arguments_schema, describe_tool, fit_lines
 from dagwright.planning.model_calls.message_preparation import json_line
 from dagwright.tools.builtin import BUILTIN_TOOL_NAMES
 

@@ -18,9 +18,9 @@ from dagwright.plans.preparation import check_plan, check_size
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import ToolLoadError
-from dagwright.tools.loading import load_tools
 from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec
+from dagwright.tools.tool_files import load_tools
 
 Tools = Mapping[str, ToolDeclaration] | Iterable[Callable[..., Any] | ToolSpec | ModuleType | str | Path]
 

@@ -14,7 +14,7 @@ from dagwright.core.compiler.regions import REGION_PREFIX, contract
 from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.references import HINT_BUDGET, Lookup, NameHints, cut_name, listed, suggestion
 from dagwright.core.model.agent_cards import AgentCard, is_inline
-from dagwright.core.model.agents import tool_of_agent
+from dagwright.core.model.agent_tools import tool_of_agent
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer

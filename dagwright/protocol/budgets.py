@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.usage import MAX_USAGE_VALUE, usage_from_json
+from dagwright.core.boundary.usage_reports import MAX_USAGE_VALUE, usage_from_json
 from dagwright.features.budgets.budget import Budget, BudgetReport, budget_from_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.command_handler import ReadMessage, bug_message

@@ -12,7 +12,7 @@ from temporalio.api.common.v1 import Payload
 
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import PLAN_PAGES
-from dagwright.core.boundary.usage import NONE, Usage, reported_agents, reported_usage
+from dagwright.core.boundary.usage_reports import NONE, Usage, reported_agents, reported_usage
 from dagwright.core.expressions.references import Lookup, suggestion
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json

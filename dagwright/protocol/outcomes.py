@@ -33,7 +33,7 @@ from dagwright.core.boundary.limits import (
     STORED_VALUE_LIMIT_BYTES,
 )
 from dagwright.core.boundary.text import cut_bytes
-from dagwright.core.boundary.usage import (
+from dagwright.core.boundary.usage_reports import (
     reported_agents,
     reported_usage,
     started_attempt,

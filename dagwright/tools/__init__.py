@@ -5,9 +5,9 @@ from dagwright.core.model.worker_results import WorkerResult
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.tools.context import ToolContext, context
 from dagwright.tools.errors import AskPerson, GiveUp, NotStarted, RetryLater, ToolLoadError
-from dagwright.tools.loading import load_tools
 from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec, declare_activity, declare_workflow, spec_of, tool
+from dagwright.tools.tool_files import load_tools
 from dagwright.tools.worker_tools import SubGoal, worker_tool
 
 __all__ = [

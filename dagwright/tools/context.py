@@ -17,7 +17,7 @@ from dagwright.planning.model_calls.model_requests import NOTHING_SET, Message, 
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NoToolContext
 from dagwright.tools.model_access import PURPOSE, ModelAccess, PendingModelCall, model_call, no_model
-from dagwright.tools.results import plain_json
+from dagwright.tools.result_json import plain_json
 
 
 @dataclass(frozen=True, slots=True)

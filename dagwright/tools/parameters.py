@@ -23,7 +23,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from dagwright.core.model.tools import parameter_name
 from dagwright.tools.docstrings import Documentation
 from dagwright.tools.errors import InvalidArguments
-from dagwright.tools.results import pointer_of
+from dagwright.tools.result_json import pointer_of
 
 _VALIDATOR = "function-"
 """Marks a Python validator in pydantic's core schema; it may convert values in any way."""

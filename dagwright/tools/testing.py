@@ -20,7 +20,7 @@ from dagwright.core.validation.workers import PreconditionMissing, prepared_call
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext, active_context
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.model_access import CallModel, ModelAccess, no_model, running_loop
-from dagwright.tools.results import plain_json
+from dagwright.tools.result_json import plain_json
 from dagwright.tools.spec import spec_of
 
 __all__ = ["PreconditionMissing", "RecordedCall", "call_worker", "tool_context"]

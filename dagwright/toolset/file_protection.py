@@ -19,7 +19,13 @@ from dagwright.settings import Settings
 from dagwright.store.private_files import make_private_folder
 from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.protected_paths import ProtectedPaths, recorded_paths
-from dagwright.tools.references import SERVERS_SUFFIX, absolute_path, file_of_reference, is_path, queue_of_reference
+from dagwright.tools.tool_references import (
+    SERVERS_SUFFIX,
+    absolute_path,
+    file_of_reference,
+    is_path,
+    queue_of_reference,
+)
 
 RECORD = "protected-paths.json"
 MAX_RECORDED = 1_000

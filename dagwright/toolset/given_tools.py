@@ -14,8 +14,8 @@ from typing import Any
 
 from dagwright.agents import AgentCard, AgentRegistry
 from dagwright.tools import ToolLoadError, ToolRegistry, ToolSpec
-from dagwright.tools.references import absolute_path, agents_reference, is_path, queue_reference
 from dagwright.tools.spec import spec_of
+from dagwright.tools.tool_references import absolute_path, agents_reference, is_path, queue_reference
 
 ToolSource = Callable[..., Any] | ToolSpec | ModuleType | str | Path
 """A function decorated with `@tool`, a declared activity, a module with tools, a module name, or a file (.py with
@@ -25,7 +25,7 @@ AgentSource = AgentCard | str | Path
 
 _MAIN = "__main__"
 _LOADED_FILE = "dagwright_tools_"
-"""Prefix of the module names that `tools.loading` gives to files."""
+"""Prefix of the module names that `tools.tool_files` gives to files."""
 _NO_QUEUE = ""
 
 

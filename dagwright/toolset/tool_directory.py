@@ -16,7 +16,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from dagwright.core.model.agent_cards import AgentCard, card_from_json
-from dagwright.core.model.agents import agent_cards
+from dagwright.core.model.agent_tools import agent_cards
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.preparation import unknown_tools

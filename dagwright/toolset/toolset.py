@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dagwright.agents import AgentRegistry, AgentsUnreadable, load_agents
-from dagwright.agents.classes import load_class
-from dagwright.agents.finding import stored_cards
-from dagwright.agents.tools import agent_tools, declared_agents
+from dagwright.agents.agent_calls import agent_tools, declared_agents
+from dagwright.agents.agent_database import stored_cards
+from dagwright.agents.class_agents import load_class
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.plugins import InstalledPlugin, PluginError, installed_plugins, refuse_duplicate
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
@@ -28,8 +28,10 @@ from dagwright.store import PayloadStore, open_store
 from dagwright.tools import ToolLoadError, ToolRegistry, ToolSpec, load_tools
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.queues import queue_name
-from dagwright.tools.references import (
+from dagwright.tools.queue_names import queue_name
+from dagwright.tools.registry import check_tool_names
+from dagwright.tools.secret_bindings import SecretBinding
+from dagwright.tools.tool_references import (
     SERVERS_SUFFIX,
     absolute_path,
     agents_reference,
@@ -39,8 +41,6 @@ from dagwright.tools.references import (
     queue_of_reference,
     queue_reference,
 )
-from dagwright.tools.registry import check_tool_names
-from dagwright.tools.secret_bindings import SecretBinding
 from dagwright.toolset.file_protection import protected_paths
 from dagwright.toolset.given_tools import GivenTools
 from dagwright.toolset.tool_directory import find_published_card

@@ -31,15 +31,15 @@ from dagwright.activities.stored_agents import stored_agent_activity
 from dagwright.activities.stored_values import blob_activities, load_activity, load_values_activity
 from dagwright.activities.unknown_tools import unknown_tool_activity
 from dagwright.activities.values import LargeValues
-from dagwright.agents.finding import StoredAgentTools, stored_cards
-from dagwright.agents.tools import declared_agents
+from dagwright.agents.agent_calls import declared_agents
+from dagwright.agents.agent_database import StoredAgentTools, stored_cards
 from dagwright.core.expressions import query_analysis  # noqa: F401 - not first in a workflow task
 from dagwright.core.plugins import plugin_packages
 from dagwright.llm.clients import ModelClients
 from dagwright.server.namespace import StateAttribute
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import Toolset
-from dagwright.workflows.calls import CallInterceptor
+from dagwright.workflows.activity_calls import CallInterceptor
 from dagwright.workflows.extended_runs import RUN_WORKFLOWS
 from dagwright.workflows.session import SessionWorkflow
 from dagwright.workflows.unknown_type import UnknownTypeWorkflow

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from dagwright.interfaces.http import GatewayContext, create_app
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.errors import ERROR_RESPONSES
-from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import KeyLimits, KeyUsage
+from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage
 from dagwright.settings import Settings
 from scripts.reference.json_types import type_name
 from scripts.reference.markdown import code, section, sentence, table

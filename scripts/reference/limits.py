@@ -15,7 +15,7 @@ _GROUPS: Mapping[str, Sequence[str]] = {
         "dagwright.core.expressions.references",
     ),
     "Plans of models": (
-        "dagwright.planner.goals",
+        "dagwright.planner.goal_validation",
         "dagwright.planner.schema",
         "dagwright.planner.plan_parser",
         "dagwright.planning.plan_and_execute.goal_spec",

@@ -17,11 +17,11 @@ def _limits() -> dict[str, set[str]]:
 
 def test_attempts_of_activities_end_by_their_node_or_after_longer_than_any_work_takes() -> None:
     assert _limits() == {
-        "timedelta(seconds=node.activity_timeout_s)": {"workflows/calls.py"},
-        "_BATCH_TIMEOUT": {"workflows/calls.py"},
+        "timedelta(seconds=node.activity_timeout_s)": {"workflows/activity_calls.py"},
+        "_BATCH_TIMEOUT": {"workflows/activity_calls.py"},
         "OWN_ATTEMPT": {
             "workflows/blobs.py",
-            "workflows/calls.py",
+            "workflows/activity_calls.py",
             "workflows/state_transfer.py",
             "workflows/maps.py",
             "workflows/notifying.py",

@@ -18,9 +18,9 @@ from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.models import Effect
 from dagwright_onboarding.overview import Overview, read_overview
+from dagwright_onboarding.party_loading import load_parties
 from tests.chaos.building import assert_whole
 from tests.support.chaos import ROOT, FaultPoints, result_within, start_workflow, worker_process
 from tests.support.eventually import eventually

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.expressions.resolution import Scope, resolve_bindings
+from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.graph import levels_of

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route, expect
 
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import Permission
-from dagwright.interfaces.http.keys import KeyFile
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, ended, line_with
 from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of

@@ -8,9 +8,9 @@ from uuid import uuid4
 import jsonschema_rs
 import pytest
 
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.examples import ERRORS
-from dagwright.interfaces.http.keys import KeyFile
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.testing import ANY_NUMBER, Raw, json_text, step
 from tests.e2e.conftest import Serve, calculation, plan_of

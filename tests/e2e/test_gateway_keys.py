@@ -9,8 +9,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import Permission
-from dagwright.interfaces.http.keys import KeyFile
 from dagwright.interfaces.http.response_items import ResponseRef
 from dagwright.protocol.run_labels import ALL_OWNERS
 from tests.e2e.conftest import CHECK, Serve, calculation, plan_of

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from temporalio.client import Client
 
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.llm import (
     Action,
     Endpoint,

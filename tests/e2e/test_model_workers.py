@@ -11,14 +11,14 @@ from dagwright.core.model.worker_results import WorkerResult
 from dagwright.llm import Endpoint, ModelClient
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.testing import call_worker
-from dagwright_maritime.analyzing import analyze_results
-from dagwright_maritime.clarifying import clarify_question
-from dagwright_maritime.explaining import explain_metadata
+from dagwright_maritime.clarification import clarify_question
 from dagwright_maritime.helpdesk import common_helpdesk
 from dagwright_maritime.indices import Indices
 from dagwright_maritime.metadata import metadata_lookup
+from dagwright_maritime.metadata_explanation import explain_metadata
 from dagwright_maritime.model_answers import MAX_ANSWERS
-from dagwright_maritime.querying import es_query_exec
+from dagwright_maritime.query_execution import es_query_exec
+from dagwright_maritime.question_analysis import analyze_results
 from dagwright_maritime.search.client import client_of
 from tests.support.search import TODAY, Maritime
 

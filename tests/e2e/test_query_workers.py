@@ -11,11 +11,11 @@ from dagwright.llm import Endpoint, ModelClient
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.worker_tools import SubGoal
-from dagwright_maritime.generating import es_query_gen
-from dagwright_maritime.querying import es_query_exec, page_query
+from dagwright_maritime.query_execution import es_query_exec, page_query
+from dagwright_maritime.query_generation import es_query_gen
+from dagwright_maritime.result_display import show_results
 from dagwright_maritime.search.limits import QueryRefused
 from dagwright_maritime.search.requests import AccessRefused, RequestFailed
-from dagwright_maritime.showing import show_results
 from dagwright_maritime.slots import AnalysisResult, EsQuery, EsResults, FieldDescription, MetadataResults, ValueResult
 from tests.support.search import Maritime
 

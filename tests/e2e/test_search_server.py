@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dagwright.settings import Settings
+from dagwright_maritime.index_loading import ForeignIndex, articles, is_loaded, load
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.loading import ForeignIndex, articles, is_loaded, load
 from dagwright_maritime.names import name_documents
 from dagwright_maritime.search.client import client_of
 from dagwright_maritime.search.server import LocalSearch, find_address

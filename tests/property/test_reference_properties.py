@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.expressions.paths import format_path, parse_path
+from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings, resolve_template
 from dagwright.core.expressions.references import (
     MAX_ID_BYTES,
     BadReferences,
@@ -21,7 +22,6 @@ from dagwright.core.expressions.references import (
     _parse_any,
     parse_template,
 )
-from dagwright.core.expressions.resolution import Scope, resolve_bindings, resolve_template
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.plan import RESERVED_IDS
 from tests.property.naive import as_text

@@ -24,7 +24,7 @@ from dagwright.server import local
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.party_loading import load_parties
 from tests.replay.model_scenarios import MODEL_STEPS
 from tests.replay.scenarios import GO_ON_AFTER_EVENTS, SCENARIOS
 from tests.support.ledger import Ledger

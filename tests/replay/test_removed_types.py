@@ -7,7 +7,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from dagwright.protocol.conversion import data_converter
-from dagwright.workflows.calls import CallInterceptor
+from dagwright.workflows.activity_calls import CallInterceptor
 from dagwright.workflows.unknown_type import UnknownTypeWorkflow
 from tests.replay.test_saved_histories import load_history
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.agents import AgentCard, AgentRegistry, ClassAgent
-from dagwright.agents.tools import agent_tools
+from dagwright.agents.agent_calls import agent_tools
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.testing import ModelServer
 from dagwright.tools.environment import ToolEnvironment

@@ -11,7 +11,7 @@ from mcp.client.client import Client as McpClient
 from mcp.client.session import ClientRequestContext
 from mcp.server.lowlevel.server import Server
 
-from dagwright.client.answering import answer_request
+from dagwright.client.answer_sending import answer_request
 from dagwright.client.feedback import Answer
 from dagwright.client.runs import Runs as StartedRuns
 from dagwright.client.sessions import Sessions

@@ -15,8 +15,8 @@ from temporalio.client import Client, WorkflowHistory
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, context
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.overview import Overview, changed_rows, read_overview
+from dagwright_onboarding.party_loading import load_parties
 from tests.support.runs import Runs, events_of, serving_runs
 
 ROOT = Path(__file__).parents[2]

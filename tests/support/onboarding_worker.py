@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from dagwright.core.model.tools import Effects
 from dagwright.database.database import Database
 from dagwright.tools import context
-from dagwright.workflows import calls
+from dagwright.workflows import activity_calls
 from dagwright_onboarding.database import EntityDatabase
 from tests.support.chaos_tools import fault_point
 
@@ -42,6 +42,6 @@ def _held_write(self: Database, work: Callable[[Session], Any]) -> Any:
 
 
 if __name__ == "__main__":
-    calls._HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
+    activity_calls._HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
     EntityDatabase.write = _held_write  # type: ignore[method-assign]
     runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")

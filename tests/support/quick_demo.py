@@ -6,10 +6,10 @@ Run it as a program instead of `python -m examples.onboarding_demo`; it has the 
 import runpy
 
 from dagwright.core.model.tools import Effects
-from dagwright.workflows import calls
+from dagwright.workflows import activity_calls
 
 HEARTBEAT_S = 1.0
 
 if __name__ == "__main__":
-    calls._HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
+    activity_calls._HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
     runpy.run_module("examples.onboarding_demo", run_name="__main__", alter_sys=True)

@@ -39,7 +39,7 @@ from temporalio.worker import (
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.history.hydration import hydrated_document
+from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.run_reader import RunReader
 from dagwright.llm.clients import ModelClients
 from dagwright.planning.extenders import workflow_type_of
@@ -53,7 +53,7 @@ from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker import serving as worker
-from dagwright.workflows.calls import CallInterceptor
+from dagwright.workflows.activity_calls import CallInterceptor
 from dagwright.workflows.extended_runs import RUN_WORKFLOWS
 from dagwright.workflows.session import SessionWorkflow
 from dagwright.workflows.unknown_type import UnknownTypeWorkflow

@@ -15,8 +15,8 @@ from dagwright.settings import Settings, settings_as
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import RecordedCall, tool_context
 from dagwright.toolset.toolset import environment_of
+from dagwright_maritime.index_loading import load
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.loading import load
 from dagwright_maritime.search.client import client_of
 from dagwright_maritime.search.server import LocalSearch, RunningSearch
 from dagwright_maritime.settings import MaritimeSettings

@@ -10,8 +10,8 @@ from pydantic import SecretStr
 from temporalio.client import Client
 
 from dagwright.agents import AgentCard, AgentContext, AgentRegistry, ClassAgent
-from dagwright.agents.stored import AGENTS, StoredAgents
-from dagwright.agents.tools import agent_tools, declared_agents
+from dagwright.agents.agent_calls import agent_tools, declared_agents
+from dagwright.agents.stored_agents import AGENTS, StoredAgents
 from dagwright.database.database import Database
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.agents.finding import stored_cards
-from dagwright.agents.stored import AGENTS, StoredAgents
-from dagwright.agents.tools import declared_agents
+from dagwright.agents.agent_calls import declared_agents
+from dagwright.agents.agent_database import stored_cards
+from dagwright.agents.stored_agents import AGENTS, StoredAgents
 from dagwright.client.steering import Steering
 from dagwright.core.boundary import wire
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.database.database import Database

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from temporalio.client import Client
 
 from dagwright.agents import load_agents
-from dagwright.agents.tools import agent_tools
+from dagwright.agents.agent_calls import agent_tools
 from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
 from dagwright.dialects.reading import read_plan_file
 from dagwright.settings import Settings

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from dagwright.client.answering import answer_request
+from dagwright.client.answer_sending import answer_request
 from dagwright.client.feedback import Answer
 from dagwright.client.services import create_services
 from dagwright.history.run_reader import RunNotFound

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import tool_to_json
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings

@@ -13,8 +13,8 @@ from temporalio.client import Client
 
 from dagwright.core.boundary import wire
 from dagwright.core.compiler.offloaded_regions import OFFLOADED_MEMBERS
-from dagwright.history import hydration
-from dagwright.history.hydration import full_document, hydrated_document
+from dagwright.history import document_hydration
+from dagwright.history.document_hydration import full_document, hydrated_document
 from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.json_streaming import write_object
 from dagwright.settings import Settings
@@ -189,7 +189,7 @@ async def test_failures_in_regions_are_reported_without_a_worker(client: Client,
         await document_of(handle)
         await runs.check_ended()
     view = await RunReader(client, handle.id).read()
-    with patch.object(hydration, "MAX_INNER_NODES", 400):
+    with patch.object(document_hydration, "MAX_INNER_NODES", 400):
         document = await hydrated_document(view, runs.store)
     assert bare(document)["nodes"]["bad"]["error"].startswith("missing_data: Missing data: n7.result.gone")
     assert sorted(document["nodes"]) == ["bad", "end", "n5", "start"]

@@ -14,7 +14,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import load_parties
+from dagwright_onboarding.party_loading import load_parties
 from tests.support import onboarding
 from tests.support.goals import ended, purposes, scripted_runs
 from tests.support.intents import fund, intents_answer, intents_goal, made, product

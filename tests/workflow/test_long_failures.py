@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.history.hydration import hydrated_document
+from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.run_reader import RunReader
 from dagwright.server.retained import claim_store, retained_of
 from dagwright.settings import Settings

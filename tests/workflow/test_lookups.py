@@ -8,14 +8,14 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.expressions.references import Lookup
-from dagwright.history.explaining import RunExplainer
+from dagwright.history.run_explainer import RunExplainer
 from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.models import Party
 from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.party_loading import load_parties
 from tests.support.eventually import eventually
 from tests.support.people import answer, asks, view_of
 from tests.support.runs import Document, Handle, Runs, document_of, serving_runs

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.core.expressions import projection
 from dagwright.core.scheduler import map_batches
-from dagwright.history.hydration import hydrated_document
+from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.map_items import ItemNotStarted, view_of_item
 from dagwright.history.run_reader import RunReader
 from dagwright.protocol import map_batch_runs

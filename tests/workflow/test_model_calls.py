@@ -20,7 +20,7 @@ from dagwright.llm import Endpoint, ModelCall, OfferedTool, OutputSchema, user
 from dagwright.llm.clients import ModelClients, ModelSetup
 from dagwright.planning.model_calls.model_requests import ModelRequest, messages_from_json, request_to_json
 from dagwright.testing import ModelServer, json_text, step, text, tool_call
-from dagwright.workflows.calls import CallInterceptor
+from dagwright.workflows.activity_calls import CallInterceptor
 from tests.support.eventually import eventually
 from tests.support.memory_store import MemoryStore
 from tests.support.model_runs import ASK_MODELS, AskModelsWorkflow

@@ -16,7 +16,7 @@ from dagwright.client.runs import RunIdInUse
 from dagwright.client.steering import CommandRejected
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
-from dagwright.history.explaining import NodeUnknown
+from dagwright.history.run_explainer import NodeUnknown
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually

@@ -11,7 +11,7 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.common import SearchAttributeKey
 
 from dagwright.core.boundary import wire
-from dagwright.history.explaining import NodeUnknown, RunExplainer
+from dagwright.history.run_explainer import NodeUnknown, RunExplainer
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare, bare_node, document_of, done, events_of, without_cache

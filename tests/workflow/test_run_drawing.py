@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dagwright.client.progress import TerminalView, show_progress
+from dagwright.client.live_progress import TerminalView, show_progress
 from dagwright.client.run_drawing import read_drawing
 from dagwright.client.runs import Runs as StartedRuns
 from dagwright.history.run_reader import RunNotFound

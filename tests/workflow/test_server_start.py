@@ -18,8 +18,8 @@ import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import Permission
-from dagwright.interfaces.http.keys import KeyFile
 from dagwright.server import LocalServer, ServerUnreachable, local, open_connection
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.settings import Settings

@@ -14,12 +14,12 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
-from dagwright.client.answering import answer_request
+from dagwright.client.answer_sending import answer_request
 from dagwright.client.client import Client as PlanClient
 from dagwright.client.feedback import Answer
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services, create_services
-from dagwright.history.explaining import Explanation
+from dagwright.history.run_explainer import Explanation
 from dagwright.history.run_reader import RunNotFound
 from dagwright.plans.plan import Plan
 from dagwright.server import Connection

@@ -5,15 +5,15 @@
 `check_query` and `run_query`.
 """
 
-from dagwright_maritime.analyzing import analyze_results
-from dagwright_maritime.clarifying import clarify_question
+from dagwright_maritime.clarification import clarify_question
 from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, connect_search
-from dagwright_maritime.explaining import explain_metadata
-from dagwright_maritime.generating import es_query_gen
 from dagwright_maritime.helpdesk import common_helpdesk
 from dagwright_maritime.metadata import metadata_lookup
-from dagwright_maritime.querying import check_query, es_query_exec, page_query, run_query
-from dagwright_maritime.showing import show_results
+from dagwright_maritime.metadata_explanation import explain_metadata
+from dagwright_maritime.query_execution import check_query, es_query_exec, page_query, run_query
+from dagwright_maritime.query_generation import es_query_gen
+from dagwright_maritime.question_analysis import analyze_results
+from dagwright_maritime.result_display import show_results
 from dagwright_maritime.slots import EsQuery, EsResults
 
 __all__ = [

@@ -9,8 +9,8 @@ from datetime import UTC, date, datetime
 from opensearchpy.exceptions import OpenSearchException
 
 from dagwright.settings import SettingsError, load_settings, settings_as
+from dagwright_maritime.index_loading import LoadFailed, load
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.loading import LoadFailed, load
 from dagwright_maritime.search.client import client_of, shown
 from dagwright_maritime.search.errors import NoSearchServer
 from dagwright_maritime.search.server import find_address

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from dagwright_maritime.connection import Search
-from dagwright_maritime.querying import check_index, check_internal_query, index_missing_error, run_query
+from dagwright_maritime.query_execution import check_index, check_internal_query, index_missing_error, run_query
 from dagwright_maritime.search.requests import RETRY_AFTER, IndexMissing, QueryTimeout, read_mapping, types_of
 from dagwright_maritime.search.results import SearchResult
 from dagwright_maritime.slots import EsQuery, FieldDescription

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dagwright.plugins.commands import CommandRefused, ExitCode, Output, leave_at_once
-from dagwright_onboarding.loading import ProgressCallback, describe_progress
+from dagwright_onboarding.party_loading import ProgressCallback, describe_progress
 
 SHOWN_EVERY_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -10,9 +10,9 @@ from dagwright.plugins.databases import opened_database
 from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import SqlEntityGateway
 from dagwright_onboarding.load_progress import watched_load
-from dagwright_onboarding.loading import LoadReport, load_parties, load_party_file
 from dagwright_onboarding.lookup import Candidate, Findings
 from dagwright_onboarding.party_file import PartiesUnreadable, read_parties
+from dagwright_onboarding.party_loading import LoadReport, load_parties, load_party_file
 from dagwright_onboarding.resolution import describe_candidate
 
 REFUSALS_SHOWN = DUPLICATES_SHOWN = RENAMES_SHOWN = 50

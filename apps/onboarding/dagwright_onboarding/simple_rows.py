@@ -1,7 +1,7 @@
 """Load the rows of a file that need no individual handling: new parties, and parties that the row does not change.
 
-All other rows (renames, changes, conflicts) are handled one by one in `loading`. Most rows of a large file are of these
-two kinds, so they are read and written in batches. This module must not import Temporal.
+All other rows (renames, changes, conflicts) are handled one by one in `party_loading`. Most rows of a large file are of
+these two kinds, so they are read and written in batches. This module must not import Temporal.
 """
 
 from collections import Counter, defaultdict

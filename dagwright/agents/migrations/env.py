@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from dagwright.agents.stored import Base
+from dagwright.agents.stored_agents import Base
 
 context.configure(
     connection=context.config.attributes["connection"],

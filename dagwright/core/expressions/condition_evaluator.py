@@ -17,7 +17,7 @@ from dagwright.core.expressions.conditions import (
     with_item,
     work_of,
 )
-from dagwright.core.expressions.resolution import Scope
+from dagwright.core.expressions.reference_resolution import Scope
 
 _REMEMBERED_SIZE = 1_000
 """Larger values are measured only once, because measuring them again for each node would cost too much."""

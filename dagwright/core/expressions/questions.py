@@ -10,7 +10,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.boundary.text import cut_characters
-from dagwright.core.expressions.resolution import as_text
+from dagwright.core.expressions.reference_resolution import as_text
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.answer_forms import BadAnswer, default_answer

@@ -5,8 +5,14 @@ from typing import Any, overload
 
 from dagwright.core.expressions.paths import describe_type, get_value
 from dagwright.core.expressions.queries import steps_for_each
+from dagwright.core.expressions.reference_resolution import (
+    Scope,
+    as_text,
+    resolve_bindings,
+    resolve_template,
+    scope_of_item,
+)
 from dagwright.core.expressions.references import Item, Template
-from dagwright.core.expressions.resolution import Scope, as_text, resolve_bindings, resolve_template, scope_of_item
 from dagwright.core.expressions.stored_values import (
     Path,
     ProjectedPart,

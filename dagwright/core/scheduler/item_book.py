@@ -7,7 +7,7 @@ the scheduler.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.core.expressions.resolution import Scope
+from dagwright.core.expressions.reference_resolution import Scope
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, keys_of

@@ -11,7 +11,7 @@ from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.condition_evaluator import ConditionEvaluator
 from dagwright.core.expressions.conditions import Condition, ConditionFailed
 from dagwright.core.expressions.projection import largest_result_bytes
-from dagwright.core.expressions.resolution import UnresolvedReference
+from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import end_of_items, items_of
 from dagwright.core.model.states import NodeStatus, Phase

@@ -7,8 +7,8 @@ from typing import Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.conditions import ConditionFailed
+from dagwright.core.expressions.reference_resolution import Scope, UnresolvedReference, resolve_bindings
 from dagwright.core.expressions.references import ResultOf
-from dagwright.core.expressions.resolution import Scope, UnresolvedReference, resolve_bindings
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import ItemRecord, NodeStatus, Record, RunStatus

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget
-from dagwright.core.expressions.resolution import Scope, resolve_bindings, scope_of_item
+from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings, scope_of_item
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.graph import dependents_of

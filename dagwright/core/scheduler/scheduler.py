@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
-from dagwright.core.expressions.resolution import Scope, UnresolvedReference
+from dagwright.core.expressions.reference_resolution import Scope, UnresolvedReference
 from dagwright.core.model.compiled import CompiledPlan, agent_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lineage import NO_LINEAGE

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dagwright.core.expressions.resolution import resolve_bindings, scope_of_item
+from dagwright.core.expressions.reference_resolution import resolve_bindings, scope_of_item
 from dagwright.core.model.tasks import Task, TaskRef, call_id
 from dagwright.core.scheduler.node_override import NodeOverride
 from dagwright.core.scheduler.run_state import RunState

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dagwright.core.model.agent_cards import is_inline
-from dagwright.core.model.agents import agent_cards, tool_of_agent
+from dagwright.core.model.agent_tools import agent_cards, tool_of_agent
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.document import Document
 from dagwright.core.model.entity_arguments import EntityChecks, problem_of_kinds

@@ -16,7 +16,7 @@ from dagwright.core.expressions.references import (
     walk_texts,
 )
 from dagwright.core.expressions.stored_values import Path
-from dagwright.core.model.agents import tool_of_agent
+from dagwright.core.model.agent_tools import tool_of_agent
 from dagwright.core.model.plan import Human, Node, OnErrorValue
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration

@@ -23,7 +23,7 @@ from dagwright.core.expressions.references import (
     walk_texts,
 )
 from dagwright.core.model.agent_cards import InlineAgent
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem, ProblemList

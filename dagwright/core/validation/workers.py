@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.expressions.references import ResultOf, suggestion
-from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.model.compiled import Binding, BindingPath, CompiledNode
 from dagwright.core.model.plan import Node
 from dagwright.core.model.tasks import Task

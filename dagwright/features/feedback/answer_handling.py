@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
-from dagwright.core.expressions.resolution import UnresolvedReference
+from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.model.answer_forms import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestBook, Through

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.expressions.resolution import resolve_bindings
+from dagwright.core.expressions.reference_resolution import resolve_bindings
 from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import inline_tools, tool_of

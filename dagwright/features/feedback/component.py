@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
-from dagwright.core.expressions.resolution import UnresolvedReference
+from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.model.answer_forms import size_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import Policy, with_tools_allowed

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
-from dagwright.core.expressions.resolution import UnresolvedReference
+from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent

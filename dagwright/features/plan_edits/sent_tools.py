@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.model.agent_cards import AgentCard, card_from_json
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.model.tools import (

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.agents import load_agents
-from dagwright.agents.stored import AGENTS, AgentVersion, StoredAgents
+from dagwright.agents.stored_agents import AGENTS, AgentVersion, StoredAgents
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import format_time
 from dagwright.database.database import Database

@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.store.private_files import make_private_folder, write_private
-from dagwright.tools.references import options_of_references
+from dagwright.tools.tool_references import options_of_references
 from dagwright.toolset.toolset import Toolset
 
 STARTING_S = 60.0

@@ -13,10 +13,10 @@ from uuid import uuid4
 
 from temporalio.service import RPCError
 
-from dagwright.client.answering import answer_request
+from dagwright.client.answer_sending import answer_request
 from dagwright.client.feedback import Answer, FeedbackRejected
-from dagwright.client.following import RequestKey, request_key
 from dagwright.client.requests import TurnRequest, start_turn
+from dagwright.client.run_follower import RequestKey, request_key
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import SessionNotFound, Sessions, TurnNotTaken
 from dagwright.client.starts import made_id

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dagwright.client.answering import (
+from dagwright.client.answer_sending import (
     AnswerOutcome,
     AnswerTarget,
     AnswerUnclear,

@@ -7,7 +7,7 @@ from contextlib import aclosing, contextmanager, suppress
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from dagwright.client.following import follow, wait_for_end
+from dagwright.client.run_follower import follow, wait_for_end
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.history.text_stream import DeliveredText

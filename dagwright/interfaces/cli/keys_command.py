@@ -9,8 +9,8 @@ from rich.text import Text
 
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.http.api_keys import KeyFile, KeyRefused, KeysUnreadable
 from dagwright.interfaces.http.callers import Permission
-from dagwright.interfaces.http.keys import KeyFile, KeyRefused, KeysUnreadable
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
 

@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
 from dagwright.features.compensation.compensation import compensation_counts, precautionary_count
-from dagwright.history.hydration import lost_output
+from dagwright.history.document_hydration import lost_output
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.node_text import displayed_counts, is_excused, node_text, usage_lines

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dagwright.tools.references import queue_reference
+from dagwright.tools.tool_references import queue_reference
 
 _TYPE = re.compile(r" <(?:str|list\[str\])>")
 

@@ -13,13 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from dagwright.interfaces.http.allowed_hosts import AllowedHosts
+from dagwright.interfaces.http.api_keys import KeyFile, KeysUnreadable
 from dagwright.interfaces.http.api_pages import REDOC, SWAGGER
 from dagwright.interfaces.http.callers import ANYONE, Caller
 from dagwright.interfaces.http.console import ROOT as CONSOLE
 from dagwright.interfaces.http.context import CALLER, STREAM
 from dagwright.interfaces.http.errors import ApiError, draining, limit_exceeded
-from dagwright.interfaces.http.keys import KeyFile, KeysUnreadable
-from dagwright.interfaces.http.limits import INVALID_KEYS_A_MINUTE, KeyUsage, StreamReservation
+from dagwright.interfaces.http.key_limits import INVALID_KEYS_A_MINUTE, KeyUsage, StreamReservation
 from dagwright.process.health import LIVEZ, READYZ
 
 _OPEN = (LIVEZ, READYZ, "/openapi.json", SWAGGER, REDOC, "/", CONSOLE)

@@ -5,11 +5,11 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
 
-from dagwright.client.following import RequestKey, RunMoment, interleave, request_key
+from dagwright.client.run_follower import RequestKey, RunMoment, interleave, request_key
 from dagwright.history.text_stream import NO_TEXT, DeliveredText, TextMark, TextPart
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.progress import Event, ProgressEvents
+from dagwright.interfaces.http.progress_events import Event, ProgressEvents
 from dagwright.interfaces.http.request_fields import StreamProgress
 from dagwright.interfaces.http.run_outcome import RUN_FAILED, RunOutcome, moments
 from dagwright.interfaces.http.sse import Events

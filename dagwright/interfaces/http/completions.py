@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from dagwright.client.following import RunMoment
+from dagwright.client.run_follower import RunMoment
 from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import ChatCompletion

@@ -14,10 +14,10 @@ from dagwright.client.sessions import Sessions
 from dagwright.client.starts import checked_id
 from dagwright.client.steering import Steering
 from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import ANYONE, Caller, Permission
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, ApiError, limit_exceeded
-from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import KeyLimits, KeyUsage, StreamReservation
+from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage, StreamReservation
 from dagwright.interfaces.http.plan_checks import PlanChecks
 from dagwright.interfaces.http.run_starts import ActiveStart, RunQuota
 from dagwright.llm import ModelClient

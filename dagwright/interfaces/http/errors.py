@@ -28,7 +28,7 @@ from dagwright.client.steering import CommandRejected
 from dagwright.core.expressions.references import cut_name
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects.json_reader import MAX_DEPTH
-from dagwright.history.explaining import NodeUnknown
+from dagwright.history.run_explainer import NodeUnknown
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.headers import header_descriptions

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from dagwright.client.answering import (
+from dagwright.client.answer_sending import (
     AnswerTarget,
     AnswerUnclear,
     NoOpenRequest,

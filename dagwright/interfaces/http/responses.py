@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from dagwright.client.following import RunMoment, wait_for_end
+from dagwright.client.run_follower import RunMoment, wait_for_end
 from dagwright.client.starts import IdInvalid
 from dagwright.client.steering import Actor, CommandRejected
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
@@ -24,7 +24,7 @@ from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, ap
 from dagwright.interfaces.http.event_models import ResponseEvent
 from dagwright.interfaces.http.headers import ANSWER_HEADERS
 from dagwright.interfaces.http.json_route import JsonRoute
-from dagwright.interfaces.http.progress import Event
+from dagwright.interfaces.http.progress_events import Event
 from dagwright.interfaces.http.request_fields import (
     GATEWAY_HEADERS,
     GatewayOptions,

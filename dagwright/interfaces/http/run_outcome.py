@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
-from dagwright.client.following import RequestKey, RunMoment, follow, request_key
+from dagwright.client.run_follower import RequestKey, RunMoment, follow, request_key
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.usage import NONE, Usage

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from fastapi import Request
 
-from dagwright.client.following import RequestKey, RunMoment
+from dagwright.client.run_follower import RequestKey, RunMoment
 from dagwright.client.runs import RunIdInUse
 from dagwright.client.steering import Actor
 from dagwright.core.model.resolvers import callable_tools

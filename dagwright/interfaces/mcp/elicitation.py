@@ -14,7 +14,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from dagwright.interfaces.mcp.forms import Request, form_of, prompt_of
+from dagwright.interfaces.mcp.request_forms import Request, form_of, prompt_of
 
 CallContext = ServerRequestContext[Any, Any]
 

@@ -15,11 +15,11 @@ import dagwright
 from dagwright.client.runs import Runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
-from dagwright.interfaces.mcp.calls import McpToolCall, ToolHandlers
 from dagwright.interfaces.mcp.elicitation import CallContext
-from dagwright.interfaces.mcp.starting import RunStarter
-from dagwright.interfaces.mcp.tasks import Tasks
+from dagwright.interfaces.mcp.run_starter import RunStarter
+from dagwright.interfaces.mcp.task_extension import Tasks
 from dagwright.interfaces.mcp.tool_definitions import ASK, GET_RUN, RUN_PLAN, tools_of, without_reserved_names
+from dagwright.interfaces.mcp.tool_handlers import McpToolCall, ToolHandlers
 from dagwright.plans.templates import Published, TemplateFolder, Templates
 from dagwright.toolset.toolset import Toolset
 

@@ -1,7 +1,7 @@
 """Convert the nodes of LLM agents into sub-plans that grow; each runs in its own workflow.
 
-The compiler treats every agent as a tool (`dagwright.core.model.agents`), and agents of a class or a service are run as
-tools. Agents of type `llm` are converted here, because this needs the model configuration, which a plan does not
+The compiler treats every agent as a tool (`dagwright.core.model.agent_tools`), and agents of a class or a service are
+run as tools. Agents of type `llm` are converted here, because this needs the model configuration, which a plan does not
 contain.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dagwright.core.compiler.projections import with_projections
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_cards
+from dagwright.core.model.agent_tools import agent_cards
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.planning.agent_loop.spec import MAX_TURNS, OBJECTIVE, AgentSpec, agent_plan, result_input

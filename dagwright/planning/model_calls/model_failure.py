@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from dagwright.core.boundary.usage import Usage
+from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.errors import DagwrightError
 from dagwright.planning.model_calls.model_requests import Action, ModelError
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.boundary.usage import USAGE_INDEX
+from dagwright.core.boundary.usage_reports import USAGE_INDEX
 
 TEXT_INDEX = USAGE_INDEX + 1
 """Index of the text in the details of a heartbeat, after the usage."""

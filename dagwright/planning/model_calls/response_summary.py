@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dagwright.core.boundary.usage import Usage, usage_from_json
+from dagwright.core.boundary.usage_reports import Usage, usage_from_json
 from dagwright.core.expressions.stored_values import Projection, StoredValue
 from dagwright.planning.model_calls.model_requests import ToolCall
 

@@ -19,7 +19,7 @@ from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.text_heartbeats import HEARTBEATS_PER_S, SHORTEST_PAUSE_S, HeartbeatPace
 from dagwright.activities.values import LargeValues
-from dagwright.core.boundary.usage import Usage, started_attempt, usage_of_heartbeat
+from dagwright.core.boundary.usage_reports import Usage, started_attempt, usage_of_heartbeat
 from dagwright.core.boundary.wire import HEADER_ATTEMPTS
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import Effects, ToolDeclaration

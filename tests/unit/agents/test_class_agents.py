@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dagwright.agents import AgentContext, AgentsUnreadable, load_agents
-from dagwright.agents.classes import load_class
+from dagwright.agents.class_agents import load_class
 from dagwright.agents.reasoning import ReasoningAgent
-from dagwright.core.boundary.usage import Usage, usage_from_json
+from dagwright.core.boundary.usage_reports import Usage, usage_from_json
 from dagwright.testing import ModelServer, Tokens, busy, json_text, text
 from dagwright.tools import ToolLoadError
 from tests.support.agent_bench import AgentBench, class_registry

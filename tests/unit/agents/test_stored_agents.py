@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.agents.finding import StoredAgentTools, stored_cards
-from dagwright.agents.stored import AGENTS, Added, StoredAgents
+from dagwright.agents.agent_database import StoredAgentTools, stored_cards
+from dagwright.agents.stored_agents import AGENTS, Added, StoredAgents
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.database.database import Database
 from dagwright.interfaces.cli.app import run_command_line
@@ -91,7 +91,7 @@ def test_unreadable_database_is_logged(url: str, stored: StoredAgents, caplog: p
     database = Database(url, AGENTS)
     database.write(lambda session: session.connection().exec_driver_sql("ALTER TABLE agent_card DROP COLUMN card"))
     database.dispose()
-    with caplog.at_level(logging.WARNING, logger="dagwright.agents.finding"):
+    with caplog.at_level(logging.WARNING, logger="dagwright.agents.agent_database"):
         assert stored_cards(url) == ()
     assert "the agents in the database are not known: " in caplog.text
     assert "agent_card.card" in caplog.text

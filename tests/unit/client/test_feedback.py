@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.answering import (
+from dagwright.client.answer_sending import (
     AnswerOutcome,
     AnswerResult,
     AnswerTarget,

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from dagwright.client import following
-from dagwright.client.following import RunMoment, follow, request_key, wait_for_end
+from dagwright.client import run_follower
+from dagwright.client.run_follower import RunMoment, follow, request_key, wait_for_end
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate
@@ -34,7 +34,7 @@ def _runs(*statuses: str) -> Runs:
 
 
 async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:
-    monkeypatch.setattr(following, "PendingRequests", _Requests)
+    monkeypatch.setattr(run_follower, "PendingRequests", _Requests)
     return [moment async for moment in follow(_runs("running", "completed"), "run-1", **options)]
 
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dagwright.client import progress
-from dagwright.client.progress import LineView, NotebookView, TerminalView, default_view, show_progress
+from dagwright.client import live_progress
+from dagwright.client.live_progress import LineView, NotebookView, TerminalView, default_view, show_progress
 from dagwright.core.model.states import NodeStatus
 from dagwright.plans.drawing import Drawing, DrawnNode
 
 
 @pytest.fixture(autouse=True)
 def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_LEAST_INTERVAL_S", 0.01)
-    monkeypatch.setattr(progress, "_TICK_S", 0.01)
+    monkeypatch.setattr(live_progress, "_LEAST_INTERVAL_S", 0.01)
+    monkeypatch.setattr(live_progress, "_TICK_S", 0.01)
 
 
 def drawing_of(*states: str, status: str = "running") -> Drawing:

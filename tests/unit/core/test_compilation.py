@@ -10,7 +10,7 @@ from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_co
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import Index, Item, ResultOf
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
 from dagwright.core.model.errors import PlanInvalid, pointer
 from dagwright.core.model.times import parse_duration

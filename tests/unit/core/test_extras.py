@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dagwright.activities.errors import error_text, retry_decision
-from dagwright.agents.finding import stored_cards
+from dagwright.agents.agent_database import stored_cards
 from dagwright.core.extras import EXTRAS, MissingExtra, has_extra
 from dagwright.core.model.tools import Effects
 from dagwright.interfaces.cli.app import run_command_line

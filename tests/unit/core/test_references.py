@@ -6,6 +6,12 @@ import pytest
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, format_path, get_value, parse_path
+from dagwright.core.expressions.reference_resolution import (
+    Scope,
+    UnresolvedReference,
+    resolve_bindings,
+    resolve_template,
+)
 from dagwright.core.expressions.references import (
     BadReferences,
     Index,
@@ -17,7 +23,6 @@ from dagwright.core.expressions.references import (
     parse_template,
     walk_texts,
 )
-from dagwright.core.expressions.resolution import Scope, UnresolvedReference, resolve_bindings, resolve_template
 from dagwright.core.expressions.stored_values import Path
 from dagwright.core.expressions.value_refs import bindings_of, ref_for_display, with_refs_formatted
 from dagwright.features.run_scheduler import RunScheduler

@@ -20,8 +20,8 @@ from dagwright.core.expressions.projection import (
     preview_of,
     shape_of,
 )
+from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.expressions.references import Secret
-from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
     Path,
     ProjectedPart,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.dialects.streaming import JsonSteps, StreamedStep
+from dagwright.dialects.plan_streaming import JsonSteps, StreamedStep
 from dagwright.dialects.written_text import read_written_json
 from tests.support.example_counts import examples
 

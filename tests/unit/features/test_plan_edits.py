@@ -9,7 +9,7 @@ from dagwright.core.expressions.compute_budget import MAX_WORK, TOO_MUCH_AT_ONCE
 from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue
 from dagwright.core.model import requests
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import agent_of
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.requests import CHECK_BUDGET, Feedback

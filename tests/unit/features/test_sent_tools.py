@@ -9,7 +9,7 @@ import pytest
 
 from dagwright.core.compiler.compiled_checks import compiled_plan_problem
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, tool_from_json, tool_to_json
 from dagwright.core.model.tools import ENCODED_FIELDS, Effects, ToolDeclaration, effects_of_call
 from dagwright.core.model.worker_cards import WorkerCard

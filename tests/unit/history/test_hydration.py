@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from dagwright.history.hydration import _Hydrator, _Listing
+from dagwright.history.document_hydration import _Hydrator, _Listing
 from dagwright.history.offloaded_regions import OffloadedNodes
 from dagwright.store import StoreUnavailable
 from tests.support.memory_store import MemoryStore

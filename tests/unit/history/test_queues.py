@@ -17,7 +17,7 @@ from dagwright.history.queues import OpenCall, Queue, WaitMarks, no_worker_notes
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError
-from dagwright.tools.queues import queue_name, queue_of_plan
+from dagwright.tools.queue_names import queue_name, queue_of_plan
 from dagwright.toolset.tool_directory import find_published_card, find_published_tools, publish_cards, publish_tools
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 from tests.support.agent_bench import card_of

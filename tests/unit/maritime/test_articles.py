@@ -1,7 +1,7 @@
 """The helpdesk articles: each has what its index takes."""
 
+from dagwright_maritime.index_loading import articles
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.loading import articles
 
 
 def test_articles_have_the_fields_of_their_index_and_ids_of_their_own() -> None:

@@ -6,14 +6,21 @@ from typing import Any
 
 import jsonschema_rs
 
-from dagwright.agents.classes import PURPOSE as OF_AGENTS
+from dagwright.agents.class_agents import PURPOSE as OF_AGENTS
 from dagwright.interfaces.http.routing import PURPOSE as OF_ROUTES
 from dagwright.planning.plan_and_execute.goal_spec import PLAN, REPLAN
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLANNER, REPAIR
 from dagwright.tools.builtin.summaries import PURPOSE as OF_SUMMARIES
 from dagwright.tools.builtin.word_problems import PURPOSE as OF_CALCULATIONS
 from dagwright.tools.model_access import PURPOSE as OF_TOOLS
-from dagwright_maritime import analyzing, clarifying, explaining, helpdesk, model_answers, query_prompt
+from dagwright_maritime import (
+    clarification,
+    helpdesk,
+    metadata_explanation,
+    model_answers,
+    query_prompt,
+    question_analysis,
+)
 from dagwright_maritime.fields import read_fields
 from dagwright_maritime.metadata_prompt import answer_schema
 from tests.support.docs import ROOT
@@ -36,9 +43,9 @@ async def test_each_answer_fits_the_schema_that_the_model_is_given() -> None:
         "metadata_lookup": answer_schema(fields),
         "es_query_gen": query_prompt.ANSWER,
         "common_helpdesk": helpdesk.ANSWER,
-        "clarify_question": clarifying.ANSWER,
-        "explain_metadata": explaining.ANSWER,
-        "analyze_results": analyzing.ANSWER,
+        "clarify_question": clarification.ANSWER,
+        "explain_metadata": metadata_explanation.ANSWER,
+        "analyze_results": question_analysis.ANSWER,
     }
     assert list(dict.fromkeys(name for name, _ in ANSWERS)) == list(schemas)
     for name, text in ANSWERS:

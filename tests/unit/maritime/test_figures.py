@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dagwright_maritime.analyzing import labels_of
 from dagwright_maritime.figures import MOST_ROWS, Table, tables_of
+from dagwright_maritime.question_analysis import labels_of
 from dagwright_maritime.slots import EsResults
 from dagwright_maritime.unsupported_numbers import unsupported_numbers
 

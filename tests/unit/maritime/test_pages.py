@@ -10,7 +10,7 @@ from opensearchpy import AsyncOpenSearch
 from dagwright.tools.errors import GiveUp
 from dagwright_maritime.connection import Search
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.querying import es_query_exec, page_query
+from dagwright_maritime.query_execution import es_query_exec, page_query
 from dagwright_maritime.search.limits import QueryLimits, QueryRefused
 from dagwright_maritime.slots import EsQuery
 
@@ -53,7 +53,7 @@ def reach(monkeypatch: pytest.MonkeyPatch) -> Any:
         async def connect_search() -> AsyncIterator[Search]:
             yield Search(cast("AsyncOpenSearch", server), Indices("maritime"), limits)
 
-        monkeypatch.setattr("dagwright_maritime.querying.connect_search", connect_search)
+        monkeypatch.setattr("dagwright_maritime.query_execution.connect_search", connect_search)
         return server
 
     return reached

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 from opensearchpy import AsyncOpenSearch
 
-from dagwright_maritime import loading
+from dagwright_maritime import index_loading
+from dagwright_maritime.index_loading import load
 from dagwright_maritime.indices import SHIPMENT_FIELDS, STATUSES, Indices
-from dagwright_maritime.loading import load
 from dagwright_maritime.names import CARRIERS, PORTS, SHIPPERS, name_documents
 from dagwright_maritime.shipments import DataSet, Shipment
 
@@ -171,7 +171,7 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(mo
     async def send(documents: int) -> None:
         await load(cast("AsyncOpenSearch", server), Indices("x"), DataSet(TODAY, documents))
 
-    monkeypatch.setattr(loading, "_BATCH_SIZE", 75)
+    monkeypatch.setattr(index_loading, "_BATCH_SIZE", 75)
     few, many = 225, 450
     # The first time tables are made that stay.
     await send(few)

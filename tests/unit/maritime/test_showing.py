@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from dagwright.tools.spec import spec_of
-from dagwright_maritime.showing import show_results
+from dagwright_maritime.result_display import show_results
 from dagwright_maritime.slots import EsResults, MissingValues
 
 HITS = [{"teu": 3, "shipper_name": "Acme | Co", "shipment_id": "SH-1"}]

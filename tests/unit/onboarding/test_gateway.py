@@ -10,10 +10,10 @@ from dagwright_onboarding.catalogue import PRODUCTS, ROLES, PartyKind
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.gateway import EntityGateway, KnownParty, SqlEntityGateway
-from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.lookup import Identifier
 from dagwright_onboarding.models import Party, PartyStatus
 from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.party_loading import load_parties
 from dagwright_onboarding.terms import _PRODUCT_ALIASES, _ROLE_ALIASES
 from dagwright_onboarding.verb_results import CbuRequest
 from dagwright_onboarding.verbs import OnboardingVerbs

@@ -7,10 +7,10 @@ import pytest
 
 from dagwright_onboarding import lookup, name_search
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.lookup import CANDIDATE_LIMIT, Findings, find_parties
 from dagwright_onboarding.name_search import NAMES_RETURNED
 from dagwright_onboarding.names import clean_name, core_words, is_legal_form, legal_form, name_key, words_of
+from dagwright_onboarding.party_loading import load_parties
 
 PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 

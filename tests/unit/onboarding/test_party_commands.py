@@ -13,7 +13,7 @@ import pytest
 from dagwright.database import database as entity_database
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.output import Output
-from dagwright_onboarding import loading
+from dagwright_onboarding import party_loading
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.party_commands import find, load, migrate
 
@@ -95,7 +95,7 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
 def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row in a transaction of its own."""
     monkeypatch.setattr(entity_database, "PART_S", 0.0)
-    monkeypatch.setattr(loading, "ROWS_PER_TRANSACTION", 1)
+    monkeypatch.setattr(party_loading, "ROWS_PER_TRANSACTION", 1)
 
 
 @pytest.mark.usefixtures("row_by_row")

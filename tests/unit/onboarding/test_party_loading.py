@@ -10,13 +10,13 @@ import pytest
 from sqlalchemy import event, select
 from sqlalchemy.orm import Session
 
-from dagwright_onboarding import loading
+from dagwright_onboarding import party_loading
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import DuplicateRow, LoadReport, RenamedRow, load_parties, load_party_file
 from dagwright_onboarding.lookup import find_parties
 from dagwright_onboarding.models import Party, PartyIdentifier, PartyName, PartySearch
 from dagwright_onboarding.overview import RowKind, read_overview
 from dagwright_onboarding.party_file import PartiesUnreadable, RefusedRow, read_parties
+from dagwright_onboarding.party_loading import DuplicateRow, LoadReport, RenamedRow, load_parties, load_party_file
 from dagwright_onboarding.simple_rows import SimpleRows
 from tests.support.example_counts import examples
 
@@ -386,6 +386,6 @@ def test_it_is_the_same_as_one_row_after_the_other(tmp_path: Path, monkeypatch: 
         return reports, found
 
     together = loaded("together")
-    monkeypatch.setattr(loading, "load_simple_rows", lambda *_: SimpleRows(frozenset(), {}))
+    monkeypatch.setattr(party_loading, "load_simple_rows", lambda *_: SimpleRows(frozenset(), {}))
     assert together == loaded("one_by_one")
     assert together[0][0].added > 3

@@ -16,9 +16,9 @@ from dagwright.tools import AskPerson
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.gateway import SqlEntityGateway
-from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.models import Party, PartyStatus
 from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.party_loading import load_parties
 from dagwright_onboarding.resolution import CREATE_NEW, NONE_OF_THESE, LookupRequest, PartyResolver
 
 _PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"

@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 from dagwright.database.migrations import DatabaseUnusable
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.lookup import Findings, find_parties
 from dagwright_onboarding.models import Party, PartyName, PartyStatus
 from dagwright_onboarding.name_search import KnownName, NameIndex
 from dagwright_onboarding.names import name_key
 from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.party_loading import load_parties
 from dagwright_onboarding.spelling import name_similarity
 
 pytestmark = pytest.mark.waits

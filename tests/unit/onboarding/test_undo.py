@@ -11,12 +11,12 @@ from dagwright.tools.testing import tool_context
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.entity_types import RESOLVER
-from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.lookup import find_parties
 from dagwright_onboarding.models import Effect
 from dagwright_onboarding.onboarding import onboarding_tools
 from dagwright_onboarding.overview import read_overview
 from dagwright_onboarding.parties import NaturalKey, ensure_party
+from dagwright_onboarding.party_loading import load_parties
 from dagwright_onboarding.verb_results import CbuRequest, UndoResult
 from dagwright_onboarding.verbs import OnboardingVerbs
 

@@ -13,11 +13,11 @@ from sqlalchemy.orm import Session
 from dagwright.database import database as entity_database
 from dagwright.database.error_messages import DatabaseUnavailable
 from dagwright.database.migrations import LOCK_PAUSE_S
-from dagwright_onboarding import loading
+from dagwright_onboarding import party_loading
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.parties import NaturalKey, add_party
+from dagwright_onboarding.party_loading import load_parties
 
 
 def test_transactions_end_by_time_with_gaps(database: EntityDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_locked_load_can_be_run_again(
 ) -> None:
     monkeypatch.setattr(entity_database, "SQLITE_BUSY_TIMEOUT_S", 0.05)
     monkeypatch.setattr(entity_database, "PART_S", 0.0)
-    monkeypatch.setattr(loading, "ROWS_PER_TRANSACTION", 1)
+    monkeypatch.setattr(party_loading, "ROWS_PER_TRANSACTION", 1)
     database = EntityDatabase(f"sqlite:///{path}")
     database.read(lambda session: session.execute(text("SELECT 1")))
     holder = sqlite3.connect(path, isolation_level=None)

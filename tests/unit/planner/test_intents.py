@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import Policy

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.errors import Problem
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -23,8 +23,8 @@ from dagwright.planner import (
     repair_message,
     validate_goal,
 )
-from dagwright.planner.catalogue import CATALOGUE_CHARACTERS
 from dagwright.planner.schema import RESPONSE_FILE, response_schema, text_of
+from dagwright.planner.tool_catalogue import CATALOGUE_CHARACTERS
 
 SEARCH = ToolDeclaration(
     "search",

@@ -26,7 +26,7 @@ from dagwright.planning.rounds.sub_goals import (
     work_of,
 )
 from dagwright.protocol.documents import encoded_size
-from dagwright.tools.results import plain_json
+from dagwright.tools.result_json import plain_json
 from tests.support.rounds import continue_with, done, failed, ref, sub_goal
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_from_json, with_tools_allowed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.agents.stored import AGENTS
+from dagwright.agents.stored_agents import AGENTS
 from dagwright.database.database import Database
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio.api.common.v1 import Payload
 
-from dagwright.core.boundary.usage import Usage, usage_from_json
+from dagwright.core.boundary.usage_reports import Usage, usage_from_json
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_CACHE, HEADER_MODEL
 from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelFailure, system, user
 from dagwright.testing import ModelServer, Refused, Tokens, busy, json_text, slow, step, text

@@ -12,7 +12,7 @@ import pytest
 from dagwright.tools import context
 from dagwright.tools.errors import InvalidResult, NoToolContext
 from dagwright.tools.redaction import Redaction
-from dagwright.tools.results import json_bytes, plain_json
+from dagwright.tools.result_json import json_bytes, plain_json
 from dagwright.tools.testing import tool_context
 
 

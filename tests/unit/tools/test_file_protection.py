@@ -14,9 +14,9 @@ from dagwright.tools import GiveUp
 from dagwright.tools.builtin.file_search import file_search_tools
 from dagwright.tools.builtin.files import file_tools
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.loading import load_tools
-from dagwright.tools.references import queue_reference
 from dagwright.tools.testing import tool_context
+from dagwright.tools.tool_files import load_tools
+from dagwright.tools.tool_references import queue_reference
 from dagwright.toolset.file_protection import record_protected
 from dagwright.toolset.toolset import environment_of, references_of
 

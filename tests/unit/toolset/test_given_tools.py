@@ -11,7 +11,7 @@ import pytest
 from dagwright.agents import AgentCard
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError, declare_activity, tool
-from dagwright.tools.queues import queue_name
+from dagwright.tools.queue_names import queue_name
 from dagwright.toolset.given_tools import read_given
 from dagwright.toolset.toolset import load_toolset, merged_toolset
 

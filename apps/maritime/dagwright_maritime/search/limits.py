@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.plugins.entities import suggestion
-from dagwright.tools.results import pointer_of
+from dagwright.tools.result_json import pointer_of
 
 Path = tuple[str | int, ...]
 Json = dict[str, Any]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dagwright.tools.results import pointer_of
+from dagwright.tools.result_json import pointer_of
 from dagwright_maritime.search.limits import Path
 
 

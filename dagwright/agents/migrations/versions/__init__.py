@@ -1,1 +1,1 @@
-"""One module per revision of the table of agents; `stored.AGENTS` lists the revisions."""
+"""One module per revision of the table of agents; `stored_agents.AGENTS` lists the revisions."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.agents.stored import AGENTS
+from dagwright.agents.stored_agents import AGENTS
 from dagwright.client.runs import RunIdInUse
 from dagwright.database.database import Database
 from dagwright.database.migrations import DatabaseUnusable

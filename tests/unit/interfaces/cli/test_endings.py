@@ -10,7 +10,7 @@ import pytest
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.explain.why import blocking_chain
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.history.explaining import Explanation
+from dagwright.history.run_explainer import Explanation
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_and_watch import Followed

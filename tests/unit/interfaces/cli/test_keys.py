@@ -13,7 +13,7 @@ from dagwright.interfaces.cli.command_arguments import McpRequest
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.mcp_command import _listener
 from dagwright.interfaces.cli.serve_command import _refuse_all_pages, _refuse_missing, _refuse_open
-from dagwright.interfaces.http.keys import KeyFile
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import Settings
 

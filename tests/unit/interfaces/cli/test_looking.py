@@ -8,7 +8,7 @@ from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import Chain, blocking_chain
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.history.explaining import Explanation
+from dagwright.history.run_explainer import Explanation
 from dagwright.interfaces.cli.explain_command import lines_of
 from dagwright.interfaces.cli.show_commands import with_starting_worker
 from dagwright.interfaces.cli.status_rows import status_rows

@@ -11,8 +11,8 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.worker_results import error_of_unfinished
 from dagwright.features.explain.why import blocking_chain, why
-from dagwright.history.explaining import Explanation
 from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_explainer import Explanation
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.explain_command import lines_of
 from dagwright.interfaces.cli.graph_drawing import mermaid

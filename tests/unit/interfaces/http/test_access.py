@@ -13,11 +13,11 @@ from starlette.responses import StreamingResponse
 
 from dagwright.interfaces.http.access import AccessMiddleware
 from dagwright.interfaces.http.allowed_hosts import AllowedHosts, listed
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import CALLER, STREAM
 from dagwright.interfaces.http.errors import install_error_handlers
-from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import KeyLimits, KeyUsage, StreamReservation
+from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage, StreamReservation
 from tests.unit.interfaces.http.conftest import error_of
 
 

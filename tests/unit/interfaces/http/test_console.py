@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 import dagwright
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import Permission
-from dagwright.interfaces.http.keys import KeyFile
 from tests.unit.interfaces.http.conftest import Apart
 
 FILES = Path(dagwright.__file__).parent / "interfaces" / "console"

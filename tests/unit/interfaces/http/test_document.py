@@ -13,9 +13,9 @@ import jsonschema_rs
 import pytest
 
 from dagwright.interfaces.http import GatewayContext, create_app
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import Permission
-from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import KeyLimits, KeyUsage
+from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage
 from dagwright.interfaces.http.request_fields import RoutingMode, StreamProgress
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.settings import Settings

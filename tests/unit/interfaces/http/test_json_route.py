@@ -12,10 +12,10 @@ import pytest
 
 from dagwright.core.model.answer_forms import ANSWER_BYTES
 from dagwright.interfaces.http import json_route
+from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.json_route import MOST_FIELDS, values_of
-from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, KeyLimits
+from dagwright.interfaces.http.key_limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, KeyLimits
 from tests.unit.interfaces.http.conftest import Apart, error_of
 
 LIMITS = KeyLimits(requests_a_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dagwright.interfaces.http.api_keys import KeyFile, KeyRefused, KeysUnreadable
 from dagwright.interfaces.http.callers import (
     ANYONE,
     Caller,
@@ -15,7 +16,6 @@ from dagwright.interfaces.http.callers import (
     public_session_id,
     stored_session_name,
 )
-from dagwright.interfaces.http.keys import KeyFile, KeyRefused, KeysUnreadable
 from dagwright.protocol.fairness import Fairness
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid

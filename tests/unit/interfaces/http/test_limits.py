@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.client.runs import Runs
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.limits import InvalidKeys, KeyLimits, KeyUsage, StreamReservation
+from dagwright.interfaces.http.key_limits import InvalidKeys, KeyLimits, KeyUsage, StreamReservation
 from dagwright.interfaces.http.run_starts import RunQuota
 
 

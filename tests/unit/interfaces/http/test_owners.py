@@ -13,7 +13,7 @@ import pytest
 from dagwright.client.starts import StartRequest
 from dagwright.interfaces.http import create_app
 from dagwright.interfaces.http.callers import Caller, Permission
-from dagwright.interfaces.http.limits import KeyUsage
+from dagwright.interfaces.http.key_limits import KeyUsage
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Server as TemporalServer
 from tests.support.scripted_run import ScriptedRun, scripted_context

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.client import following
+from dagwright.client import run_follower
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import GatewayContext, responses
 from dagwright.interfaces.http.callers import Caller
@@ -150,7 +150,7 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
 async def test_result_of_an_unknown_call_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
 ) -> None:
-    monkeypatch.setattr(following, "PendingRequests", PendingRequestsOf)
+    monkeypatch.setattr(run_follower, "PendingRequests", PendingRequestsOf)
     run = ScriptedRun((Step(3, {}, status="waiting", requests=requests_named(["check"])),), (), "")
     result = {"type": "function_call_output", "call_id": call, "output": "yes"}
     body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}

@@ -12,7 +12,7 @@ import openai
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client import following
+from dagwright.client import run_follower
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
@@ -77,7 +77,7 @@ Gateway = Callable[[ScriptedRun], AbstractAsyncContextManager[httpx.AsyncClient]
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "PendingRequests", PendingRequestsOf)
+    monkeypatch.setattr(run_follower, "PendingRequests", PendingRequestsOf)
 
 
 def first_id(path: str) -> str:

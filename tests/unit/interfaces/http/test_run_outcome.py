@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, RequestRef
-from dagwright.client.following import RunMoment
+from dagwright.client.run_follower import RunMoment
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import PartialText
 from dagwright.interfaces.http import GatewayContext, completions

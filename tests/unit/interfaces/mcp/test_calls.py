@@ -10,9 +10,9 @@ import pytest
 
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.core.model.states import RunStatus
-from dagwright.interfaces.mcp.calls import KEY_META, McpToolCall, ToolHandlers
-from dagwright.interfaces.mcp.starting import McpCallRefused, RunStarter
+from dagwright.interfaces.mcp.run_starter import McpCallRefused, RunStarter
 from dagwright.interfaces.mcp.tool_definitions import CHECK_PLAN, LIST_RUNS, RUN_PLAN, WAIT_S, tools_of
+from dagwright.interfaces.mcp.tool_handlers import KEY_META, McpToolCall, ToolHandlers
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates

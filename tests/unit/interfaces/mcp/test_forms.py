@@ -7,7 +7,7 @@ import mcp_types as types
 import pytest
 
 from dagwright.interfaces.mcp.elicitation import CallState, StateUnreadable, parse_call_state
-from dagwright.interfaces.mcp.forms import NotJson, answer_of, form_of, prompt_of
+from dagwright.interfaces.mcp.request_forms import NotJson, answer_of, form_of, prompt_of
 
 
 def _request(kind: str, **fields: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dagwright.interfaces.mcp.elicitation import form_for
-from dagwright.interfaces.mcp.results import run_result
+from dagwright.interfaces.mcp.tool_results import run_result
 
 
 def _document(status: str, **fields: Any) -> dict[str, Any]:

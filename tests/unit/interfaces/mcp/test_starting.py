@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.interfaces.mcp.starting import McpCallRefused, RunStarter
+from dagwright.interfaces.mcp.run_starter import McpCallRefused, RunStarter
 from dagwright.interfaces.mcp.tool_definitions import _ask
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset

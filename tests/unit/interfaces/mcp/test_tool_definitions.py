@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.interfaces.mcp import create_server
-from dagwright.interfaces.mcp.tasks import _NO_TASKS
+from dagwright.interfaces.mcp.task_extension import _NO_TASKS
 from dagwright.interfaces.mcp.tool_definitions import ASK, RUN_PLAN, tools_of, without_reserved_names
 from dagwright.plans.templates import TemplateFolder
 from dagwright.settings import Settings

@@ -14,8 +14,8 @@ from dagwright.tools.worker_tools import SubGoal, worker_tool
 from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, connect_search
 from dagwright_maritime.fields import IndexFields, read_fields
 from dagwright_maritime.model_answers import InvalidAnswer, request_answer
+from dagwright_maritime.query_execution import index_missing_error
 from dagwright_maritime.query_prompt import ANSWER, TASK
-from dagwright_maritime.querying import index_missing_error
 from dagwright_maritime.search.limits import Check, QueryRefused
 from dagwright_maritime.search.read_only import CheckedQuery, parse_query
 from dagwright_maritime.search.requests import IndexMissing, validation_error

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dagwright.core.errors import DagwrightError
-from dagwright.planner.catalogue import Catalogue
+from dagwright.planner.tool_catalogue import Catalogue
 
 GOAL_LIMIT_BYTES = 64 * 1024
 """Limit for a request in UTF-8, about 16,000 tokens. Longer text belongs in a file that a tool of the plan reads."""

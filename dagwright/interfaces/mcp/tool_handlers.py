@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import mcp_types as types
 from temporalio.service import RPCError
 
-from dagwright.client.answering import AnswerTarget, AnswerUnclear, NoOpenRequest, find_target, send_answer
+from dagwright.client.answer_sending import AnswerTarget, AnswerUnclear, NoOpenRequest, find_target, send_answer
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
 from dagwright.client.list_cursors import ListCursor
 from dagwright.client.run_lists import RunFilter
@@ -26,10 +26,10 @@ from dagwright.dialects.json_reader import json_problems
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.interfaces.mcp import tool_definitions
+from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.elicitation import CallContext, CallState, Elicitations, StateUnreadable, parse_call_state
-from dagwright.interfaces.mcp.following import answer_with_forms, follow_run
-from dagwright.interfaces.mcp.results import invalid, refusal, result_of, run_result
-from dagwright.interfaces.mcp.starting import McpCallRefused, RunStarter
+from dagwright.interfaces.mcp.run_starter import McpCallRefused, RunStarter
+from dagwright.interfaces.mcp.tool_results import invalid, refusal, result_of, run_result
 from dagwright.plans.preparation import check_size
 from dagwright.plans.templates import Templates
 from dagwright.server import NO_ANSWER

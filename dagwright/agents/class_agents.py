@@ -13,8 +13,8 @@ from dagwright.core.model.agent_cards import AgentCard
 from dagwright.planning.model_calls.model_requests import Message, ModelConfig, OutputSchema
 from dagwright.tools.context import ToolContext
 from dagwright.tools.errors import AskPerson, GiveUp, ToolLoadError
-from dagwright.tools.loading import load_module
 from dagwright.tools.model_access import PendingModelCall
+from dagwright.tools.tool_files import load_module
 
 SHIPPED: Mapping[str, str] = {"ReasoningAgent": "dagwright.agents.reasoning"}
 """Bare name of a class that comes with Dagwright -> its module."""

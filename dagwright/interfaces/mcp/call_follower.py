@@ -13,15 +13,15 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
-from dagwright.client.answering import answer_request
+from dagwright.client.answer_sending import answer_request
 from dagwright.client.feedback import Answer, FeedbackRejected
-from dagwright.client.following import RunMoment, follow
+from dagwright.client.run_follower import RunMoment, follow
 from dagwright.client.runs import Runs
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.reader import TaskState, states_of
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.interfaces.mcp.elicitation import Elicitations, parse_form_response, uses_interim_results
-from dagwright.interfaces.mcp.forms import NotJson, Request, answer_of
+from dagwright.interfaces.mcp.request_forms import NotJson, Request, answer_of
 
 FORM_TIMEOUT_S = 3600.0
 """Maximum time that a form stays open: clients may disappear without notice."""

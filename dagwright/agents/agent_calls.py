@@ -5,19 +5,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dagwright.agents.classes import AgentContext, ClassAgent, load_class
+from dagwright.agents.class_agents import AgentContext, ClassAgent, load_class
 from dagwright.agents.registry import AgentRegistry
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.tools.context import context as current_call
 from dagwright.tools.docstrings import Documentation
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import ToolChanged, ToolLoadError
 from dagwright.tools.parameters import parameters_of
-from dagwright.tools.references import agents_reference
 from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec
+from dagwright.tools.tool_references import agents_reference
 
 PASSED_CARDS = "agents"
 """Source of agents that a Python program passes as cards; the program names their task queue."""
@@ -89,7 +89,7 @@ def _tool_of(card: AgentCard, known: _Known) -> ToolSpec:
     # The closure captures cards, which have no code fingerprint. This is safe: results of agents are never reused.
     async def call_agent(objective: str, context: dict[str, Any] | None = None) -> Any:
         # Its HTTP library takes long to import, and clients that only read runs do not need it.
-        from dagwright.agents.services import ServiceCall  # noqa: PLC0415
+        from dagwright.agents.service_agents import ServiceCall  # noqa: PLC0415
 
         call = current_call()
         checked = await known.card(card, call.checked_version)

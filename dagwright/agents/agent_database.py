@@ -8,9 +8,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from dagwright.agents.classes import load_class
+from dagwright.agents.agent_calls import agent_tools
+from dagwright.agents.class_agents import load_class
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
-from dagwright.agents.tools import agent_tools
 from dagwright.core.extras import database_extra, require_extra
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.tools import AGENT_PREFIX
@@ -34,7 +34,7 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
     require_extra(database_extra(database_url))
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
 
-    from dagwright.agents.stored import AGENTS, StoredAgents  # noqa: PLC0415 - see above
+    from dagwright.agents.stored_agents import AGENTS, StoredAgents  # noqa: PLC0415 - see above
     from dagwright.database.database import Database  # noqa: PLC0415 - see above
     from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see above
     from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see above
@@ -83,7 +83,7 @@ class StoredAgentTools:
         require_extra(database_extra(self._database_url))
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
 
-        from dagwright.agents.stored import AGENTS, StoredAgents  # noqa: PLC0415 - see above
+        from dagwright.agents.stored_agents import AGENTS, StoredAgents  # noqa: PLC0415 - see above
         from dagwright.database.database import Database  # noqa: PLC0415 - see above
         from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see above
         from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see above

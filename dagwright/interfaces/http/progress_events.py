@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagwright.client.events import run_event_type
-from dagwright.client.following import RequestKey, RunMoment, request_key
+from dagwright.client.run_follower import RequestKey, RunMoment, request_key
 from dagwright.core.model.states import NodeStatus, Record, RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.history.reader import TaskState, has_started

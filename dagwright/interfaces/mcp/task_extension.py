@@ -14,16 +14,16 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
-from dagwright.client.following import PendingRequests
+from dagwright.client.run_follower import PendingRequests
 from dagwright.client.runs import Runs
 from dagwright.client.steering import Actor, CommandRejected, Steering
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
-from dagwright.interfaces.mcp.calls import McpToolCall, ToolHandlers, author_of
+from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.elicitation import CallContext, Elicitations, uses_interim_results
-from dagwright.interfaces.mcp.following import answer_with_forms, follow_run
-from dagwright.interfaces.mcp.results import run_result
 from dagwright.interfaces.mcp.tool_definitions import ANSWER_FEEDBACK, CANCEL, CHECK_PLAN, GET_RUN, LIST_RUNS
+from dagwright.interfaces.mcp.tool_handlers import McpToolCall, ToolHandlers, author_of
+from dagwright.interfaces.mcp.tool_results import run_result
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _NO_TASKS: Final = (CHECK_PLAN, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL)

@@ -1,7 +1,7 @@
 """Agents that were added at run time: immutable, versioned cards in the database.
 
-Removed cards stay for the runs that were checked with them. This module imports SQLAlchemy; `finding` decides whether
-it is needed.
+Removed cards stay for the runs that were checked with them. This module imports SQLAlchemy; `agent_database` decides
+whether it is needed.
 """
 
 from collections.abc import Sequence

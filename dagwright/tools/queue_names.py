@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.tools.references import (
+from dagwright.tools.tool_references import (
     absolute_path,
     chosen_queue,
     file_of_reference,

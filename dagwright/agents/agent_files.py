@@ -9,15 +9,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dagwright.agents.classes import ClassAgent, load_class
+from dagwright.agents.class_agents import ClassAgent, load_class
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.agent_cards import MODEL_KEYS, AgentCard
 from dagwright.core.model.errors import PlanInvalid, pointer
 from dagwright.dialects.reading import read_plan_file
 from dagwright.tools.errors import ToolLoadError
-from dagwright.tools.loading import load_module
-from dagwright.tools.references import absolute_path
+from dagwright.tools.tool_files import load_module
+from dagwright.tools.tool_references import absolute_path
 
 
 def load_agents(files: Sequence[str]) -> AgentRegistry:

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from dagwright.agents.classes import question_to_person
+from dagwright.agents.class_agents import question_to_person
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
 from dagwright.core.boundary.text import one_line
 from dagwright.core.expressions.references import suggestion
