@@ -12,8 +12,6 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.extenders import workflow_type_of
-from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
-from dagwright.planning.model_calls.model_requests import ModelCall, ModelRequest, user
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import ended
@@ -121,24 +119,6 @@ async def test_waiting_and_reserved_calls_continue_in_a_new_execution(
             ("completed", "two", "one"),
         )
         assert await usage_of(handle) == (2, 200, {"a": 100, "b": 100})
-
-
-async def test_items_that_ask_a_model_share_the_budget_of_their_run(scripted: Scripted) -> None:
-    async with scripted(text_completion("one"), text_completion("two"), text_completion("three")) as (_, runs):
-        request = ModelRequest(ModelCall((user("Say a number."),)))
-        each = replace(model_node("m", request), for_each=[1, 2, 3])
-        plan = CompiledPlan((each,), tools={CALL_MODEL.name: CALL_MODEL})
-        handle = await start(runs, plan, {"calls": 2})
-        view = await asked(runs, handle)
-        assert view.scheduler is not None
-        assert [item.record.status.value for item in view.scheduler.records[0].items] == [
-            *("completed", "completed", "waiting")
-        ]
-        message = await handle.execute_update("set_limits", {"budget": {"calls": 3}, "by": "ann"})
-        assert message["message"] == "the run has a limit of 3 for calls now"
-        document = await ended(runs, handle)
-        assert document["status"] == "completed"
-        assert (await handle.result())["nodes"]["m"]["usage"]["calls"] == 3
 
 
 async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(scripted: Scripted) -> None:

@@ -157,10 +157,3 @@ async def test_node_finds_alone_what_it_made_in_a_region(worker: Runs, another: 
     await ended(worker, pondered("a", "x"), pondered("b", "{{a.result}}"))
     _, found = await ended(another, pondered("z", "x!"))
     assert (found["z"]["lineage"]["cached"]["node_id"], calls) == ("b", ["x", "x!"])
-
-
-async def test_node_of_a_region_without_a_cache_is_called_each_time(worker: Runs, calls: list[str]) -> None:
-    nodes = [{**pondered(name, "x"), "cache": "off"} for name in ("a", "b")]
-    await ended(worker, *nodes)
-    await ended(worker, *nodes, pondered("c", "x"))
-    assert len(calls) == 5

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.settings import Settings
 from dagwright.tools import RetryLater, SubGoal, ToolRegistry, WorkerResult, context, worker_tool
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.serving import serving
-from tests.support.runs import Runs, document_of, events_of, histories_of, serving_runs
+from tests.support.runs import Runs, document_of, serving_runs
 
 pytestmark = pytest.mark.server
 
@@ -77,35 +76,6 @@ async def test_slots_pass_from_worker_tool_to_worker_tool_with_their_messages(wo
     )
     assert nodes["sg2"]["message"] == "as it is"
     assert nodes["sg3"]["result"] == {"shown": "1: Do 1+" + "x" * 20}
-
-
-async def test_a_worker_without_its_slot_is_never_called(workers: Runs) -> None:
-    sub_goals = [
-        sub_goal(1, "find", params={"outcome": "partial"}),
-        sub_goal(2, "show", inputs={"found": found_by(1)}),
-        sub_goal(3, "find", params={"outcome": "failed"}),
-        sub_goal(4, "find", params={"outcome": "raises"}),
-        sub_goal(5, "find", params={"outcome": "odd"}),
-    ]
-    handle = await workers.start({"sub_goals": sub_goals}, dialect="subgoals")
-    nodes = (await document_of(handle))["nodes"]
-    document = {
-        name: (node["status"], node["partial"], node.get("message"), (node["error"] or {}).get("code"))
-        for name, node in nodes.items()
-    }
-    assert document == {
-        "sg1": ("completed", True, "three names fit", None),
-        "sg2": ("failed", False, None, "precondition_missing"),
-        "sg3": ("failed", False, "try another word", "worker_failed"),
-        "sg4": ("failed", False, None, "tool_failed"),
-        "sg5": ("failed", False, None, "invalid_result"),
-    }
-    assert nodes["sg1"]["result"] == {"found": None, "size": 0}
-    assert nodes["sg2"]["error"]["message"] == "'show' was not called: it requires 'found' (sg1.result.found is null)"
-    assert "missing: 'size'; not declared: 'length'" in nodes["sg5"]["error"]["message"]
-    (history,) = await histories_of(workers.client, handle)
-    scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    assert "show" not in {each.activity_task_scheduled_event_attributes.activity_type.name for each in scheduled}
 
 
 _TOOLS = '''
