@@ -1,4 +1,4 @@
-"""Worker tools: slots, missing slots and messages; objects that tools reuse from call to call."""
+"""Worker tools: slots and messages; objects that tools reuse from call to call."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,18 +20,10 @@ LARGE = 20_000
 
 
 @worker_tool(outputs=["found", "size"], goal_type="support")
-def find(outcome: str, sub_goal: SubGoal) -> WorkerResult | dict[str, Any]:
+def find(outcome: str, sub_goal: SubGoal) -> WorkerResult:
     """Finds something."""
-    if outcome == "raises":
-        raise ValueError("no luck")
     if outcome == "busy" and context().attempt < 2:
         raise RetryLater("busy")
-    if outcome == "failed":
-        return WorkerResult(status="failed", error="no luck", message="try another word")
-    if outcome == "partial":
-        return WorkerResult(status="partial", outputs={"size": 0}, message="three names fit")
-    if outcome == "odd":
-        return {"found": 1, "length": 2}
     text = "x" * LARGE if outcome == "large" else f"{sub_goal.id}: {sub_goal.description}"
     return WorkerResult(outputs={"found": text, "size": len(text)}, message="as it is")
 
