@@ -1,4 +1,4 @@
-"""Handles of nodes with any ID and any path: texts and conditions read exactly its target."""
+"""Handles of nodes with any ID and any path, and schemas of any value: they name exactly the values that exist."""
 
 from typing import Any
 
@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import parse_condition
+from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.references import ResultOf, parse_template
 from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.value_schemas import JSON_NAMES, ValueSchema, misfit, type_of
 from dagwright.plans.plan import Plan
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -48,3 +50,29 @@ def test_condition_reads_the_value_of_the_handle(node_id: str, steps: list[str |
     assert condition.reading.reads == [
         Read(condition.reading.reads[0].variable, "nodes", node.id, ("result", *steps), "value", False)
     ]
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _TEXTS,
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(_TEXTS, part, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(_VALUES, _VALUES, _TEXTS | st.integers(-5, 5))
+def test_schema_of_a_value_has_exactly_its_parts(value: Any, other: Any, step: str | int) -> None:
+    schema, either = (
+        ValueSchema.of_value(value),
+        ValueSchema.any_of(ValueSchema.of_value(value), ValueSchema.of_value(other)),
+    )
+    assert type_of(value) in schema.types
+    assert misfit(schema, schema) is None
+    assert misfit(schema, either) is None
+    try:
+        part = get_value(value, (step,), start="")
+    except MissingValue:
+        assert schema.part(step) is None
+        assert schema.problem_of(step, names=JSON_NAMES) is not None
+    else:
+        assert schema.at((step,)) == ValueSchema.of_value(part)
+        assert either.part(step) is not None

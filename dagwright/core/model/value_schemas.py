@@ -13,7 +13,9 @@ from dagwright.core.expressions.references import NameHints, listed, suggestion
 JsonTypes = frozenset[str]
 ALL: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _MOST_STEPS = 50
-"""Most references and choices followed in one schema, because they may be circular."""
+"""Most references followed to one schema, and levels of parts that are compared, because they may be circular."""
+_MOST_CHOICES = 300
+"""Most choices of one schema; nested choices may be circular, and their number grows exponentially."""
 _SCALARS: JsonTypes = frozenset({"boolean", "integer", "number", "string"})
 _CONVERTED: Mapping[str, JsonTypes] = {"boolean": _SCALARS, "integer": _SCALARS, "number": _SCALARS}
 """Type of a parameter -> what pydantic's lax mode may convert to it."""
@@ -99,16 +101,19 @@ class ValueSchema:
         schemas = [each.schema for each in self.choices() if isinstance(each.schema, Mapping)]
         return list(dict.fromkeys(name for each in schemas for name in each.get("properties", ())))
 
-    def choices(self, *, depth: int = 0) -> "Iterator[ValueSchema]":
+    def choices(self) -> "Iterator[ValueSchema]":
         """Yield the schemas, without references and `anyOf`, of which the value matches one."""
-        schema, root = _resolved(self.schema, self.schema if self.root is None else self.root)
-        is_deep = depth > _MOST_STEPS or not isinstance(schema, Mapping)
-        choices = None if is_deep else schema.get("anyOf", schema.get("oneOf"))
-        if not isinstance(choices, list | tuple) or not choices:
-            yield ValueSchema(True if is_deep else schema, root)
-            return
-        for choice in choices:
-            yield from ValueSchema(choice, root).choices(depth=depth + 1)
+        rest = [(self.schema, self.schema if self.root is None else self.root)]
+        for _ in range(_MOST_CHOICES):
+            if not rest:
+                return
+            schema, root = _resolved(*rest.pop())
+            choices = schema.get("anyOf", schema.get("oneOf")) if isinstance(schema, Mapping) else None
+            if isinstance(choices, list | tuple) and choices:
+                rest += [(choice, root) for choice in reversed(choices)]
+            else:
+                yield ValueSchema(schema, root)
+        yield ANY
 
     def part(self, step: str | int) -> "ValueSchema | None":
         """Return the schema of a part of the value; `None` if the value cannot have the part."""

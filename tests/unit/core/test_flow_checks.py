@@ -332,3 +332,10 @@ def test_heartbeat_is_at_least_a_second(heartbeat: str) -> None:
     message = "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
     expected = [("invalid_field", "/nodes/1/plan/nodes/0/heartbeat", message)]
     assert [each[:3] for each in found] == (expected if heartbeat == "999ms" else [])
+
+
+def test_circular_schema_of_an_answer_is_followed_to_a_limit() -> None:
+    twice = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
+    schema = {**twice, "$defs": {"a": {**twice, "title": "a"}}}
+    form = {"id": "form", "human": {"type": "INFORMATION", "prompt": "What?", "schema": schema}}
+    assert problems_of(form, uses("hello", name="{{form.result.data.any.part}}")) == []
