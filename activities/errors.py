@@ -91,9 +91,9 @@ class OutcomeUnknown(Exception):
     """An earlier attempt called a `write` and its worker died: the change may have been made."""
 
 
-_SENTENCES = (ToolError, MissingExtra, ModelFailure, ApplicationError, WorkerStopped, ToolPaused, OutcomeUnknown)
+_READABLE_ERRORS = (ToolError, MissingExtra, ModelFailure, ApplicationError, WorkerStopped, ToolPaused, OutcomeUnknown)
 """Errors whose text is a sentence for the reader and needs no class name."""
-_MAY_PASS = (ToolError, ModelFailure, ApplicationError, WorkerStopped, ToolPaused, OSError, httpx.HTTPError)
+_TRANSIENT = (ToolError, ModelFailure, ApplicationError, WorkerStopped, ToolPaused, OSError, httpx.HTTPError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def worker_tool_retry_decision(error: BaseException, effects: Effects) -> RetryD
     once, which may find another way.
     """
     decision = retry_decision(error, effects)
-    return decision if decision.is_final or isinstance(error, _MAY_PASS) else replace(decision, is_final=True)
+    return decision if decision.is_final or isinstance(error, _TRANSIENT) else replace(decision, is_final=True)
 
 
 def _status_decision(response: httpx.Response, effects: Effects) -> RetryDecision:
@@ -156,11 +156,11 @@ def _status_decision(response: httpx.Response, effects: Effects) -> RetryDecisio
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         # The service rejected the request before doing anything, so even a `write` may be retried.
         return RetryDecision(TOOL_FAILED, is_final=False, delay=delay)
-    passing = response.is_server_error or response.status_code in (
+    is_transient = response.is_server_error or response.status_code in (
         httpx.codes.REQUEST_TIMEOUT,
         httpx.codes.TOO_EARLY,
     )
-    return RetryDecision(TOOL_FAILED, is_final=not passing or effects is Effects.WRITE, delay=delay)
+    return RetryDecision(TOOL_FAILED, is_final=not is_transient or effects is Effects.WRITE, delay=delay)
 
 
 def activity_failure_of(
@@ -192,8 +192,8 @@ def request_details(error: AskPerson) -> dict[str, Any]:
         document["checkpoint"] = error.checkpoint
     try:
         encoded = json_bytes(document)
-    except (InvalidResult, RecursionError) as odd:
-        raise InvalidResult(f"AskPerson: request and checkpoint must be JSON: {odd}") from None
+    except (InvalidResult, RecursionError) as cause:
+        raise InvalidResult(f"AskPerson: request and checkpoint must be JSON: {cause}") from None
     if len(encoded) > QUESTION_LIMIT_BYTES:
         what = f"request and checkpoint of AskPerson have {len(encoded):,} bytes as JSON"
         raise InvalidResult(f"{what}, over the limit of {QUESTION_LIMIT_BYTES:,}")
@@ -213,7 +213,7 @@ def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, s
 def error_text(error: BaseException) -> str:
     """Return the text of any error, prefixed with its class name unless it is a sentence for the reader."""
     message, kind = _message_of(error), type(error).__name__
-    is_sentence = isinstance(error, _SENTENCES) or type(error) is ValueError
+    is_sentence = isinstance(error, _READABLE_ERRORS) or type(error) is ValueError
     text = message if message and is_sentence else f"{kind}: {message}" if message else kind
     # A model failure already includes the text of its cause.
     cause = error.__cause__ if not isinstance(error, ModelFailure) else None

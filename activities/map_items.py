@@ -37,12 +37,12 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
     @activity.defn(name=ACTIVITY_LOAD_ITEMS)
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
         """Return items of `{"list", "first", "count", "projections"}`, a stored list; large ones by reference."""
-        stretch = stored_list_from_json(message)
-        whole, projections = stretch.value, projections_from_json(message.get("projections", ()))
+        list_slice = stored_list_from_json(message)
+        whole, projections = list_slice.value, projections_from_json(message.get("projections", ()))
 
         async def loaded_items() -> dict[str, Any]:
             (loaded,) = (await values.load([whole.ref])).values()
-            items = await asyncio.to_thread(_items_of, loaded, whole, stretch.first, len(stretch))
+            items = await asyncio.to_thread(_items_of, loaded, whole, list_slice.first, len(list_slice))
             return value_to_json(
                 [await _inline_or_reference(values, item, projections, count=len(items)) for item in items]
             )
@@ -104,13 +104,13 @@ async def _join(values: LargeValues, lists: Sequence[Mapping[str, Any]]) -> list
     """
     # Each in a thread: processing 100 MB on the event loop would delay heartbeats.
     parts = [await asyncio.to_thread(_decode_part, part) for each in lists for part in await _parts(values, each)]
-    if sum(stretch.size_bytes for stretch in parts) > JOINED_LIMIT_BYTES:
+    if sum(result_part.size_bytes for result_part in parts) > JOINED_LIMIT_BYTES:
         message = f"the results of all items have over {JOINED_LIMIT_BYTES:,} bytes in total, the limit of a list"
         advice = "let the tool save large results itself, and return where they are"
         raise ApplicationError(f"{message}; {advice}", type="too_large", non_retryable=True)
-    for stretch in parts:
-        await _hydrate(values, stretch)
-    return [result for stretch in parts for result in stretch.results]
+    for result_part in parts:
+        await _hydrate(values, result_part)
+    return [result for result_part in parts for result in result_part.results]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,12 @@ class _ResultPart:
     size_bytes: int
 
 
-async def _parts(values: LargeValues, each: Mapping[str, Any]) -> list[Mapping[str, Any] | bytes]:
+async def _parts(values: LargeValues, result_list: Mapping[str, Any]) -> list[Mapping[str, Any] | bytes]:
     """Return the parts of a list of results, decoded or as JSON."""
-    if "pieces" not in each:
-        return [each]
-    loaded = await values.load(each["pieces"])
-    return [loaded[ref].content for ref in each["pieces"]]
+    if "pieces" not in result_list:
+        return [result_list]
+    loaded = await values.load(result_list["pieces"])
+    return [loaded[ref].content for ref in result_list["pieces"]]
 
 
 def _decode_part(encoded: Mapping[str, Any] | bytes) -> _ResultPart:
@@ -148,15 +148,15 @@ def _decode_part(encoded: Mapping[str, Any] | bytes) -> _ResultPart:
     return _ResultPart(results, bindings, size + sum(shape.size_bytes for shape in shapes if shape is not None))
 
 
-async def _hydrate(values: LargeValues, stretch: _ResultPart) -> None:
+async def _hydrate(values: LargeValues, result_part: _ResultPart) -> None:
     """Fill in the stored values of a part of the results."""
-    for path, stored in stretch.bindings:
+    for path, stored in result_part.bindings:
         loaded = await values.load([stored.ref])
         part = await asyncio.to_thread(loaded[stored.ref].take, stored.paths, stored.name)
-        _put(stretch.results, path, part)
+        _set_at(result_part.results, path, part)
 
 
-def _put(value: Any, path: Sequence[str | int], part: Any) -> None:
+def _set_at(value: Any, path: Sequence[str | int], part: Any) -> None:
     for step in path[:-1]:
         value = value[step]
     value[path[-1]] = part

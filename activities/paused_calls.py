@@ -29,7 +29,7 @@ class PausedCalls:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._looks: dict[str, tuple[float, asyncio.Task[ToolPause | None]]] = {}
+        self._queries: dict[str, tuple[float, asyncio.Task[ToolPause | None]]] = {}
         """Tool -> the time of the last query, and the query."""
 
     async def pause_if_paused(self, tool: str) -> ToolPause | None:
@@ -38,38 +38,38 @@ class PausedCalls:
         Returns:
             The pause of the tool; `None` if the call may proceed.
         """
-        known = await self._known(tool)
-        if known is None:
+        cached = await self._cached_pause(tool)
+        if cached is None:
             return None
         try:
             return await self._pause(tool)
         except RPCError as error:
             _LOG.warning("a call of a paused tool could not be paused, so it is retried", tool=tool, error=str(error))
-            return known
+            return cached
 
     async def _pause(self, tool: str) -> ToolPause | None:
         # The cached state may be some seconds old.
-        parked = await find_tool_pause(self._client, tool)
-        if parked is None:
+        pause = await find_tool_pause(self._client, tool)
+        if pause is None:
             return None
         info = activity.info()
         run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
-        await pause_call(self._client, run, info.activity_id, reason=parked.message)
+        await pause_call(self._client, run, info.activity_id, reason=pause.message)
         if await find_tool_pause(self._client, tool) is not None:
-            return parked
+            return pause
         # The tool was resumed at this moment, so no other process would resume this call.
         await unpause_call(self._client, run, info.activity_id)
         return None
 
-    async def _known(self, tool: str) -> ToolPause | None:
+    async def _cached_pause(self, tool: str) -> ToolPause | None:
         now = time.monotonic()
-        looked_at, look = self._looks.get(tool, (0.0, None))
-        if look is None or now - looked_at > FRESH_S:
-            look = asyncio.create_task(self._look(tool))
-            self._looks[tool] = now, look
-        return look.result() if look.done() else await asyncio.shield(look)
+        queried_at, query = self._queries.get(tool, (0.0, None))
+        if query is None or now - queried_at > FRESH_S:
+            query = asyncio.create_task(self._query(tool))
+            self._queries[tool] = now, query
+        return query.result() if query.done() else await asyncio.shield(query)
 
-    async def _look(self, tool: str) -> ToolPause | None:
+    async def _query(self, tool: str) -> ToolPause | None:
         try:
             return await find_tool_pause(self._client, tool)
         except RPCError as error:

@@ -32,7 +32,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import Effects
 from dagwright.features.regions.batches import read_batch
 from dagwright.features.regions.offloaded_batches import read_offloaded_batch
-from dagwright.process.event_loop import hard_work
+from dagwright.process.event_loop import short_switch_interval
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import Cancellation
@@ -219,7 +219,7 @@ def _started(work: Work, calls: PureCalls) -> "asyncio.Future[None]":
     def run() -> None:
         error: BaseException | None = None
         try:
-            with hard_work:
+            with short_switch_interval:
                 copied.run(work)
         # The edge of this thread: an unexpected error fails the attempt instead of hanging it.
         except BaseException as unexpected:

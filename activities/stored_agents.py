@@ -45,11 +45,11 @@ def stored_agent_activity(
     Args:
         make: creates the activity of a tool.
     """
-    made: dict[tuple[str, str], ToolActivity] = {}
+    activities: dict[tuple[str, str], ToolActivity] = {}
 
-    async def found(name: str, version: str | None) -> ToolActivity:
-        if (name, version or "") in made:
-            return made[name, version or ""]
+    async def activity_of(name: str, version: str | None) -> ToolActivity:
+        if (name, version or "") in activities:
+            return activities[name, version or ""]
         try:
             spec = await asyncio.to_thread(agents.spec, name, version)
         except ToolLoadError as error:
@@ -58,7 +58,7 @@ def stored_agent_activity(
             text = f"There is no agent {name!r} of the version that the plan was checked with; check the plan again"
             raise AgentMissing(text, type=TOOL_CHANGED)
         # A version of a card never changes, so its activity can be cached.
-        return made.setdefault((name, spec.version), make(spec))
+        return activities.setdefault((name, spec.version), make(spec))
 
     @activity.defn(dynamic=True)
     async def call_stored_agent(arguments: Sequence[RawValue]) -> RawValue:
@@ -66,7 +66,7 @@ def stored_agent_activity(
         tool = activity.info().activity_type
         if not tool.startswith(AGENT_PREFIX):
             raise ApplicationError(f"The worker knows no tool {tool!r}; check the plan again", type=TOOL_CHANGED)
-        call = await found(tool.removeprefix(AGENT_PREFIX), checked_version())
+        call = await activity_of(tool.removeprefix(AGENT_PREFIX), checked_version())
         return await call(*(json_from_bytes(argument.payload.data) for argument in arguments))
 
     return call_stored_agent

@@ -17,11 +17,11 @@ import structlog
 from temporalio import activity
 
 from dagwright.activities.errors import WorkerStopped
-from dagwright.process.event_loop import hard_work
+from dagwright.process.event_loop import short_switch_interval
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import Cancellation, ToolContext, active_context
 
-_SHORT = 1_000
+_MAX_SHORT_SIZE = 1_000
 """Values in a result, or hundreds of characters, up to which it is encoded on the event loop."""
 SHUTDOWN_WAIT_S = 5.0
 """How long a stopping worker waits for a tool after its stop request; Temporal's own grace period came before."""
@@ -74,7 +74,7 @@ async def run_tool(run: ToolRun) -> Outcome:
 
 async def _in_task(run: ToolRun) -> Outcome:
     task = asyncio.create_task(_guarded_task(run))
-    if not await _ended(task, run, stop=task.cancel):
+    if not await _wait_until_ended(task, run, stop=task.cancel):
         return Outcome(error=_stopped())
     if run.cancellation.is_requested:
         # A result made while handling the cancellation is part of the clean-up.
@@ -90,11 +90,11 @@ async def _in_task(run: ToolRun) -> Outcome:
 async def _in_thread(run: ToolRun) -> Outcome:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Outcome] = loop.create_future()
-    copied = contextvars.copy_context()
+    context_copy = contextvars.copy_context()
 
     def work() -> None:
-        with hard_work:
-            outcome = copied.run(_guarded_call, run)
+        with short_switch_interval:
+            outcome = context_copy.run(_guarded_call, run)
         # The loop may be gone if the worker stopped without waiting for this thread.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_deliver, future, outcome)
@@ -102,7 +102,7 @@ async def _in_thread(run: ToolRun) -> Outcome:
     # One thread per call, as many as the worker has activity slots; daemon threads, so that a hanging tool
     # does not keep a stopped worker alive.
     threading.Thread(target=work, name=f"tool-{run.spec.name}", daemon=True).start()
-    if not await _ended(future, run, stop=lambda: None):
+    if not await _wait_until_ended(future, run, stop=lambda: None):
         return Outcome(error=_stopped())
     if run.cancellation.was_noticed:
         return _cancelled()
@@ -110,7 +110,7 @@ async def _in_thread(run: ToolRun) -> Outcome:
     return future.result()
 
 
-async def _ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, stop: Callable[[], Any]) -> bool:
+async def _wait_until_ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, stop: Callable[[], Any]) -> bool:
     """Wait for `future`; the first cancellation requests the tool to stop. Return whether it ended.
 
     If the worker stops and the tool may continue, the request is delayed.
@@ -176,20 +176,20 @@ async def _guarded_task(run: ToolRun) -> Outcome:
 
 def _is_long(value: Any) -> bool:
     """Estimate in microseconds whether encoding a value may take milliseconds."""
-    left, stack = _SHORT, [value]
-    while stack and left > 0:
+    remaining_size, stack = _MAX_SHORT_SIZE, [value]
+    while stack and remaining_size > 0:
         current = stack.pop()
-        left -= 1
+        remaining_size -= 1
         if isinstance(current, str):
-            left -= len(current) // 100
+            remaining_size -= len(current) // 100
         elif isinstance(current, list | dict):
-            if len(current) > left:
+            if len(current) > remaining_size:
                 return True
             stack += current.values() if isinstance(current, dict) else current
         elif not isinstance(current, int | float | None):
             # Another type, such as a pydantic model; only its own encoder knows its parts.
-            left -= _SHORT // 10
-    return left <= 0
+            remaining_size -= _MAX_SHORT_SIZE // 10
+    return remaining_size <= 0
 
 
 def _deliver(future: "asyncio.Future[Outcome]", outcome: Outcome) -> None:

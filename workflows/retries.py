@@ -27,8 +27,8 @@ FIND_ENDED = RetryPolicy(maximum_attempts=3)
 _TOO_LONG = "TemporalTimeout:StartToClose"
 """The server's error type for a `write` that takes too long: the outcome is unknown."""
 _LOST_ATTEMPT = [_TOO_LONG, "TemporalTimeout:Heartbeat"]
-"""The same for a foreign `write`: when its worker dies, it is unknown too whether it was called."""
-_LOST_STARTS = 2
+"""The same for a foreign `write`: if its worker dies, it is also unknown whether the call was made."""
+_EXTRA_ATTEMPTS = 2
 """Attempts of a `write` beyond those of its plan: for workers that died before they called the tool, and for the
 attempt that reports that a worker died after it."""
 
@@ -48,7 +48,7 @@ def _policy(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> RetryPoli
         backoff_coefficient=rule.factor,
         maximum_interval=timedelta(seconds=rule.max_delay_s) if rule.max_delay_s is not None else None,
         maximum_attempts=_maximum_attempts(rule, effects, is_foreign=is_foreign),
-        non_retryable_error_types=_not_repeated(effects, is_foreign=is_foreign),
+        non_retryable_error_types=_non_retryable_types(effects, is_foreign=is_foreign),
     )
 
 
@@ -56,10 +56,10 @@ def _maximum_attempts(rule: RetryRule, effects: Effects, *, is_foreign: bool) ->
     if effects is not Effects.WRITE:
         return rule.max_attempts
     # A failed foreign write may have made its change, so it is never retried.
-    return 1 if is_foreign else rule.max_attempts + _LOST_STARTS
+    return 1 if is_foreign else rule.max_attempts + _EXTRA_ATTEMPTS
 
 
-def _not_repeated(effects: Effects, *, is_foreign: bool) -> list[str] | None:
+def _non_retryable_types(effects: Effects, *, is_foreign: bool) -> list[str] | None:
     if effects is not Effects.WRITE:
         return None
     return _LOST_ATTEMPT if is_foreign else [_TOO_LONG]

@@ -47,8 +47,8 @@ def few_collections() -> Iterator[None]:
         gc.set_threshold(*thresholds)
 
 
-class _HardWork:
-    """Short waits for the event loop while threads of this process are busy.
+class _ShortSwitchInterval:
+    """A short switch interval while threads of this process are busy, so that the event loop waits less.
 
     The switch interval is changed only during this time: switching every 0.5 ms costs a worker of ordinary steps 2
     to 5 %.
@@ -57,12 +57,12 @@ class _HardWork:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads = 0
-        self._usual_s = 0.0
+        self._default_s = 0.0
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._threads:
-                self._usual_s = sys.getswitchinterval()
+                self._default_s = sys.getswitchinterval()
                 sys.setswitchinterval(SWITCH_INTERVAL_S)
             self._threads += 1
 
@@ -70,10 +70,10 @@ class _HardWork:
         with self._lock:
             self._threads -= 1
             if not self._threads:
-                sys.setswitchinterval(self._usual_s)
+                sys.setswitchinterval(self._default_s)
 
 
-hard_work = _HardWork()
+short_switch_interval = _ShortSwitchInterval()
 """Entered by threads that run code of users. There is one instance because the switch interval is global to the
 process.
 """

@@ -65,7 +65,7 @@ def _read(answer: Mapping[str, Any]) -> str:
     """Return the text of the message.
 
     Raises:
-        Unusable: it is not a question, or too long.
+        InvalidAnswer: it is not a question, or too long.
     """
     message = " ".join(answer["message"].split())
     if "?" not in message and "？" not in message:

@@ -83,7 +83,7 @@ def _read(answer: Mapping[str, Any], articles: Mapping[str, Mapping[str, Any]]) 
     """Return the answer with its sources, `None` if the articles do not answer the question.
 
     Raises:
-        Unusable: the answer is empty or has no valid sources.
+        InvalidAnswer: the answer is empty or has no valid sources.
     """
     if not answer["is_answered"]:
         return None

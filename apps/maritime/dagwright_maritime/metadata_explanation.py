@@ -92,7 +92,7 @@ def _read(answer: Mapping[str, Any], known: Mapping[str, IndexField], *, numbers
     """Return the explanation.
 
     Raises:
-        Unusable: it is empty, or has an unknown field or an unsupported number.
+        InvalidAnswer: it is empty, or has an unknown field or an unsupported number.
     """
     text: str = answer["explanation"].strip()
     if not text:
@@ -104,6 +104,6 @@ def _read(answer: Mapping[str, Any], known: Mapping[str, IndexField], *, numbers
     message = " ".join(field.description for field in known.values())
     if unknown := [name for name in strange if name not in message]:
         raise InvalidAnswer(f"there is no field {unknown[0]!r} among: {', '.join(known)}")
-    if stray := unsupported_numbers(text, numbers, [message, *known]):
-        raise InvalidAnswer(f"no line has these figures: {', '.join(stray[:10])}")
+    if unsupported := unsupported_numbers(text, numbers, [message, *known]):
+        raise InvalidAnswer(f"no line has these figures: {', '.join(unsupported[:10])}")
     return text

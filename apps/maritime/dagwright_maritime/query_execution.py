@@ -93,8 +93,8 @@ async def page_query(
         # One document more shows whether there is another page; one sort field more makes the order total.
         limits = replace(search.limits, rows=search.limits.rows + 1, sorts=search.limits.sorts + 1)
         page = _page(search, es_query, offset, size + 1)
-        wider = replace(search, limits=limits)
-        answer = await run_query(wider, await _check_page(wider, page))
+        page_search = replace(search, limits=limits)
+        answer = await run_query(page_search, await _check_page(page_search, page))
     # Documents that did not fit into the answer are on the next page.
     hits, total = answer.hits[:size], len(answer.hits) + answer.omitted
     # `from` cannot go beyond the window of the server; the total says whether there are more.

@@ -84,7 +84,7 @@ def _read(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is_
     """Return the model's query, checked against the allowed subset and the fields of the index.
 
     Raises:
-        Unusable: the query is invalid.
+        InvalidAnswer: the query is invalid.
     """
     body = dict(answer["body"])
     if bool(body.keys() & {"aggs", "aggregations"}) != is_aggregation:
@@ -102,7 +102,7 @@ async def _judge(search: Search, written: Written) -> None:
     """Validate a query on the server.
 
     Raises:
-        Unusable: the server rejects the query.
+        InvalidAnswer: the server rejects the query.
         GiveUp: the index no longer exists.
     """
     try:

@@ -94,7 +94,7 @@ def _read(answer: Mapping[str, Any], tables: Sequence[Table], question: str, res
     """Return the text of the model.
 
     Raises:
-        Unusable: the text is empty, too long, or has figures that were not computed here.
+        InvalidAnswer: the text is empty, too long, or has figures that were not computed here.
     """
     text: str = answer["text"].strip()
     if not text:
@@ -103,8 +103,8 @@ def _read(answer: Mapping[str, Any], tables: Sequence[Table], question: str, res
         raise InvalidAnswer(f"text has {len(text):,} characters; write at most {_TEXT_CHARACTERS:,}")
     numbers = [number for each in tables for number in each.numbers()]
     named = [question, *(text for each in tables for text in each.texts())]
-    if stray := unsupported_numbers(text, numbers, named, _texts_of(results)):
-        shown = ", ".join(stray[:10])
+    if unsupported := unsupported_numbers(text, numbers, named, _texts_of(results)):
+        shown = ", ".join(unsupported[:10])
         raise InvalidAnswer(f"no line has these figures of your text: {shown}. Use only figures of the lines")
     return text
 

@@ -58,7 +58,7 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
     """Return the analysis of a question.
 
     Raises:
-        Unusable: the answer is invalid; the message lists all problems.
+        InvalidAnswer: the answer is invalid; the message lists all problems.
     """
     problems = [*_problems(answer, question, fields)]
     period, problem = _period(answer["period"], fields.today)

@@ -88,7 +88,7 @@ class AnswerHandler:
             answer = normal_answer(request, feedback.answer)
             self._reader.check_arguments(request, answer)
         except BadAnswer as error:
-            by = feedback.by or "somebody"
+            by = feedback.by or "a user without a name"
             self._requests.refusals.append(f"the early answer of {by} to {request.id!r} does not fit: {error}")
             return
         if adds_nodes(request, answer):
@@ -101,7 +101,7 @@ class AnswerHandler:
         """Apply an early answer that adds nodes, or record why it is invalid and keep its request open."""
         if (request := self._requests.open.get(feedback.request)) is None:
             return
-        by = feedback.by or "somebody"
+        by = feedback.by or "a user without a name"
         try:
             read = self._reader.read_all([request], feedback, at)
             if not isinstance(read, str):

@@ -258,7 +258,7 @@ class AnswerReader:
         if not isinstance(feedback.answer, Mapping):
             return f'{name!r} has not asked yet, and an early answer must be an object such as {{"text": "…"}}'
         if name in book.early:
-            by = book.early[name].by or "somebody"
+            by = book.early[name].by or "a user without a name"
             return f"{name!r} has not asked yet, and the answer of {by} is kept for it already"
         if len(book.early) >= EARLY_ANSWERS:
             return f"{name!r} has not asked yet, and no more than {EARLY_ANSWERS:,} early answers are kept"

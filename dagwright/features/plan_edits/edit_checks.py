@@ -38,7 +38,7 @@ _WORK_OF_HINTS = _MOST_COMPARED // 2
 _WORK_OF_FIELD = 200
 """Cost of an unknown field, which is compared with all known fields."""
 _WORK_OF_STUB = 50
-_WORK_OF_NODE_THERE = 5
+_WORK_OF_EXISTING_NODE = 5
 
 
 def checked_extension(
@@ -57,7 +57,7 @@ def checked_extension(
     if (refusal := state.refusal_of_rebuild()) is not None:
         return refusal
     if len(nodes) <= MOST_NODES:
-        work = work_of_nodes(nodes, count_there=len(state.plan.nodes))
+        work = work_of_nodes(nodes, existing_count=len(state.plan.nodes))
         if work > CHECK_BUDGET:
             return "checking these nodes would take too long: send fewer or smaller nodes at once"
         budget.spend(work)
@@ -83,15 +83,15 @@ def _with_hint(problem: Problem, state: RunState, tools: Mapping[str, ToolDeclar
     return replace(problem, hint=hint)
 
 
-def work_of_nodes(nodes: Sequence[Any], *, count_there: int) -> int:
+def work_of_nodes(nodes: Sequence[Any], *, existing_count: int) -> int:
     """Return a conservative estimate of the cost to check nodes, in units of `ComputeBudget`.
 
     Args:
-        count_there: number of nodes of the plan.
+        existing_count: number of nodes of the plan.
     """
     text = pydantic_core.to_json(nodes)
     work = _WORK_OF_CHECK + _WORK_OF_BYTE * len(text) + _WORK_OF_BRACES * text.count(b"{{")
-    work += _WORK_OF_STUB * min(count_there, MAX_STUBS) + _WORK_OF_NODE_THERE * count_there
+    work += _WORK_OF_STUB * min(existing_count, MAX_STUBS) + _WORK_OF_EXISTING_NODE * existing_count
     for node in _all_nodes(nodes):
         condition, sub_plan = node.get("when"), node.get("plan")
         unknown_count = len(node.keys() - NODE_FIELDS)

@@ -61,8 +61,8 @@ def next_extension_or_error(extender: PlanExtender, state: RunState) -> Extensio
     try:
         extension = extender.next_extension(state)
         refusal = None if extension is None else refusal_of_extension(state, extension)
-    except GoalUnreachable as given_up:
-        return given_up.error
+    except GoalUnreachable as unreachable:
+        return unreachable.error
     # A defect of an extender ends the run with an error, in the workflow and in history readers alike.
     except Exception as error:
         return NodeError(_BUG, f"the plan could not be extended: {type(error).__name__}: {error}")

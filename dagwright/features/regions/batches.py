@@ -52,11 +52,11 @@ def encode_batch(scheduler: RunScheduler, task: Task) -> bytes:
     Raises:
         BatchTooLarge: not even one node fits.
     """
-    chosen = _BatchNodes(scheduler)
+    batch = _BatchNodes(scheduler)
     for number in scheduler.state.regions.open_members(task.ref.node, scheduler.records):
-        if not chosen.add(number):
+        if not batch.add(number):
             break
-    return chosen.encoded()
+    return batch.encoded()
 
 
 class _BatchNodes:
@@ -67,8 +67,8 @@ class _BatchNodes:
         self._positions: dict[int, int] = {}
         self._dropped: set[int] = set()
         self._ended: dict[int, bytes] = {}
-        self._in_full: set[int] = set()
-        self._chosen: list[tuple[dict[str, Any], Sequence[int]]] = []
+        self._with_result: set[int] = set()
+        self._nodes: list[tuple[dict[str, Any], Sequence[int]]] = []
         """Encoded nodes without dependencies, each with its dependencies."""
         self._inputs: dict[str, Any] = {}
         self._bytes = 0
@@ -95,14 +95,14 @@ class _BatchNodes:
         added = sum(map(len, needed.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
         if inputs:
             added += len(pydantic_core.to_json(value_to_json(inputs)))
-        if self._chosen and self._bytes + added > REGION_BATCH_INPUT_BYTES:
+        if self._nodes and self._bytes + added > REGION_BATCH_INPUT_BYTES:
             return False
         if self._bytes + added > REGION_BATCH_INPUT_LIMIT_BYTES:
             raise BatchTooLarge(node.id)
         self._bytes += added
         self._ended |= needed
-        self._positions[number] = len(self._chosen)
-        self._chosen.append((encoded, node.dependencies))
+        self._positions[number] = len(self._nodes)
+        self._nodes.append((encoded, node.dependencies))
         self._inputs |= inputs
         return True
 
@@ -113,12 +113,12 @@ class _BatchNodes:
         ends: dict[int, bytes] = {}
         for each in outside:
             record = scheduler.records[each]
-            if each in self._in_full:
+            if each in self._with_result:
                 continue
             name = scheduler.state.name_of(each)
             if node.when is not None or name in read:
                 ends[each] = pydantic_core.to_json([name, *end_to_json(record)])
-                self._in_full.add(each)
+                self._with_result.add(each)
             elif each not in self._ended:
                 ends[each] = pydantic_core.to_json([name, *end_to_json(replace(record, result=None))])
         return ends
@@ -134,11 +134,13 @@ class _BatchNodes:
 
     def encoded(self) -> bytes:
         stubs = list(self._ended)
-        at = {number: index for index, number in enumerate(stubs)}
-        at |= {number: len(stubs) + position for number, position in self._positions.items()}
+        batch_numbers = {number: index for index, number in enumerate(stubs)}
+        batch_numbers |= {number: len(stubs) + position for number, position in self._positions.items()}
         nodes = [node_to_json(CompiledNode(id=self._scheduler.state.name_of(each), kind="reported")) for each in stubs]
-        for encoded, dependencies in self._chosen:
-            nodes.append({**encoded, "dependencies": [at[each] for each in dependencies]} if dependencies else encoded)
+        for encoded, dependencies in self._nodes:
+            nodes.append(
+                {**encoded, "dependencies": [batch_numbers[each] for each in dependencies]} if dependencies else encoded
+            )
         inputs = value_to_json(self._inputs)
         message = {
             "plan": {"format": 1, "nodes": nodes, "on_failure": self._scheduler.plan.on_failure},

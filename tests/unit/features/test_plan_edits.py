@@ -238,7 +238,7 @@ def test_work_of_one_moment_has_a_bound_that_the_largest_message_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "count_there", "work"),
+    ("nodes", "existing_count", "work"),
     [
         ([{"id": "x"}], 1, 600 + 100 + 2 * 12 + 50 + 5),
         ([{"id": "x", "when": "a.b"}], 1, 600 + 100 + 2 * 25 + 50 + 5 + 15 * 3),
@@ -247,5 +247,5 @@ def test_work_of_one_moment_has_a_bound_that_the_largest_message_fits() -> None:
         ([{"id": "x"}], 2_000, 600 + 100 + 2 * 12 + 50 * 1_000 + 5 * 2_000),
     ],
 )
-def test_work_of_nodes_follows_from_sizes(nodes: list[Mapping[str, Any]], count_there: int, work: int) -> None:
-    assert work_of_nodes(nodes, count_there=count_there) == work
+def test_work_of_nodes_follows_from_sizes(nodes: list[Mapping[str, Any]], existing_count: int, work: int) -> None:
+    assert work_of_nodes(nodes, existing_count=existing_count) == work

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from dagwright.process import event_loop_watchdog
-from dagwright.process.event_loop import SWITCH_INTERVAL_S, hard_work
+from dagwright.process.event_loop import SWITCH_INTERVAL_S, short_switch_interval
 
 
 def test_switch_interval_is_short_until_the_last_cpu_bound_thread_ends() -> None:
@@ -16,12 +16,12 @@ def test_switch_interval_is_short_until_the_last_cpu_bound_thread_ends() -> None
     started, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
-        with hard_work:
+        with short_switch_interval:
             started.set()
             may_end.wait(10)
 
     first = threading.Thread(target=work)
-    with hard_work:
+    with short_switch_interval:
         first.start()
         assert started.wait(10)
     interval_s = sys.getswitchinterval()

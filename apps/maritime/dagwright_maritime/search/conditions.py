@@ -15,7 +15,7 @@ from dagwright_maritime.search.limits import Check, Json, Path, members
 
 Condition = Callable[[Check, Any, Path, int], Json]
 
-_SHARE = re.compile(r"-?[0-9]{1,3}%?")
+_COUNT_OR_PERCENTAGE = re.compile(r"-?[0-9]{1,3}%?")
 _FORMAT = re.compile(r"[A-Za-z0-9_:./ |'-]{1,80}")
 _ZONE = re.compile(r"[A-Za-z0-9_+:/-]{1,40}")
 _WEIGHTED = re.compile(r"(?P<field>[^^]*)(?P<weight>\^[0-9]{1,3}(\.[0-9]{1,3})?)?")
@@ -65,31 +65,31 @@ def _nothing(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa:
 def _on_field(
     check: Check, value: Any, path: Path, *, main: str, others: Sequence[str] = ()
 ) -> tuple[str, Json, Path] | None:
-    """Return a field and its parameters; a plain value is the value of `main`."""
+    """Return a field, its parameters and its path; a plain value is the value of the parameter `main`."""
     field_and_body = check.one(value, path, what="a field")
     if field_and_body is None:
         return None
     name = check.field_name(field_and_body[0], (*path, field_and_body[0]))
     if name is None:
         return None
-    here = (*path, name)
+    location = (*path, name)
     if isinstance(field_and_body[1], dict):
-        body = check.known(field_and_body[1], here, keys=(main, *others))
+        body = check.known(field_and_body[1], location, keys=(main, *others))
         if main not in body:
-            check.refuse(here, f"{main!r} is missing")
+            check.refuse(location, f"{main!r} is missing")
             return None
-        return name, body, here
-    return name, {main: field_and_body[1]}, here
+        return name, body, location
+    return name, {main: field_and_body[1]}, location
 
 
 def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     field_and_body = _on_field(check, value, path, main="value", others=("case_insensitive",))
     if field_and_body is None:
         return {}
-    name, body, here = field_and_body
-    checked: Json = {"value": check.scalar(body["value"], here)}
+    name, body, location = field_and_body
+    checked: Json = {"value": check.scalar(body["value"], location)}
     if "case_insensitive" in body:
-        checked["case_insensitive"] = check.flag(body["case_insensitive"], (*here, "case_insensitive"))
+        checked["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
     return {name: members(checked)}
 
 
@@ -98,7 +98,7 @@ def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
     name = None if field_and_values is None else check.field_name(field_and_values[0], (*path, field_and_values[0]))
     if field_and_values is None or name is None:
         return {}
-    # An object here would be a terms lookup, which reads a document of any index.
+    # An object would be a terms lookup, which reads a document of any index.
     return {name: check.scalars(field_and_values[1], (*path, name))}
 
 
@@ -106,37 +106,39 @@ def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa:
     field_and_body = _on_field(check, value, path, main="value", others=("case_insensitive",))
     if field_and_body is None:
         return {}
-    name, body, here = field_and_body
+    name, body, location = field_and_body
     pattern = body["value"]
     if not isinstance(pattern, str) or not 0 < len(pattern) <= _PATTERN_CHARACTERS:
-        check.refuse(here, f"expected a pattern of 1 to {_PATTERN_CHARACTERS} characters")
+        check.refuse(location, f"expected a pattern of 1 to {_PATTERN_CHARACTERS} characters")
         return {}
     if path[-1] == "wildcard" and _WILDCARDS.match(pattern):
-        check.refuse(here, "a leading wildcard would scan all values; use match on the text field")
+        check.refuse(location, "a leading wildcard would scan all values; use match on the text field")
     if path[-1] == "wildcard" and len(_WILDCARDS.findall(pattern)) > _PATTERN_WILDCARDS:
-        check.refuse(here, f"a pattern has at most {_PATTERN_WILDCARDS} wildcards")
-    checked: Json = {"value": check.scalar(pattern, here)}
+        check.refuse(location, f"a pattern has at most {_PATTERN_WILDCARDS} wildcards")
+    checked: Json = {"value": check.scalar(pattern, location)}
     if "case_insensitive" in body:
-        checked["case_insensitive"] = check.flag(body["case_insensitive"], (*here, "case_insensitive"))
+        checked["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
     return {name: members(checked)}
 
 
 def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    checked = _on_field(check, value, path, main="query", others=("operator", "fuzziness", "minimum_should_match"))
-    if checked is None:
+    field_and_body = _on_field(
+        check, value, path, main="query", others=("operator", "fuzziness", "minimum_should_match")
+    )
+    if field_and_body is None:
         return {}
-    name, body, here = checked
-    return {name: _full_text(check, body, here)}
+    name, body, location = field_and_body
+    return {name: _full_text(check, body, location)}
 
 
 def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     field_and_body = _on_field(check, value, path, main="query", others=("slop",))
     if field_and_body is None:
         return {}
-    name, body, here = field_and_body
-    checked: Json = {"query": check.scalar(body["query"], here)}
+    name, body, location = field_and_body
+    checked: Json = {"query": check.scalar(body["query"], location)}
     if "slop" in body:
-        checked["slop"] = check.count(body["slop"], (*here, "slop"), most=10)
+        checked["slop"] = check.count(body["slop"], (*location, "slop"), most=10)
     return {name: members(checked)}
 
 
@@ -169,18 +171,22 @@ def _full_text(check: Check, body: Json, path: Path) -> Json:
         fuzziness = body["fuzziness"]
         written = str(fuzziness) if type(fuzziness) is int else fuzziness
         checked["fuzziness"] = check.choice(written, (*path, "fuzziness"), among=_FUZZINESS)
-    checked |= _share(check, body, path)
+    checked |= _minimum_should_match(check, body, path)
     return members(checked)
 
 
-def _share(check: Check, body: Json, path: Path) -> Json:
+def _minimum_should_match(check: Check, body: Json, path: Path) -> Json:
     """Return `minimum_should_match`."""
     if "minimum_should_match" not in body:
         return {}
-    share = body["minimum_should_match"]
-    written = str(share) if type(share) is int and abs(share) < 1000 else share
-    here = (*path, "minimum_should_match")
-    return {"minimum_should_match": check.text(written, here, form=_SHARE, what="a number or a percentage")}
+    minimum = body["minimum_should_match"]
+    written = str(minimum) if type(minimum) is int and abs(minimum) < 1000 else minimum
+    location = (*path, "minimum_should_match")
+    return {
+        "minimum_should_match": check.text(
+            written, location, form=_COUNT_OR_PERCENTAGE, what="a number or a percentage"
+        )
+    }
 
 
 def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
@@ -188,12 +194,12 @@ def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
     name = None if field_and_bounds is None else check.field_name(field_and_bounds[0], (*path, field_and_bounds[0]))
     if field_and_bounds is None or name is None:
         return {}
-    here = (*path, name)
-    body = check.known(field_and_bounds[1], here, keys=(*_BOUNDS, "format", "time_zone"))
-    bounds = {bound: check.scalar(body[bound], (*here, bound)) for bound in _BOUNDS if bound in body}
+    location = (*path, name)
+    body = check.known(field_and_bounds[1], location, keys=(*_BOUNDS, "format", "time_zone"))
+    bounds = {bound: check.scalar(body[bound], (*location, bound)) for bound in _BOUNDS if bound in body}
     if not bounds:
-        check.refuse(here, f"a range needs one of {', '.join(_BOUNDS)}")
-    return {name: members({**bounds, **date_parameters(check, body, here)})}
+        check.refuse(location, f"a range needs one of {', '.join(_BOUNDS)}")
+    return {name: members({**bounds, **date_parameters(check, body, location)})}
 
 
 def _exists(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
@@ -207,15 +213,15 @@ def _bool(check: Check, value: Any, path: Path, depth: int) -> Json:
     for occurs in _OCCURS:
         if occurs not in body:
             continue
-        here = (*path, occurs)
+        location = (*path, occurs)
         if isinstance(body[occurs], list):
             checked[occurs] = [
-                check_condition(check, each, (*here, position), depth + 1)
+                check_condition(check, each, (*location, position), depth + 1)
                 for position, each in enumerate(body[occurs][: check.limits.clauses + 1])
             ]
         else:
-            checked[occurs] = [check_condition(check, body[occurs], here, depth + 1)]
-    return {**checked, **_share(check, body, path)}
+            checked[occurs] = [check_condition(check, body[occurs], location, depth + 1)]
+    return {**checked, **_minimum_should_match(check, body, path)}
 
 
 def _constant_score(check: Check, value: Any, path: Path, depth: int) -> Json:
