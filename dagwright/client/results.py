@@ -5,7 +5,7 @@ gigabytes of results does not fill the memory. A value over the limit raises `Va
 at a time, `Run.node` and `Run.nodes` load values of any size.
 
 RunEnded              a run ended without success; `result` is its result
-├── RunFailed         read `problems`, fix their cause, then retry a node or fork the run
+├── RunFailed         read `problems`, fix their cause, then fork the run
 └── RunCancelled      the run was cancelled
 ValueNotLoaded        read the node alone, or raise the limit
 """

@@ -76,7 +76,7 @@ class Lineage:
         arguments: of its call, as far as they are known; secrets are masked.
         cached: of a result from the cache, the run and the node that made it.
         reused: of a result that a fork reuses, the run and the node that made it.
-        answers: answers of people, with name and time.
+        answers: of people, each with `request_id`, `answer`, `by`, `at` and `note`.
         commands: manual commands to the node, such as a retry or a set result.
         files: paths that its tool has read.
         urls: addresses that its tool has read.

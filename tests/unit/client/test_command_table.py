@@ -1,4 +1,4 @@
-"""API facts of docs/guides/python.md: each command has a Python form, and each error can be imported."""
+"""API facts of docs/guides/python-methods.md: each command has a Python form, and each error can be imported."""
 
 import inspect
 import re
@@ -14,7 +14,7 @@ from dagwright.client.options import AskOptions, StartOptions
 from dagwright.client.sync_client import SyncRun, SyncSession
 from dagwright.interfaces.cli import app
 
-PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "python.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "python-methods.md").read_text(encoding="utf-8")
 OWNERS: dict[str, Any] = {"client": Client, "run": Run, "plan": Plan, "session": Session}
 OTHER_NAMES = {"id": "run_id", "input": "inputs", "tag": "tags", "non-interactive": "interactive"}
 """Options of the command line whose Python form has another name."""
@@ -37,16 +37,14 @@ def commands() -> set[str]:
 
 def test_each_command_has_a_python_form_or_is_named_as_a_command_only() -> None:
     described = {
-        command.split()[0]
-        for cells in rows("The commands and their methods:")
-        for command in re.findall(r"`(.*?)`", cells[0])
+        command.split()[0] for cells in rows("## Commands and methods") for command in re.findall(r"`(.*?)`", cells[0])
     }
     (sentence,) = re.findall(r"^(`up`.*) are commands only\.$", PAGE, re.MULTILINE)
     assert described | {*re.findall(r"`(\w+)`", sentence)} == commands()
 
 
 def test_each_python_form_of_a_command_exists() -> None:
-    forms = [cells[1] for cells in rows("The commands and their methods:")]
+    forms = [cells[1] for cells in rows("## Commands and methods")]
     named = [match for form in forms for match in re.findall(r"\b(client|run|plan)\.(\w+)", form)]
     assert len(named) > 25
     assert [f"{owner}.{name}" for owner, name in named if not hasattr(OWNERS[owner], name)] == []
