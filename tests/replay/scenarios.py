@@ -135,6 +135,42 @@ _REGION = {
         {"id": "last", "tool": "echo", "arguments": {"d": "{{d.result}}"}},
     ]
 }
+
+
+def _short(node: str, value: Any, **fields: Any) -> dict[str, Any]:
+    return {"id": node, "tool": "short", "arguments": {"name": node, "value": value}, **fields}
+
+
+_CALL_BATCH = {
+    "nodes": [
+        _short("a", 1),
+        _short("b", "{{a.result}}"),
+        _short("no", "{{b.result}}", when="b.result > 100"),
+        _short("skipped", "{{no.result}}"),
+        _short("bad", "{{b.result.gone}}"),
+        {"id": "busy", "tool": "short_busy", "arguments": {"until": 2}, "depends_on": ["b"]},
+        {"id": "slow", "tool": "short_hold", "arguments": {"name": "a slow call"}},
+        _short("c", "{{busy.result}}", depends_on=["slow"]),
+        _short("each", "{{item}}", for_each=[1, 2], depends_on=["b"]),
+        {"id": "last", "tool": "echo", "arguments": {"c": "{{c.result}}"}, "depends_on": ["each"]},
+    ]
+}
+
+
+async def _call_batch(runs: Runs, bench: Bench) -> Handle:
+    """Short calls in a batch, of which one fails at first and one is slow."""
+    handle = await runs.start(_CALL_BATCH)
+
+    async def has_left() -> bool:
+        events = (await handle.fetch_history()).events
+        return any(event.activity_task_scheduled_event_attributes.activity_id == "slow" for event in events)
+
+    await eventually(has_left)
+    bench.open("a slow call")
+    await document_of(handle)
+    return handle
+
+
 _SLICES = {
     "nodes": [
         {"id": "root", "tool": "text", "arguments": {"size": 100_000}},
@@ -379,6 +415,7 @@ SCENARIOS: dict[str, Scenario] = {
     "items": _plan(_ITEMS),
     "sub_plans": _plan(_SUB_PLANS),
     "region": _plan(_REGION),
+    "call_batch": _call_batch,
     "slices": _plan(_SLICES),
     "map": _plan(_MAP),
     "long": _plan(_LONG),

@@ -10,6 +10,7 @@ import gc
 import hashlib
 import json
 import os
+import signal
 import sqlite3
 import time
 from collections import Counter
@@ -129,6 +130,17 @@ async def effect_then_hold(name: str) -> str:
     """Make an effect and then wait at the fault point: a kill there causes a second attempt."""
     _record(name, is_once=True)
     await _fault_point(name)
+    return name
+
+
+@tool(effects="read", batch=True)
+def short_effect(name: str, before: Any = None) -> str:
+    """Make an effect, and kill the own worker after it if a test requires it: a held call would leave its batch."""
+    _record(name, is_once=True)
+    deadly = _folder() / f"die-{name}"
+    if deadly.exists():
+        deadly.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
     return name
 
 

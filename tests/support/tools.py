@@ -109,6 +109,7 @@ class Bench:
             *_plain_tools(),
             *_failing_tools(),
             *_pure_tools(self),
+            *_short_tools(self),
             *_holding_tools(self),
             *_effect_tools(self),
             *_asking_tools(self),
@@ -257,6 +258,38 @@ def _pure_tools(bench: Bench) -> list[Function]:
         return name
 
     return [pure_failure, pure_failure_async, pure_result, pure_secret, pure_flaky, pure_change, pure_hold]
+
+
+def _short_tools(bench: Bench) -> list[Function]:
+    """Return tools whose short calls share an activity."""
+
+    @tool(effects="idempotent", batch=True)
+    def short(name: str, value: Any = None) -> Any:
+        bench.effects[name].append(context().idempotency_key)
+        return value
+
+    @tool(effects="read", batch=True, max_attempts=5)
+    async def short_busy(until: int) -> int:
+        if context().attempt < until:
+            raise RetryLater("busy", after=timedelta(milliseconds=20))
+        return context().attempt
+
+    @tool(effects="read", batch=True)
+    def short_table(rows: int) -> list[str]:
+        return [f"row {number}" for number in range(rows)]
+
+    @tool(effects="read", batch=True)
+    async def short_hold(name: str) -> str:
+        """Same as `hold`, which is slow for a batch."""
+        bench.enter(name)
+        try:
+            await bench.wait(name)
+        except asyncio.CancelledError:
+            bench.cleaned.append(name)
+            raise
+        return name
+
+    return [short, short_busy, short_table, short_hold]
 
 
 def _holding_tools(bench: Bench) -> list[Function]:

@@ -27,6 +27,7 @@ _TOOL = ToolDeclaration(
     is_pinned=True,
     is_foreign=True,
     workflow="Ship",
+    batch=True,
     uses_models=True,
     effects_by={"argument": "mode", "default": "look", "effects": {"look": "read"}},
     undo="u",

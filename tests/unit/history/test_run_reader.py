@@ -121,7 +121,7 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
 )
 def test_shortened_failure_is_read_from_its_cause(failure: Failure, message: str) -> None:
     raw = _pending(PendingActivityInfo(activity_id="a", attempt=2, last_failure=failure))
-    projection = cast(HistoryReplay, SimpleNamespace(task_of=str))
+    projection = cast(HistoryReplay, SimpleNamespace(task_of=str, tasks_of=lambda name: [name]))
     assert pending_calls(raw, projection) == {"a": PendingCall(2, "scheduled", message)}
 
 
@@ -141,7 +141,7 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
         PendingActivityInfo(activity_id="lookup:person:Dee", attempt=2, last_failure=locked),
         PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=away),
     )
-    projection = cast(HistoryReplay, SimpleNamespace(task_of=str, scheduler=scheduler))
+    projection = cast(HistoryReplay, SimpleNamespace(task_of=str, tasks_of=lambda name: [name], scheduler=scheduler))
     assert lookup_notes(raw, projection) == [
         {"code": "lookup_waits", "node_id": None, "message": f"looking up {words}; it is retried automatically"}
         for words in (

@@ -1,0 +1,54 @@
+"""Kills of a worker in a call batch: only calls without a record are repeated, with their keys, and none is lost."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.building import assert_whole
+from tests.support.chaos import WorkerProcess, result_within, start_run
+from tests.support.chaos_tools import attempts_of, effects_of
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+_CHAIN, _LEAVES = 8, 10
+
+
+def _short(name: str, before: str | None = None) -> dict[str, Any]:
+    arguments = {"name": name, **({} if before is None else {"before": f"{{{{{before}.result}}}}"})}
+    return {"id": name, "tool": "short_effect", "arguments": arguments, "retry": {"max_attempts": 5}}
+
+
+async def test_worker_killed_in_a_chain_and_in_a_fan_out(
+    own_server: LiveServer, worker: WorkerProcess, folder: Path
+) -> None:
+    client = await own_server.start()
+    await worker.stop()
+    await worker.start_and_serve()
+    chain = [f"c{number}" for number in range(_CHAIN)]
+    leaves = [f"leaf{number}" for number in range(_LEAVES)]
+    nodes = [_short(name, chain[place - 1] if place else None) for place, name in enumerate(chain)]
+    nodes += [_short(name, chain[-1]) for name in leaves]
+    last = {"id": "last", "tool": "short_effect", "arguments": {"name": "last"}, "depends_on": leaves}
+    for name in ("c4", "leaf5"):
+        (folder / f"die-{name}").touch()
+    handle = await start_run(client, {"nodes": [*nodes, last]}, workflow_id="short")
+    for _ in range(2):
+        await worker.has_died()
+        await worker.start()
+    document = await result_within(handle, 120)
+    names = [*chain, *leaves, "last"]
+    assert document["status"] == "completed"
+    assert {name: document["nodes"][name]["result"] for name in names} == {name: name for name in names}
+    assert effects_of(folder) == sorted(names), "each effect has one key"
+    made = Counter(attempts_of(folder))
+    # Each call of the chain was recorded before the next one started.
+    assert {name: made[name] for name in chain} == {name: 2 if name == "c4" else 1 for name in chain}
+    assert document["nodes"]["c4"]["attempts"] == 2
+    assert document["nodes"]["c3"]["attempts"] == 1
+    assert made["leaf5"] == 2
+    assert max(made.values()) == 2
+    assert made["last"] == 1
+    await assert_whole(handle)

@@ -1,0 +1,163 @@
+"""A plan whose short calls share activities against the same plan without, and against the brute-force model."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pydantic_core
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from temporalio.api.common.v1 import Payload
+
+from dagwright.activities.call_batch import Followers
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.features.call_batches import can_lead, followers_of
+from dagwright.features.run_scheduler import create_scheduler
+from dagwright.protocol.call_batches import (
+    BatchedCall,
+    CallBatchResult,
+    CallEnd,
+    apply_call_batch,
+    encode_call_batch,
+    read_call_batch,
+    result_from_json,
+)
+from dagwright.protocol.documents import RunFacts, result_document
+from dagwright.protocol.outcomes import ReadyCall, next_call
+from tests.property.naive import Model, Step, result_of
+from tests.property.plans import steps
+from tests.support.example_counts import examples
+from tests.support.plan_building import compiled, plan_of
+
+_TOOLS = {
+    "any": ToolDeclaration("any", Effects.READ),
+    "single": ToolDeclaration("single", Effects.READ, max_parallel=1),
+    "short": ToolDeclaration("short", Effects.READ, batch=True),
+}
+_FACTS = RunFacts("run", "1")
+
+
+@st.composite
+def short_steps(draw: st.DrawFn) -> tuple[Step, ...]:
+    names = st.sampled_from(["any", "short", "short", "short", "single"])
+    return tuple(replace(step, tool=draw(names), max_parallel=None) for step in draw(steps(most=10)))
+
+
+class Run:
+    """Run a plan as the engine does, in a drawn order; without `draw`, one call after the other.
+
+    Args:
+        draw: returns a number from 0 to its argument.
+    """
+
+    def __init__(self, plan: CompiledPlan, fails: frozenset[str], draw: Callable[[int], int] | None) -> None:
+        self.scheduler = create_scheduler(plan, {})
+        self._fails, self._draw = fails, draw
+        self._left: set[str] = set()
+        self.made: list[str] = []
+        """Calls with a result, in order."""
+
+    def run(self) -> None:
+        self.scheduler.start(0.0)
+        running: list[list[ReadyCall]] = []
+        again: list[ReadyCall] = []
+        while True:
+            ready, again = again, []
+            while (call := next_call(self.scheduler, 0.0)) is not None:
+                ready.append(call)
+            leaders = [call for call in ready if self._may_lead(call.task)]
+            running += [[call] for call in ready if not self._may_lead(call.task)]
+            running += [leaders] if leaders else []
+            if not running:
+                break
+            calls = running.pop(self._draw(len(running) - 1) if self._draw is not None else 0)
+            if self._may_lead(calls[0].task):
+                again = self._run_batch(calls)
+            else:
+                self._end(calls[0].task)
+        assert self.scheduler.is_finished, "nothing runs and nothing may start, but the plan is not finished"
+        assert self.scheduler.in_flight == 0
+
+    def _may_lead(self, task: Task) -> bool:
+        return self._draw is not None and task.id not in self._left and can_lead(self.scheduler, task)
+
+    def _end(self, task: Task) -> None:
+        if task.id in self._fails:
+            self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
+        else:
+            self.made.append(task.id)
+            self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0)
+
+    def _run_batch(self, calls: list[ReadyCall]) -> list[ReadyCall]:
+        """Run a batch that ends after a drawn number of calls, and return the calls that start again."""
+        assert self._draw is not None
+        tasks = [call.task for call in calls]
+        names, plan = followers_of(self.scheduler, tasks, task_queue=None, separate=())
+        keys = dict.fromkeys(names, "key")
+        encoded = encode_call_batch(calls, [{}] * len(calls), plan=plan, keys=keys, parallel=9, model=None)
+        given = read_call_batch(pydantic_core.from_json(encoded))
+        followers, waiting = Followers(given), [*given.calls]
+        ended: list[CallEnd] = []
+        left: dict[str, str | None] = {}
+        for _ in range(1 + self._draw(len(calls) + len(names))):
+            if not waiting:
+                break
+            call = waiting.pop(self._draw(len(waiting) - 1))
+            if call.task_id in self._fails or self._draw(5) == 0:
+                left[call.task_id] = None
+                continue
+            ended.append(self._made(call))
+            followers.end(call.task_id, ended[-1].payload)
+            waiting += followers.next_calls()
+        result = result_from_json(
+            pydantic_core.from_json(pydantic_core.to_json(CallBatchResult(ended, left).to_json()))
+        )
+        self._left |= left.keys()
+        running = apply_call_batch(self.scheduler, result, calls=[task.id for task in tasks], at=1.0)
+        assert all(self._status_of(end.task_id) is NodeStatus.COMPLETED for end in ended), "a result was lost"
+        return [call for call in calls if call.task.id in running]
+
+    def _made(self, call: BatchedCall) -> CallEnd:
+        self.made.append(call.task_id)
+        data = pydantic_core.to_json(result_of(call.task_id, call.arguments))
+        return CallEnd(call.task_id, Payload(metadata={"encoding": b"json/plain"}, data=data))
+
+    def _status_of(self, task_id: str) -> NodeStatus | None:
+        record = self.scheduler.record_of(task_id)
+        return None if record is None else record.status
+
+    def document(self) -> dict[str, Any]:
+        """Return the document without times."""
+        document: dict[str, Any] = _timeless(result_document(self.scheduler, _FACTS))
+        return document
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _timeless(part) for name, part in value.items() if name not in ("started_at", "ended_at")}
+    return [_timeless(part) for part in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(made=short_steps(), data=st.data())
+def test_plan_with_batches_ends_as_without(made: tuple[Step, ...], data: st.DataObject) -> None:
+    fails = frozenset().union(*(step.fails for step in made))
+    plan = compiled(plan_of(*(step.to_json() for step in made)), tools=_TOOLS)
+    alone = Run(plan, fails, None)
+    alone.run()
+    together = Run(plan, fails, lambda most: data.draw(st.integers(0, most)))
+    together.run()
+    assert together.document() == alone.document()
+    assert sorted(together.made) == sorted(alone.made), "each call is made once"
+    model = Model(made)
+    nodes = together.document()["nodes"]
+    assert {name: nodes[name]["status"] for name in model.ends} == model.ends
+    order = {task_id: place for place, task_id in enumerate(together.made)}
+    for step in made:
+        for task_id in step.task_ids:
+            needed = [name for name in step.dependencies if step.join == "all" and name in order]
+            assert task_id not in order or all(order[name] < order[task_id] for name in needed)

@@ -1,0 +1,251 @@
+"""The activity `call_batch`, without a server: its calls, its records, and the calls that leave it."""
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pydantic_core
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from dagwright.activities import batch_records, call_batch
+from dagwright.activities.batch_records import BatchRecords, StoreRecords
+from dagwright.activities.call_batch import BatchSetup, CallSlots, batch_activity
+from dagwright.activities.call_tool import CallGuards, activities_of_tools, callable_tools
+from dagwright.activities.left_calls import LeftCalls
+from dagwright.activities.result_cache import ResultCache
+from dagwright.activities.values import LargeValues
+from dagwright.core.boundary.wire import HEADER_BATCH_FAILURE
+from dagwright.features.call_batches import can_lead, followers_of
+from dagwright.features.run_scheduler import create_scheduler
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.call_batches import CallBatchResult, encode_call_batch, result_from_json
+from dagwright.protocol.call_headers import headers_of_call
+from dagwright.protocol.outcomes import next_call
+from dagwright.tools import RetryLater, ToolRegistry, context, tool
+from dagwright.tools.environment import ToolEnvironment
+from tests.support.activity_bench import ActivityBench
+from tests.support.eventually import eventually
+from tests.support.memory_store import MemoryStore
+
+
+@dataclass
+class Records:
+    """Records in memory; `is_down` refuses them."""
+
+    kept: list[list[str]] = field(default_factory=list)
+    before: CallBatchResult = field(default_factory=CallBatchResult)
+    is_down: bool = False
+
+    async def earlier(self) -> CallBatchResult:
+        return self.before
+
+    async def record(self, result: CallBatchResult) -> bool:
+        if not self.is_down:
+            self.kept.append([end.task_id for end in result.ended])
+        return not self.is_down
+
+
+class Scene:
+    """A worker with short tools, and the records of its batch."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, int]] = []
+        """Node, idempotency key and attempt of each call."""
+        self.released = asyncio.Event()
+        self.running: Counter[str] = Counter()
+        self.most = 0
+        self.records, self.left, store = Records(), LeftCalls(), MemoryStore()
+        self._registry = ToolRegistry.of(*self._tools())
+        tools = callable_tools(
+            self._registry,
+            ToolEnvironment(Path(), secret=lambda _: None),
+            values=LargeValues(store),
+            cache=ResultCache(store),
+            guards=CallGuards(left=self.left),
+        )
+        self.activities = activities_of_tools(tools)
+        self.paused: set[str] = set()
+        self.slots = CallSlots(100)
+        # The scene has the one method of paused calls that a batch needs.
+        paused: Any = self
+        self._batch = batch_activity(BatchSetup(tools, lambda _: self.records, self.slots, paused, self.left))
+
+    async def is_paused(self, tool: str) -> bool:
+        return tool in self.paused
+
+    def _tools(self) -> list[Any]:
+        def called() -> None:
+            self.calls.append((context().node, context().idempotency_key, context().attempt))
+
+        @tool(effects="idempotent", batch=True)
+        def short(value: Any = None) -> Any:
+            called()
+            if value == "bad":
+                raise RetryLater("not now", timedelta(seconds=5))
+            return value
+
+        @tool(effects="read", batch=True)
+        async def held(value: Any = None) -> Any:
+            called()
+            self.running["now"] += 1
+            self.most = max(self.most, self.running["now"])
+            await self.released.wait()
+            self.running["now"] -= 1
+            return value
+
+        return [short, held]
+
+    def message(self, *nodes: dict[str, Any], parallel: int = 9) -> dict[str, Any]:
+        """Return the input of the batch that a run of these nodes starts."""
+        plan = prepare_plan(check_plan({"nodes": list(nodes)}, self._registry.declarations()), {})
+        scheduler = create_scheduler(plan, {})
+        scheduler.start(1.0)
+        calls = []
+        while (ready := next_call(scheduler, 1.0)) is not None:
+            assert can_lead(scheduler, ready.task)
+            calls.append(ready)
+        names, followers = followers_of(scheduler, [call.task for call in calls], task_queue=None, separate=())
+        headers = [
+            headers_of_call(call, key=f"key of {call.task.id}", tool=plan.tools[call.task.node.tool], model=None)
+            for call in calls
+        ]
+        keys = {name: f"key of {name}" for name in names}
+        encoded = encode_call_batch(calls, headers, plan=followers, keys=keys, parallel=parallel, model=None)
+        message: dict[str, Any] = pydantic_core.from_json(encoded)
+        return message
+
+    async def run(self, *nodes: dict[str, Any], attempt: int = 1, parallel: int = 9) -> CallBatchResult:
+        bench = ActivityBench(self._batch)
+        bench.temporal.info = replace(bench.temporal.info, attempt=attempt)
+        payload = await bench.payload(self.message(*nodes, parallel=parallel))
+        return result_from_json(json.loads(payload.data))
+
+    def own(self, tool: str, node: str) -> ActivityBench:
+        """Return the first attempt of a call's own activity."""
+        bench = ActivityBench(self.activities[tool])
+        bench.temporal.info = replace(bench.temporal.info, activity_id=node, attempt=1)
+        return bench
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    return Scene()
+
+
+def call(name: str, value: Any = 1, *, tool: str = "short", **fields: Any) -> dict[str, Any]:
+    return {"id": name, "tool": tool, "arguments": {"value": value}, **fields}
+
+
+def results(result: CallBatchResult) -> dict[str, Any]:
+    return {end.task_id: json.loads(end.payload.data) for end in result.ended}
+
+
+_CHAIN = (call("a", 7), call("b", "{{a.result}}"), call("c", "{{b.result}}", when="b.result > 6"))
+
+
+async def test_each_result_is_recorded_before_its_dependents_start(scene: Scene) -> None:
+    result = await scene.run(*_CHAIN, call("no", "{{a.result}}", when="a.result > 7"), call("other"))
+    assert results(result) == {"a": 7, "other": 1, "b": 7, "c": 7}
+    assert (result.left, result.separate) == ({}, [])
+    assert scene.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
+    assert [recorded[-1] for recorded in scene.records.kept] == ["other", "b"], "nothing waits for the last one"
+    [end] = [end for end in result.ended if end.task_id == "b"]
+    assert {"dagwright-attempt", "dagwright-started-at", "dagwright-tool-version"} <= {*end.payload.metadata}
+
+
+async def test_the_next_attempt_repeats_only_calls_without_a_record(scene: Scene) -> None:
+    whole = await scene.run(*_CHAIN)
+    scene.calls.clear()
+    scene.records.before = CallBatchResult(whole.ended[:1])
+    assert results(await scene.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
+    # The call that the dead worker may have started counts its second attempt; the next one starts for the first time.
+    assert scene.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
+
+
+async def test_without_a_record_no_dependent_starts(scene: Scene) -> None:
+    scene.records.is_down = True
+    assert results(await scene.run(*_CHAIN)) == {"a": 7}
+    assert [name for name, _, _ in scene.calls] == ["a"]
+
+
+async def test_a_failed_call_leaves_the_batch_and_its_own_activity_fails_as_it_did(scene: Scene) -> None:
+    result = await scene.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
+    assert results(result) == {"c": 1}
+    assert [*result.left] == ["a"]
+    own = scene.own("short", "a")
+    failure = await own.failure({"value": "bad"}, **{HEADER_BATCH_FAILURE: result.left["a"]})
+    assert (failure.message, failure.non_retryable) == ("not now", False)
+    assert failure.next_retry_delay == timedelta(seconds=5)
+    assert failure.details[0]["attempt"] == 1
+    assert len(scene.calls) == 2, "the first attempt is not made again"
+    own.temporal.info = replace(own.temporal.info, attempt=2)
+    assert (await own.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.left["a"]})).data == b"5"
+
+
+async def test_a_slow_call_leaves_the_batch_and_continues_in_its_own_activity(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
+    result = await scene.run(call("slow", 3, tool="held"), call("next", "{{slow.result}}"))
+    assert (results(result), result.left, result.separate) == ({}, {"slow": None}, ["held"])
+    own = asyncio.ensure_future(scene.own("held", "slow").payload({"value": 3}))
+    await asyncio.sleep(0)
+    scene.released.set()
+    assert (await own).data == b"3"
+    assert [name for name, _, _ in scene.calls] == ["slow"], "the call is made once"
+    assert (await scene.own("held", "slow").payload({"value": 4})).data == b"4", "only one activity continues it"
+
+
+@pytest.mark.parametrize(("parallel", "slots"), [(2, 100), (9, 2)], ids=["run", "worker"])
+async def test_no_more_calls_run_at_once_than_run_and_worker_allow(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, parallel: int, slots: int
+) -> None:
+    scene.slots.limit = slots
+    monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
+    result = await scene.run(*(call(f"n{n}", tool="held") for n in range(5)), parallel=parallel)
+    assert (scene.most, [*result.left], scene.slots.in_use) == (2, ["n0", "n1"], 2)
+    scene.released.set()
+    await eventually(lambda: scene.slots.in_use == 0)
+
+
+async def test_calls_of_a_paused_tool_leave_the_batch(scene: Scene) -> None:
+    scene.paused.add("short")
+    result = await scene.run(call("a"), call("b", "{{a.result}}"))
+    assert (result.ended, result.left, result.separate, scene.calls) == ([], {"a": None}, ["short"], [])
+
+
+async def test_a_tool_that_the_worker_lacks_leaves_the_batch(scene: Scene) -> None:
+    message = scene.message(call("a"), call("b", tool="held"))
+    message["calls"][0][2] = "gone"
+    payload = await ActivityBench(scene._batch).payload(message)
+    scene.released.set()
+    result = result_from_json(json.loads(payload.data))
+    assert (result.left["a"], result.separate[0]) == (None, "gone")
+    with pytest.raises(ApplicationError, match="not a call batch"):
+        await ActivityBench(scene._batch).payload({"calls": [1]})
+
+
+async def test_records_in_the_store_are_those_of_the_same_activity_and_are_deleted() -> None:
+    store, info = MemoryStore(), ActivityBench(len).temporal.info
+    deleted: list[str] = []
+    first = StoreRecords(store, replace(info, attempt=1), delete_later=deleted.append)
+    assert await first.record(CallBatchResult(left={"a": None}))
+    second = StoreRecords(store, replace(info, attempt=2), delete_later=deleted.append)
+    assert (await second.earlier()).left == {"a": None}
+    other = StoreRecords(store, replace(info, attempt=2, activity_id="x"), delete_later=deleted.append)
+    assert (await other.earlier()).left == {}
+    assert len(deleted) == len(store.cached) == 1
+    store.is_down = True
+    assert not await first.record(CallBatchResult())
+    assert (await second.earlier()).left == {}
+    assert isinstance(BatchRecords(MemoryStore(), _NoClient()).of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
+
+
+class _NoClient:
+    def get_async_activity_handle(self, *, task_token: bytes) -> None:
+        assert isinstance(task_token, bytes)

@@ -1,0 +1,164 @@
+"""Call batches in the scheduler: which calls share an activity, and what their results do to the run."""
+
+from typing import Any
+
+import pydantic_core
+import pytest
+from temporalio.api.common.v1 import Payload
+
+from dagwright.core.boundary.wire import METADATA_ATTEMPT
+from dagwright.core.model.policy import policy_from_json
+from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.features.call_batches import MAX_CALLS, MAX_PARALLEL, can_lead, followers_of, parallel_calls
+from dagwright.features.commands.node_commands import CancelNode, SetResult
+from dagwright.features.commands.steering import Pause
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.protocol.call_batches import (
+    ENDED_IN_BATCH,
+    CallBatchResult,
+    CallEnd,
+    apply_call_batch,
+    decode_failure,
+    read_call_batch_result,
+)
+from tests.support.plan_building import compiled, node, plan_of
+
+_TOOLS = {
+    "any": ToolDeclaration("any", Effects.READ),
+    "short": ToolDeclaration("short", Effects.READ, batch=True, task_queue="q"),
+    "sends": ToolDeclaration("sends", Effects.IDEMPOTENT, batch=True, task_queue="q"),
+    "elsewhere": ToolDeclaration("elsewhere", Effects.READ, batch=True, task_queue="other"),
+}
+
+
+def started(*nodes: dict[str, Any], **options: Any) -> RunScheduler:
+    scheduler = create_scheduler(compiled(plan_of(*nodes), tools=_TOOLS), {}, **options)
+    scheduler.start(1.0)
+    return scheduler
+
+
+def short(name: str, *needs: str, **fields: Any) -> dict[str, Any]:
+    return node(name, *needs, **{"tool": "short", **fields})
+
+
+def batch_of(scheduler: RunScheduler, *, separate: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
+    """Start all ready tasks and return those that may share an activity, and their followers."""
+    tasks = []
+    while (task := scheduler.next_task(1.0)) is not None:
+        if can_lead(scheduler, task):
+            tasks.append(task)
+    names, _ = followers_of(scheduler, tasks, task_queue="q", separate=separate)
+    return [task.id for task in tasks], names
+
+
+def result_of(*names: str, **left: str | None) -> CallBatchResult:
+    metadata = {"encoding": b"json/plain", METADATA_ATTEMPT: b"2"}
+    ended = [CallEnd(name, Payload(metadata=metadata, data=pydantic_core.to_json(name.upper()))) for name in names]
+    return CallBatchResult(ended, left)
+
+
+def states(scheduler: RunScheduler) -> dict[str, str]:
+    return {each.id: record.status.value for each, record in scheduler.state.shown()}
+
+
+def test_followers_are_what_only_waits_for_the_calls_of_the_batch() -> None:
+    scheduler = started(
+        short("a"),
+        node("slow"),
+        short("b", "a", tool="sends"),
+        short("c", "b", when="b.status == 'completed'"),
+        short("joined", "a", "c"),
+        short("waits", "b", "slow"),
+        short("any", "a", join="any"),
+        node("ordinary", "a"),
+        short("after ordinary", "ordinary"),
+        short("map", "a", for_each=[1]),
+        short("elsewhere", "a", tool="elsewhere"),
+        short("approved", "a", approval="required"),
+        short("brief", "a", timeout="500ms"),
+        short("heard", "a", heartbeat="5s"),
+        short("once", "a", retry={"max_attempts": 2}),
+    )
+    assert batch_of(scheduler) == (["a"], ["b", "c", "joined"])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "separate", "expected"),
+    [
+        # Calls that need an approval, and calls of slow tools, have activities of their own.
+        (
+            [short("a"), short("b", "a", tool="sends")],
+            {"policy": policy_from_json({"rules": [{"effects": ["idempotent"], "then": "ask"}]})},
+            (),
+            (["a"], []),
+        ),
+        ([short("a"), short("b", "a", tool="sends"), short("c", "a")], {}, ("sends",), (["a"], ["c"])),
+    ],
+)
+def test_calls_that_something_else_decides_are_no_followers(
+    nodes: list[dict[str, Any]], options: dict[str, Any], separate: tuple[str, ...], expected: Any
+) -> None:
+    assert batch_of(started(*nodes, **options), separate=separate) == expected
+
+
+def test_a_batch_has_a_limited_number_of_calls_and_keeps_the_limit_of_its_run() -> None:
+    names = [f"n{number}" for number in range(MAX_CALLS + 20)]
+    nodes = [short(name, *names[place - 1 : place]) for place, name in enumerate(names)]
+    scheduler = started(*nodes)
+    assert len(batch_of(scheduler)[1]) == MAX_CALLS - 1
+    assert parallel_calls(scheduler, calls=3) == MAX_PARALLEL
+    assert parallel_calls(started(short("a"), max_in_flight=20), calls=3) == 3
+
+
+def test_results_complete_the_calls_and_their_followers_in_order() -> None:
+    scheduler = started(short("a"), short("b", "a"), short("c", "b"), node("d", "b"), short("e", "c"))
+    batch_of(scheduler)
+    assert apply_call_batch(scheduler, result_of("a", "b"), calls=["a"], at=2.0) == []
+    assert states(scheduler) == {"a": "completed", "b": "completed", "c": "ready", "d": "ready", "e": "pending"}
+    assert [scheduler.records[number].attempts for number in (0, 1)] == [2, 2]
+    assert batch_of(scheduler) == (["c"], ["e"])
+    assert scheduler.in_flight == 2
+    # A call without a result still counts as running, and the run makes it again.
+    assert apply_call_batch(scheduler, result_of(c=None), calls=["c"], at=2.0) == ["c"]
+
+
+def test_a_paused_run_takes_the_results_and_starts_nothing() -> None:
+    scheduler = started(short("a"), short("b", "a"), short("c", "b"))
+    batch_of(scheduler)
+    Pause().apply(scheduler, at=1.5)
+    apply_call_batch(scheduler, result_of("a", "b"), calls=["a"], at=2.0)
+    assert states(scheduler) == {"a": "completed", "b": "completed", "c": "ready"}
+    assert scheduler.next_task(2.0) is None
+
+
+def test_commands_on_nodes_of_a_batch_come_first() -> None:
+    scheduler = started(short("a"), short("b", "a"), short("given", "a"), short("c", "b"))
+    batch_of(scheduler)
+    CancelNode("b").apply(scheduler, at=2.0)
+    SetResult("given", "mine").apply(scheduler, at=2.0)
+    apply_call_batch(scheduler, result_of("a", "b", "given", "c"), calls=["a"], at=2.0)
+    assert states(scheduler) == {"a": "completed", "b": "cancelled", "given": "completed", "c": "blocked"}
+    by_id = {each.id: record for each, record in scheduler.state.shown()}
+    assert (by_id["b"].reason, by_id["given"].result) == (ENDED_IN_BATCH, "mine")
+    assert scheduler.is_finished
+
+
+def test_a_stopped_run_keeps_the_results_of_calls_that_were_made() -> None:
+    scheduler = started(short("a"), short("b", "a"), short("c", "b"))
+    batch_of(scheduler)
+    scheduler.cancel(2.0, reason="enough")
+    assert states(scheduler) == {"a": "running", "b": "cancelled", "c": "cancelled"}
+    assert apply_call_batch(scheduler, result_of("b", b="x"), calls=["a"], at=3.0) == []
+    assert states(scheduler) == {"a": "cancelled", "b": "completed", "c": "cancelled"}
+    record = scheduler.records[1]
+    assert (record.result, record.attempts, record.reason) == ("B", 2, None)
+    assert scheduler.is_finished
+    assert record.status is NodeStatus.COMPLETED
+
+
+def test_a_result_in_another_form_counts_as_none() -> None:
+    for odd in (b"[]", b"no JSON", b'{"ended": [["a"]], "left": {}, "separate": []}'):
+        assert read_call_batch_result(Payload(data=odd)) == CallBatchResult()
+    with pytest.raises(ValueError, match="not a failure"):
+        decode_failure("AAAA")

@@ -1,0 +1,189 @@
+"""Short calls on the server: they share an activity, and only the timing differs from ordinary calls."""
+
+from typing import Any
+
+import pytest
+from temporalio import activity
+
+from dagwright.activities import batch_records, call_batch
+from dagwright.activities.batch_records import HeartbeatRecords
+from dagwright.core.boundary import wire
+from dagwright.core.model.policy import policy_from_json
+from dagwright.history.run_reader import RunReader
+from dagwright.protocol.call_batches import CallBatchResult
+from dagwright.protocol.idempotency import idempotency_key
+from dagwright.store.bucket import BucketStore
+from tests.support.eventually import eventually
+from tests.support.runs import SKIPPED, Handle, Runs, bare, blocked, cancelled, document_of, done, failed, without_cache
+from tests.support.tools import Bench
+from tests.workflow.test_regions import calls_of_run
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a busy machine take longer for a batch."""
+    monkeypatch.setattr(call_batch, "CALL_BATCH_S", 60.0)
+    monkeypatch.setattr(call_batch, "SLOW_CALL_S", 60.0)
+
+
+def short(node: str, name: str, value: Any = 1, **fields: Any) -> dict[str, Any]:
+    return {"id": node, "tool": "short", "arguments": {"name": f"{name} {node}", "value": value}, **fields}
+
+
+def chain(name: str, length: int) -> list[dict[str, Any]]:
+    later = [short(f"n{n}", name, f"{{{{n{n - 1}.result}}}}") for n in range(1, length)]
+    return [short("n0", name, 7), *later]
+
+
+async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
+    """Return the states that a reader shows, without a worker."""
+    view = await RunReader(runs.client, handle.id).read()
+    assert view.scheduler is not None
+    return {node.id: record.status.value for node, record in view.scheduler.state.shown()}
+
+
+@without_cache
+async def test_chain_of_short_calls_is_one_activity(runs: Runs, bench: Bench, unique: str, unhurried: None) -> None:
+    handle = await runs.start({"nodes": chain(unique, 50), "output": "{{n49.result}}"})
+    document = await document_of(handle)
+    assert bare(document)["output"] == 7
+    assert bare(document)["nodes"] == {f"n{n}": done(7) for n in range(50)}
+    node = document["nodes"]["n7"]
+    assert (node["attempts"], node["tool"], node["lineage"]["inputs"]) == (1, "short", ["n6"])
+    assert node["started_at"] <= node["ended_at"]
+    assert node["lineage"]["tool_version"] == runs.versions["short"]
+    scope = handle.first_execution_run_id
+    assert scope is not None
+    for n in range(50):
+        assert bench.effects[f"{unique} n{n}"] == [idempotency_key(scope, [["node", f"n{n}"]])]
+    assert await calls_of_run(handle) == ["~batch from n0"]
+
+
+async def test_everything_that_can_become_of_a_node_can_in_a_batch(runs: Runs, bench: Bench, unique: str) -> None:
+    plan = {
+        "inputs": {"n": {"type": "integer"}},
+        "nodes": [
+            short("a", unique, "{{PLACEHOLDER_n}}"),
+            short("no", unique, "{{a.result}}", when="a.result > inputs.n"),
+            short("yes", unique, "{{a.result}}", when="a.result == inputs.n"),
+            short("skipped", unique, "{{no.result}}"),
+            short("bad", unique, "{{a.result.gone}}"),
+            short("blocked", unique, "{{bad.result}}"),
+            {"id": "busy", "tool": "short_busy", "arguments": {"until": 3}, "depends_on": ["a"]},
+            {"id": "never", "tool": "short_busy", "arguments": {"until": 9}, "retry": {"max_attempts": 3}},
+            short("value", unique, "{{a.result.gone}}", on_error={"value": 7}),
+            short("after", unique, "{{value.result}}", depends_on=["yes", "busy"]),
+            {"id": "rows", "tool": "short_table", "arguments": {"rows": 2_000}},
+            short("row", unique, "{{rows.result[1999]}}"),
+            short("each", unique, "{{item}}", for_each=["x", "y"]),
+        ],
+    }
+    handle = await runs.start(plan, inputs={"n": 1})
+    document = await document_of(handle)
+    message = "missing_data: Missing data: a.result.gone: 'gone' not found in a.result; it is a number"
+    found = bare(document)["nodes"]
+    assert found.pop("rows")["status"] == "completed"
+    assert found == {
+        "a": done(1),
+        "no": SKIPPED,
+        "yes": done(1),
+        "skipped": SKIPPED,
+        "bad": failed(message),
+        "blocked": blocked("bad"),
+        "busy": done(3, attempts=3),
+        "never": failed("tool_failed: busy", attempts=3),
+        "value": done(7, error=message),
+        "after": done(7),
+        "row": done("row 1999"),
+        "each": done(["x", "y"]),
+        "each[0]": done("x"),
+        "each[1]": done("y"),
+    }
+    assert {len(bench.effects[f"{unique} {name}"]) for name in ("a", "yes", "after", "row")} == {1}
+
+
+async def test_slow_call_leaves_its_batch_and_holds_up_no_other_node(runs: Runs, bench: Bench, unique: str) -> None:
+    hold = {"id": "slow", "tool": "short_hold", "arguments": {"name": unique}}
+    plan = {
+        "nodes": [
+            *chain(unique, 3),
+            hold,
+            short("after slow", unique, "{{slow.result}}"),
+            {"id": "ordinary", "tool": "echo", "depends_on": ["n2"]},
+            hold | {"id": "later", "depends_on": ["ordinary"]},
+        ]
+    }
+    handle = await runs.start(plan)
+    while (await handle.query("node", "ordinary"))["status"] != "completed":
+        pass
+    await eventually(lambda: bench.entered.count(unique) == 2)
+    expected = {"slow": "running", "after slow": "pending", "later": "running"}
+    assert (await statuses_of(runs, handle)).items() >= expected.items()
+    bench.open(unique)
+    assert bare(await document_of(handle))["nodes"]["after slow"] == done(unique)
+    assert bench.entered.count(unique) == 2, "the slow call continues in its own activity"
+    calls = await calls_of_run(handle)
+    assert {"slow", "later"} <= {*calls}
+
+
+@without_cache
+async def test_slow_call_is_cancelled_with_its_node_or_its_run(runs: Runs, bench: Bench, unique: str) -> None:
+    nodes = [
+        {"id": "one", "tool": "short_hold", "arguments": {"name": unique}},
+        {"id": "two", "tool": "short_hold", "arguments": {"name": unique}},
+        short("n", unique, "{{one.result}}"),
+    ]
+    handle = await runs.start({"nodes": nodes})
+
+    async def have_left() -> bool:
+        return {"one", "two"} <= {*await calls_of_run(handle)}
+
+    await eventually(have_left)
+    result = await handle.execute_update(wire.CANCEL_NODE, {"node_id": "one", "by": "ann"})
+    assert result["ok"]
+    await eventually(lambda: bench.cleaned.count(unique) == 1)
+    await handle.signal(wire.CANCEL, {"by": "ann"})
+    document = bare(await document_of(handle))
+    assert document["status"] == "cancelled"
+    assert {name: node["status"] for name, node in document["nodes"].items()} == {
+        "one": "cancelled",
+        "two": "cancelled",
+        "n": "blocked",
+    }
+    assert bench.cleaned.count(unique) == 2
+
+
+async def test_call_that_a_policy_asks_about_is_not_made_in_a_batch(runs: Runs, bench: Bench, unique: str) -> None:
+    policy = policy_from_json({"rules": [{"effects": ["idempotent"], "then": "ask"}]})
+    nodes = [{"id": "first", "tool": "short_table", "arguments": {"rows": 1}}, short("n", unique, "{{first.result}}")]
+    handle = await runs.start({"nodes": nodes}, policy=policy)
+    while (await handle.query("node", "n"))["status"] != "waiting":
+        pass
+    assert bench.effects[f"{unique} n"] == []
+    await handle.signal(wire.CANCEL, {"by": "ann"})
+    assert bare(await document_of(handle))["nodes"]["n"]["status"] == cancelled()["status"]
+
+
+async def test_next_attempt_continues_from_the_records_that_the_server_has(
+    runs: Runs, bench: Bench, unique: str, unhurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a payload store in a bucket: the records are heartbeats."""
+    monkeypatch.setattr(batch_records, "FolderStore", BucketStore)
+    record = HeartbeatRecords.record
+
+    async def record_or_fail(self: HeartbeatRecords, result: CallBatchResult) -> bool:
+        if result.ended[-1].task_id == "n2" and activity.info().attempt == 1:
+            raise RuntimeError("the attempt is lost")
+        return await record(self, result)
+
+    monkeypatch.setattr(HeartbeatRecords, "record", record_or_fail)
+    handle = await runs.start({"nodes": chain(unique, 5)})
+    document = await document_of(handle)
+    assert bare(document)["nodes"] == {
+        **{f"n{n}": done(7) for n in (0, 1, 3, 4)},
+        "n2": done(7, attempts=2),
+    }
+    assert [len(bench.effects[f"{unique} n{n}"]) for n in range(5)] == [1, 1, 2, 1, 1]
+    assert len({*bench.effects[f"{unique} n2"]}) == 1, "with the same key"
