@@ -86,6 +86,11 @@ _PURE_SHAPES = {
         PURE_WIDE_RATIO,
     ),
 }
+_SHORT = shapes.SHORT_NO_OP
+_SHORT_SHAPES = {
+    _CHAIN: (Shape(lambda: shapes.chain(tool=_SHORT), "ChainBaseline"), 0.12),
+    "fan-out 1-200-1": (Shape(lambda: shapes.fan_out(tool=_SHORT), "FanOutBaseline"), 0.2),
+}
 _STRAGGLERS = "StragglersBaseline"
 
 _MANY_RUNS = 300
@@ -163,6 +168,21 @@ async def pure(bench: Bench, pairs: int) -> list[Figure]:
         figures.append(ratio_figure(title, seconds_of(theirs), seconds_of(ours), goal=goal, is_floor=True))
         ours, theirs = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
         figures.append(ratio_figure(f"{title}, check and all", seconds_of(theirs), seconds_of(ours), is_floor=True))
+    return figures
+
+
+async def short(bench: Bench, pairs: int) -> list[Figure]:
+    """Measure graphs of `batch` tools, whose short calls share activities, against the hand-written graphs.
+
+    From the start of the run to its result, as for the hand-written workflow.
+    """
+    figures = []
+    for name, (shape, goal_s) in _SHORT_SHAPES.items():
+        ours, theirs = await _prepared_in_turns(bench, pairs, shape)
+        figures += [
+            median_figure(f"{name}, batch tools: time", seconds_of(ours), goal=goal_s, unit="s"),
+            ratio_figure(f"{name}, batch tools: time against hand-written", seconds_of(ours), seconds_of(theirs)),
+        ]
     return figures
 
 
@@ -274,6 +294,7 @@ BASIC_ROWS: dict[str, Row] = {
     "hand": against_baseline,
     "hand-wide": against_baseline_wide,
     "pure": pure,
+    "short": short,
     "own-queue": own_queue,
     "many-runs": many_runs,
     "stragglers": stragglers,

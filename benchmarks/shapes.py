@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 NO_OP = "no_op"
+SHORT_NO_OP = "short_no_op"
 PURE_NO_OP = "pure_no_op"
 PAUSE = "pause"
 NUMBERS = "numbers"

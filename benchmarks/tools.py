@@ -11,6 +11,12 @@ async def no_op(value: int = 0) -> int:
     return value
 
 
+@tool(effects="read", batch=True)
+async def short_no_op(value: int = 0) -> int:
+    """Return the value; short calls share an activity."""
+    return value
+
+
 @tool(effects="pure")
 def pure_no_op(value: int = 0) -> int:
     """Return the value."""
