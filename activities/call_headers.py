@@ -10,6 +10,7 @@ from typing import Any
 import pydantic_core
 from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
+from temporalio.converter import DefaultFailureConverter, default
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from dagwright.core.boundary.usage_reports import NONE, Usage
@@ -17,6 +18,7 @@ from dagwright.core.boundary.wire import (
     DETAIL_USAGE,
     HEADER_ANSWERS,
     HEADER_ATTEMPTS,
+    HEADER_BATCH_FAILURE,
     HEADER_BINDINGS,
     HEADER_CACHE,
     HEADER_CHECKED_VERSION,
@@ -35,6 +37,7 @@ from dagwright.core.model.compiled import projections_from_json
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.planning.model_calls.model_requests import NOTHING_SET, ModelConfig, model_config_from_json
+from dagwright.protocol.call_batches import decode_failure
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import MissingSecret, SecretRefused
 from dagwright.tools.secret_bindings import problem_of_secret
@@ -80,6 +83,27 @@ class _HeaderInbound(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         finally:
             _headers.reset(token)
+
+
+def use_headers(headers: Mapping[str, Payload]) -> None:
+    """Use other headers in the current context: those of one call of a batch."""
+    _headers.set(headers)
+
+
+def current_headers() -> Mapping[str, Payload]:
+    """Return the headers of the current activity or call."""
+    return _headers.get({})
+
+
+def batch_failure() -> BaseException | None:
+    """Return the failure of the first attempt of a call, which it made in a batch; `None` for any other call."""
+    encoded = _header(HEADER_BATCH_FAILURE)
+    if not isinstance(encoded, str):
+        return None
+    try:
+        return DefaultFailureConverter().from_failure(decode_failure(encoded), default().payload_converter)
+    except ValueError:
+        return None
 
 
 def idempotency_key(info: Info) -> str:

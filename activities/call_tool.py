@@ -8,7 +8,7 @@ the cached result of an equal call. This module must not import workflows.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from dagwright.activities.call_headers import (
     allowed_attempts,
     attempt_details,
     attempt_metadata,
+    batch_failure,
     cache_seconds,
     call_effects,
     checked_version,
@@ -48,6 +49,7 @@ from dagwright.activities.errors import (
     worker_tool_retry_decision,
 )
 from dagwright.activities.heartbeats import Heartbeats
+from dagwright.activities.left_calls import LeftCalls
 from dagwright.activities.model_caller import ModelCaller, failure_details
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import CacheLookup, ResultCache
@@ -103,21 +105,23 @@ ToolActivity = Callable[..., Awaitable[RawValue]]
 
 @dataclass(frozen=True, slots=True)
 class CallGuards:
-    """Server-side checks before a tool is called.
+    """Server-side checks before a tool is called, and calls that continue from a batch.
 
     Args:
         parked: pauses calls of paused tools; `None` if tools cannot be paused.
         starts: records the starts of `write` calls; `None` to record nothing.
+        left: slow calls that left their batch; `None` if the worker runs no batches.
     """
 
     parked: PausedCalls | None = None
     starts: CallStarts | None = None
+    left: LeftCalls | None = None
 
 
 NO_GUARDS = CallGuards()
 
 
-def named_tool_activities(
+def callable_tools(
     registry: ToolRegistry,
     environment: ToolEnvironment,
     *,
@@ -125,31 +129,35 @@ def named_tool_activities(
     cache: ResultCache,
     guards: CallGuards = NO_GUARDS,
     models: ModelClients | None = None,
-) -> dict[str, ToolActivity]:
-    """Return the activities of the Python tools of `registry`, by name and alias.
+) -> dict[str, "CallableTool"]:
+    """Return the Python tools of `registry`, by name and alias, with everything that their calls need.
 
     Args:
-        guards: server-side checks before a tool is called.
+        guards: checks before a tool is called.
         models: clients for tools that call models; without them, tools cannot.
     """
     shared = [
-        _Shared(spec, environment, values, cache, _fingerprint_of(spec, cache), guards, models)
+        CallableTool(spec, environment, values, cache, _fingerprint_of(spec, cache), guards, models)
         for spec in registry.python_tools()
     ]
-    named = {each.spec.name: _tool_activity(each, each.spec.name) for each in shared}
-    aliases = {alias: _tool_activity(each, alias) for each in shared for alias in each.spec.aliases}
-    return {**aliases, **named}
+    aliases = {alias: each for each in shared for alias in each.spec.aliases}
+    return {**aliases, **{each.spec.name: each for each in shared}}
+
+
+def activities_of_tools(tools: Mapping[str, "CallableTool"]) -> dict[str, ToolActivity]:
+    """Return the activity of each tool, by name and alias."""
+    return {name: _tool_activity(each, name) for name, each in tools.items()}
 
 
 def tool_activities(registry: ToolRegistry, environment: ToolEnvironment, **rest: Any) -> list[ToolActivity]:
-    """Return one activity for each Python tool of `registry`, in order; see `named_tool_activities`."""
-    named = named_tool_activities(registry, environment, **rest)
+    """Return one activity for each Python tool of `registry`, in order; see `callable_tools`."""
+    named = activities_of_tools(callable_tools(registry, environment, **rest))
     return [named[spec.name] for spec in registry.python_tools()]
 
 
 @dataclass(frozen=True, slots=True)
-class _Shared:
-    """State shared by all calls of a tool.
+class CallableTool:
+    """A tool with everything that its calls share.
 
     Args:
         code: fingerprint of the tool's code from `CodeFingerprinter`; `None` if its results are never cached.
@@ -170,12 +178,17 @@ def _fingerprint_of(spec: ToolSpec, cache: ResultCache) -> str | None:
     return cache.fingerprints.fingerprint(spec.function) if can_be_used_again else None
 
 
-def _tool_activity(shared: _Shared, name: str) -> ToolActivity:
+def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
     # Any number of arguments: a malformed call fails here with a reason instead of being retried forever.
     @activity.defn(name=name)
     async def call_tool(*arguments: Any) -> RawValue:
+        info = activity.info()
+        if info.attempt == 1 and (failure := batch_failure()) is not None:
+            raise failure
+        if shared.guards.left is not None and (running := shared.guards.left.take(info)) is not None:
+            return await running.adopt()
         effects = call_effects(shared.spec.declaration, arguments[0] if arguments else None)
-        call = _Call(shared, activity.info(), effects)
+        call = ToolCall(shared, info, effects)
         if effects is not Effects.WRITE:
             return await call.answer(arguments)
         with writes_in_flight.counted():
@@ -184,10 +197,22 @@ def _tool_activity(shared: _Shared, name: str) -> ToolActivity:
     return call_tool
 
 
-class _Call:
-    """One attempt of one call."""
+class ToolCall:
+    """One attempt of one call.
 
-    def __init__(self, shared: _Shared, info: activity.Info, effects: Effects) -> None:
+    Args:
+        info: of the activity; for a call in a batch, with the ID, the attempt and the timeout of the call.
+        heartbeats: heartbeats of a call in a batch, which cannot be paused alone; its batch checks for that before.
+    """
+
+    def __init__(
+        self,
+        shared: CallableTool,
+        info: activity.Info,
+        effects: Effects,
+        *,
+        heartbeats: Heartbeats | None = None,
+    ) -> None:
         self._effects = effects
         self._spec = shared.spec
         self._environment = shared.environment
@@ -196,10 +221,11 @@ class _Call:
         # A pinned tool runs in the version that the plan was checked against, or not at all.
         self._version = (checked_version() if shared.spec.declaration.is_pinned else None) or shared.spec.version
         self._code = shared.code
-        self._parked = shared.guards.parked
+        self._parked = shared.guards.parked if heartbeats is None else None
         self._info = info
         self._started_s = time.monotonic()
-        self._heartbeats = Heartbeats(info, starts=shared.guards.starts if effects is Effects.WRITE else None)
+        starts = shared.guards.starts if effects is Effects.WRITE else None
+        self._heartbeats = heartbeats or Heartbeats(info, starts=starts)
         self._models = ModelCaller(shared.models, info, self._heartbeats)
         self._redaction = Redaction()
         self._plain: Any = None

@@ -32,6 +32,10 @@ class PausedCalls:
         self._queries: dict[str, tuple[float, asyncio.Task[ToolPause | None]]] = {}
         """Tool -> the time of the last query, and the query."""
 
+    async def is_paused(self, tool: str) -> bool:
+        """Return whether a tool is paused."""
+        return await self._known(tool) is not None
+
     async def pause_if_paused(self, tool: str) -> ToolPause | None:
         """Pause the current activity if its tool is paused; the attempt must then fail.
 

@@ -25,16 +25,16 @@ from temporalio.worker import (
 )
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.model.compiled import projections_to_json
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.protocol.call_headers import headers_of_call
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.protocol.messages import Parent
 from dagwright.protocol.outcomes import ReadyCall
 from dagwright.protocol.run_labels import task_summary
 from dagwright.workflows.retries import FIVE_ATTEMPTS, REGION_BATCH, UNLIMITED, retry_policy_of
 
-_HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
+HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
 """A timeout shorter than an outage of the server causes repeated effects; a longer one delays the next attempt
 (docs/contributing/guards.md F15).
 """
@@ -56,7 +56,8 @@ plan comes near it: the largest value of such an activity is 1 GB, which takes a
 
 
 @lru_cache
-def _priority(key: int) -> Priority:
+def priority_of(key: int) -> Priority:
+    """Return Temporal's priority of the calls of a node."""
     return Priority(priority_key=key)
 
 
@@ -95,32 +96,20 @@ class RunScope:
         return idempotency_key(scope or self.scope, [*map(list, self.path), *path])
 
 
-def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> EncodedCall:
-    """Return the payload and headers of a call."""
+def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration, failure: str | None = None) -> EncodedCall:
+    """Return the payload and headers of a call.
+
+    Args:
+        failure: encoded failure of its first attempt, which it made in a call batch.
+    """
     task = ready.task
     if task.node.kind == "region":
         return EncodedCall(json_payload(ready.arguments), {})
     key = run.key_of(task.scope, task.path)
-    headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(key))}
-    if ready.bindings:
-        headers[wire.HEADER_BINDINGS] = json_payload(pydantic_core.to_json(ready.bindings))
-    if task.node.projections:
-        headers[wire.HEADER_PROJECTIONS] = json_payload(
-            pydantic_core.to_json(projections_to_json(task.node.projections))
-        )
-    if tool.effects is Effects.WRITE and not tool.is_foreign:
-        headers[wire.HEADER_ATTEMPTS] = json_payload(pydantic_core.to_json(task.node.retry.max_attempts))
-    if task.node.cache_s is not None:
-        headers[wire.HEADER_CACHE] = json_payload(pydantic_core.to_json(task.node.cache_s))
-    if tool.is_pinned:
-        headers[wire.HEADER_CHECKED_VERSION] = json_payload(pydantic_core.to_json(tool.version))
-    if run.model:
-        headers[wire.HEADER_MODEL] = json_payload(pydantic_core.to_json(run.model))
-    if task.node.effects == Effects.IDEMPOTENT:
-        headers[wire.HEADER_EFFECTS] = json_payload(pydantic_core.to_json(task.node.effects))
-    if task.answers:
-        headers[wire.HEADER_ANSWERS] = json_payload(pydantic_core.to_json(task.answers))
-    return EncodedCall(json_payload(ready.arguments), headers)
+    headers = headers_of_call(ready, key=key, tool=tool, model=run.model)
+    if failure is not None:
+        headers[wire.HEADER_BATCH_FAILURE] = pydantic_core.to_json(failure)
+    return EncodedCall(json_payload(ready.arguments), {name: json_payload(value) for name, value in headers.items()})
 
 
 _JSON = Payload(metadata={"encoding": b"json/plain"})
@@ -142,7 +131,7 @@ def start_call(
     node = task.node
     if node.kind == "region":
         return _start_region_batch(task, call, task_queue=tool.task_queue or run.task_queue)
-    heartbeat_s = node.heartbeat_s or (None if tool.is_foreign else _HEARTBEAT_S[tool.effects])
+    heartbeat_s = node.heartbeat_s or (None if tool.is_foreign else HEARTBEAT_S[tool.effects])
     return workflow.start_activity(
         node.tool,
         call,
@@ -154,7 +143,7 @@ def start_call(
         retry_policy=retry_policy_of(task, tool),
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=task_summary(task),
-        priority=_priority(node.priority),
+        priority=priority_of(node.priority),
     )
 
 
@@ -179,7 +168,7 @@ async def _run_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration,
         cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
         static_summary=task_summary(task),
-        priority=_priority(task.node.priority),
+        priority=priority_of(task.node.priority),
     )
     return ended
 
@@ -192,7 +181,7 @@ def _start_region_batch(task: Task, call: EncodedCall, *, task_queue: str) -> wo
         task_queue=task_queue,
         result_type=RawValue,
         start_to_close_timeout=_BATCH_TIMEOUT,
-        heartbeat_timeout=timedelta(seconds=_HEARTBEAT_S[Effects.PURE]),
+        heartbeat_timeout=timedelta(seconds=HEARTBEAT_S[Effects.PURE]),
         retry_policy=REGION_BATCH,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=task_summary(task),

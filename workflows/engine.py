@@ -54,6 +54,7 @@ from dagwright.workflows.activity_calls import (
     start_workflow,
 )
 from dagwright.workflows.budget_signals import BudgetSignals
+from dagwright.workflows.call_batches import CallBatches, StartedBatch
 from dagwright.workflows.maps import start_join
 from dagwright.workflows.notifying import Notifier
 from dagwright.workflows.search_attributes import SearchAttributes
@@ -116,6 +117,7 @@ class Engine:
         self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
         for task_id in tasks_in_flight(scheduler):
             self._sub_plans.adopt(task_id)
+        self._call_batches = CallBatches(scheduler, run)
         self._budget_signals = BudgetSignals(scheduler, run.parent, self._sub_plans)
         self._notifier = Notifier(scheduler, run, note=note)
         self._deadline = Timer(wire.TIMER_DEADLINE, lambda: self.push(self.scheduler.features.deadline.expire))
@@ -339,14 +341,18 @@ class Engine:
         history.
         """
         sent_bytes = 0
-        while (ready := self._next(use, at)) is not None:
+        while (ready := self._next(use, at)) is not None or self._call_batches.is_forming:
             self._clear_unrecorded()
-            sent_bytes += self._start(ready)
+            if ready is None:
+                sent_bytes += self._start_batches(at)
+            elif not self._call_batches.add(ready, at=at):
+                sent_bytes += self._start(ready)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
                 # Commands are only sent at the end of a workflow task, and only a timer causes the next one.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
                 sent_bytes, use, at = 0, self._use(), self._apply_events()
                 if self.scheduler.is_stopped:
+                    self._loaded += self._call_batches.give_back()
                     break
         return use
 
@@ -372,14 +378,36 @@ class Engine:
         else:
             tool = tool_of(task.node, self.scheduler.plan.tools)
             start = start_call if tool.workflow is None else start_workflow
-            self._follow(task, start(task, make_call(ready, self._run, tool=tool), tool=tool, run=self._run))
+            call = make_call(ready, self._run, tool=tool, failure=self._call_batches.take_failure(task))
+            self._follow(task, start(task, call, tool=tool, run=self._run))
         return ready.size_bytes + _COMMAND_BYTES
 
     def _follow(self, task: Task, handle: "asyncio.Task[RawValue]") -> None:
         self._handles[task.id] = handle
         handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, done)))
 
+    def _start_batches(self, at: float) -> int:
+        """Start the calls that share activities; return the approximate size of the commands."""
+        sent_bytes = 0
+        for started in self._call_batches.start(at):
+            sent_bytes += self._follow_batch(started) if isinstance(started, StartedBatch) else self._start(started)
+        return sent_bytes
+
+    def _follow_batch(self, batch: StartedBatch) -> int:
+        self._handles |= {ready.task.id: batch.handle for ready in batch.calls}
+        batch.handle.add_done_callback(lambda _: self.push(partial(self._end_batch, batch)))
+        return batch.size_bytes + _COMMAND_BYTES
+
     # Ending.
+
+    def _end_batch(self, batch: StartedBatch, at: float) -> None:
+        """Apply the result of a call batch; calls that left it get activities of their own."""
+        handle = batch.handle
+        calls = [ready for ready in batch.calls if self._handles.get(ready.task.id) is handle]
+        for ready in calls:
+            del self._handles[ready.task.id]
+        error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
+        self._loaded += self._call_batches.end(calls, handle.result() if error is None else None, at=at)
 
     def _end_loading(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
         if (done := self._end_before_call(ready, handle, at)) is not None:

@@ -11,6 +11,7 @@ from temporalio.common import RetryPolicy
 from dagwright.core.model.compiled import RetryRule
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.features.call_batches import ATTEMPTS
 
 UNLIMITED = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """For activities whose failure must not end a run: a payload store or webhook that does not respond delays it."""
@@ -19,6 +20,8 @@ FIVE_ATTEMPTS = RetryPolicy(maximum_attempts=5)
 QUICK_FIVE_ATTEMPTS = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
 REGION_BATCH = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
 """A batch fails because of its worker, not its nodes; after that the nodes run one by one."""
+CALL_BATCH = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=ATTEMPTS)
+"""A batch fails because of its worker, not its calls; after that each call gets an activity of its own."""
 PLAN_PAGE = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12)
 JOIN_ITEMS = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
 FIND_ENDED = RetryPolicy(maximum_attempts=3)

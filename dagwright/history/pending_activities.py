@@ -14,6 +14,7 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.usage_reports import USAGE_INDEX, wait_of_heartbeat
 from dagwright.core.boundary.wire import (
+    ACTIVITY_CALL_BATCH,
     ACTIVITY_NOTIFY,
     ACTIVITY_RUN_REGION,
     ERROR_STORE_UNAVAILABLE,
@@ -76,11 +77,9 @@ class PendingCall:
 
 def pending_calls(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay) -> dict[str, PendingCall]:
     """Return the calls of the plan in flight: task id -> call."""
-    calls = {}
+    calls: dict[str, PendingCall] = {}
     for call in raw.pending_activities:
-        task_id = replay.task_of(call.activity_id)
-        if task_id is not None:
-            calls[task_id] = _pending_call(call)
+        calls |= {task_id: _pending_call(call) for task_id in replay.tasks_of(call.activity_id)}
     return calls
 
 
@@ -123,7 +122,9 @@ def open_calls(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay) ->
         held = _pause_reason(call)
         is_started = not is_waiting and held is None
         opened = OpenCall(queue, is_started, scheduled_at=since, tool=call.activity_type.name, held=held)
-        calls += _for_the_plan(opened, replay.task_of(call.activity_id), replay.scheduler)
+        tasks: list[str | None] = [*replay.tasks_of(call.activity_id)]
+        for task_id in tasks or [None]:
+            calls += _for_the_plan(opened, task_id, replay.scheduler)
     return calls
 
 
@@ -158,6 +159,8 @@ def _for_the_plan(call: OpenCall, task_id: str | None, scheduler: RunScheduler |
         ready = [member for member in members if _is_ready(scheduler, member.id)]
         return [replace(call, task=member.id, tool=member.tool) for member in ready] or [replace(call, tool=node.tool)]
     tool = scheduler.plan.tools.get(node.tool)
+    if call.tool == ACTIVITY_CALL_BATCH:
+        call = replace(call, tool=node.tool)
     return [replace(call, task=task_id, is_foreign=tool is not None and tool.is_foreign)]
 
 

@@ -19,10 +19,11 @@ from temporalio.converter import DataConverter
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Request, Through
-from dagwright.core.model.states import STILL_OUTSIDE, NodeStatus
+from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT, ONE_ATTEMPT
 from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
 from dagwright.features.run_scheduler import RunScheduler
+from dagwright.history.call_batches import OpenCallBatches
 from dagwright.history.closing_event import (
     CLOSED_AS,
     TaskFailure,
@@ -43,6 +44,7 @@ from dagwright.history.event_decoding import (
     workflow_end_of,
 )
 from dagwright.history.task_batches import Batch, Batches
+from dagwright.history.timers import OpenTimers
 from dagwright.protocol import budgets
 from dagwright.protocol.budgets import BudgetMessage
 from dagwright.protocol.command_handler import (
@@ -57,7 +59,7 @@ from dagwright.protocol.command_handler import (
 from dagwright.protocol.commands import is_command
 from dagwright.protocol.history_limits import HistoryLimits, HistoryUse
 from dagwright.protocol.map_batch_runs import start_map_batch
-from dagwright.protocol.messages import MessageInvalid, RunInput, SubPlanEnd, read_message
+from dagwright.protocol.messages import MessageInvalid, RunInput, SubPlanEnd
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.notifications import NOTE, failure_note
 from dagwright.protocol.outcomes import (
@@ -127,11 +129,11 @@ class HistoryReplay:
         self._use = HistoryUse(0, 0)
         self._limits: HistoryLimits | None = None
         self._scheduled: dict[int, str] = {}
-        self._timers: dict[str, str] = {}
-        """Id of a timer -> its summary."""
+        self._timers = OpenTimers()
         self._tasks: dict[str, str] = {}
         self._loads: dict[str, str] = {}
         """Activity id -> the task whose arguments it loads."""
+        self._call_batches = OpenCallBatches()
         self._workflows: dict[str, str] = {}
         """Workflow id of a child workflow that is not a run -> the task whose call it is."""
         self._children: dict[str, str] = {}
@@ -166,6 +168,11 @@ class HistoryReplay:
             if activity in (limits.activity_id(call), limits.load_id(call), limits.store_wait_id(call))
             else None
         )
+
+    def tasks_of(self, activity: str) -> list[str]:
+        """Return the tasks of an activity: several for a call batch."""
+        names = self._call_batches.names_of(activity)
+        return [task_id for name in names if (task_id := self.task_of(name)) is not None]
 
     def sub_plan_of(self, workflow_id: str) -> str | None:
         """Return the task whose sub-plan has a workflow id."""
@@ -246,7 +253,7 @@ class HistoryReplay:
                 if signalled.signal_name == wire.SIGNAL_BUDGET_REPORT:
                     self._reported_budget.add(event.event_id)
             case EventType.EVENT_TYPE_TIMER_STARTED:
-                self._note_timer(event)
+                self._timers.add(event)
             case EventType.EVENT_TYPE_MARKER_RECORDED:
                 self._recorded = recorded_document(event) or self._recorded
             case _:
@@ -261,6 +268,9 @@ class HistoryReplay:
             self._scheduled[event.event_id] = preparing
             if preparing == LOAD_PLAN:
                 self._start_data.expect_page(event.event_id)
+        elif scheduled.activity_id.startswith(wire.ID_CALL_BATCH):
+            for name in self._call_batches.add(scheduled):
+                self._start(self._tasks.get, name)
         elif not scheduled.activity_id.startswith(wire.INTERNAL_ID_PREFIX):
             self._start(self._tasks.get, scheduled.activity_id)
         elif scheduled.activity_id.startswith(wire.ID_LOAD_VALUES):
@@ -453,17 +463,14 @@ class HistoryReplay:
                 timed_out = event.activity_task_timed_out_event_attributes
                 await self._apply_failure(timed_out, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
-                cancelled = event.activity_task_canceled_event_attributes
-                name = self._scheduled.pop(cancelled.scheduled_event_id, "")
-                if self.scheduler is not None and (task_id := self.task_of(name)) is not None:
-                    attempt = ONE_ATTEMPT if name in self._tasks else NO_ATTEMPT
-                    self.scheduler.task_cancelled(task_id, at=at, attempt=attempt)
+                self._cancel_call(event.activity_task_canceled_event_attributes.scheduled_event_id, at)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED:
                 lost = event.signal_external_workflow_execution_failed_event_attributes
                 if lost.initiated_event_id in self._reported_budget:
                     self._handle_budget_message(budgets.PARENT_LOST, at)
             case EventType.EVENT_TYPE_TIMER_FIRED:
-                self._apply_timer(event.timer_fired_event_attributes.timer_id, at)
+                timer = event.timer_fired_event_attributes.timer_id
+                self._timers.fire(timer, self.scheduler, self._limits, dispatched=self._dispatched, at=at)
             case _:
                 await self._apply_child_end(event, at)
 
@@ -517,6 +524,8 @@ class HistoryReplay:
         elif name == wire.ID_FIND_ENDED and self.scheduler is not None:
             for end in found_sub_plan_ends(payload, self._children):
                 apply_sub_plan_end(self.scheduler, end, at=at)
+        elif self._end_call_batch(name, payload, at):
+            return
         elif self.scheduler is not None and (task_id := self.task_of(name)) is not None:
             if name in self._tasks:
                 apply_result(self.scheduler, task_id, payload, at=at)
@@ -524,11 +533,23 @@ class HistoryReplay:
                 # Its arguments were loaded, but it is cancelled before the call.
                 self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
 
+    def _end_call_batch(self, name: str, result: Payload | None, at: float) -> bool:
+        return self._call_batches.end(self.scheduler, name, result, task_of=self.task_of, at=at)
+
+    def _cancel_call(self, scheduled_id: int, at: float) -> None:
+        name = self._scheduled.pop(scheduled_id, "")
+        is_batch = self._end_call_batch(name, None, at)
+        if not is_batch and self.scheduler is not None and (task_id := self.task_of(name)) is not None:
+            attempt = ONE_ATTEMPT if name in self._tasks else NO_ATTEMPT
+            self.scheduler.task_cancelled(task_id, at=at, attempt=attempt)
+
     async def _apply_failure(self, ended: FailedCall, at: float) -> None:
         name = self._scheduled.pop(ended.scheduled_event_id, "")
         error = await error_of_call(ended, name, converter=self._converter)
         if name.startswith(wire.ID_NOTIFY):
             self._notes.add(NOTE, failure_note(error))
+        if self._end_call_batch(name, None, at):
+            return
         if self.scheduler is not None and (task_id := self.task_of(name)) is not None:
             if name in self._tasks and wait_for_store(self.scheduler, task_id, error, at=at) is not None:
                 self._await_store(task_id, at)
@@ -559,25 +580,6 @@ class HistoryReplay:
         end = await sub_plan_end_of(event, self._children, scheduler=self.scheduler, converter=self._converter)
         if end is not None:
             apply_sub_plan_end(self.scheduler, end, at=at)
-
-    # Timers.
-
-    def _note_timer(self, event: HistoryEvent) -> None:
-        summary = event.user_metadata.summary
-        text = read_message(summary) if summary.data else None
-        self._timers[event.timer_started_event_attributes.timer_id] = str(text)
-
-    def _apply_timer(self, timer_id: str, at: float) -> None:
-        text = self._timers.pop(timer_id, None)
-        if self.scheduler is None:
-            return
-        if text == wire.TIMER_DEADLINE:
-            self.scheduler.features.deadline.expire(at)
-        elif text == wire.TIMER_DRAIN and self._limits is not None:
-            self._limits.end_drain()
-        elif text == wire.TIMER_GRACE:
-            for task_id in dict.fromkeys(self._dispatched()):
-                self.scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
 
     # End.
 

@@ -91,6 +91,7 @@ def tool(
     max_parallel: int | None = None,
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
+    batch: bool = False,
     uses_models: bool = False,
     effects_by: Mapping[str, Any] | None = None,
     secrets: Sequence[str] | None = None,
@@ -112,6 +113,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     max_parallel: int | None = None,
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
+    batch: bool = False,
     uses_models: bool = False,
     effects_by: Mapping[str, Any] | None = None,
     secrets: Sequence[str] | None = None,
@@ -133,6 +135,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         max_attempts: attempts including the first; the default depends on the effects.
         schema: additional JSON Schema of the arguments object, such as a `oneOf` of parameters of which exactly one
             must be given.
+        batch: whether short calls may share an activity; for tools with the effects `read` or `idempotent`.
         uses_models: whether calls use a model, so that a run with a budget starts them only while some is left.
         effects_by: how an argument determines the effects of a call, such as
             `{"argument": "method", "default": "GET", "effects": {"GET": "read"}}`; other values have `effects`.
@@ -173,6 +176,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 max_parallel=max_parallel,
                 max_attempts=max_attempts,
                 version=version_of(decorated),
+                batch=batch,
                 uses_models=uses_models,
                 effects_by=None if effects_by is None else dict(effects_by),
                 secrets=None if secrets is None else tuple(secrets),
@@ -379,6 +383,8 @@ def validate_declaration(
             )
     if declaration.effects_by is not None and (problem := problem_of_rule(declaration.effects_by)) is not None:
         raise ValueError(f"Tool {name!r}: effects_by: {problem}")
+    if declaration.batch and (problem := _problem_of_batch(declaration, Effects(effects))) is not None:
+        raise ValueError(f"Tool {name!r}: batch: {problem}")
     if declaration.undo is not None and effects in (Effects.PURE, Effects.READ):
         raise ValueError(f"Tool {name!r}: effects {effects} change nothing, so there is nothing to undo")
     if declaration.sets is not None and declaration.sets.startswith("@"):
@@ -388,6 +394,20 @@ def validate_declaration(
         timeout_s = 0.0 if is_left_open else DEFAULT_TIMEOUT_S
         return replace(declaration, effects=Effects(effects), timeout_s=timeout_s)
     return replace(declaration, effects=Effects(effects), timeout_s=_timeout_s(name, timeout))
+
+
+def _problem_of_batch(declaration: ToolDeclaration, effects: Effects) -> str | None:
+    if effects not in (Effects.READ, Effects.IDEMPOTENT):
+        reason = "pure calls share activities already" if effects is Effects.PURE else "a write must not run again"
+        return f"effects is {effects.value}, expected read or idempotent: {reason}"
+    for name, is_given in (
+        ("max_parallel", declaration.max_parallel is not None),
+        ("uses_models", declaration.uses_models),
+        ("effects_by", declaration.effects_by is not None),
+    ):
+        if is_given:
+            return f"calls of a tool with {name} need activities of their own; remove one of the two"
+    return None
 
 
 def _is_name(text: str) -> bool:

@@ -13,12 +13,15 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
+from dagwright.activities.batch_records import BatchRecords
+from dagwright.activities.call_batch import BatchSetup, CallSlots, batch_activity
 from dagwright.activities.call_headers import ToolInterceptor
 from dagwright.activities.call_model import model_activity
 from dagwright.activities.call_starts import CallStarts
-from dagwright.activities.call_tool import CallGuards, named_tool_activities
+from dagwright.activities.call_tool import CallGuards, ToolActivity, activities_of_tools, callable_tools
 from dagwright.activities.compile_plan import CompileScope, compile_activity
 from dagwright.activities.ended_runs import end_cancelled, find_ended
+from dagwright.activities.left_calls import LeftCalls
 from dagwright.activities.map_items import map_activities
 from dagwright.activities.notify import notify_activity
 from dagwright.activities.paused_calls import PausedCalls
@@ -77,7 +80,7 @@ def with_shared_modules(runner: WorkflowRunner) -> WorkflowRunner:
 
 
 def create_activities(
-    client: Client, toolset: Toolset, *, task_queue: str, models: ModelClients
+    client: Client, toolset: Toolset, *, task_queue: str, models: ModelClients, activity_slots: int = 100
 ) -> Callable[[str], list[Activity]]:
     """Create the activities of a process; return the function that lists those of a queue.
 
@@ -86,16 +89,23 @@ def create_activities(
     Args:
         task_queue: queue of the workflows.
         models: calls models; the caller closes it.
+        activity_slots: calls at once; those in batches have as many slots of their own.
     """
     values, cache = LargeValues(toolset.store), ResultCache(toolset.store)
-    activities_of = partial(
-        named_tool_activities,
+    paused, left, records = PausedCalls(client), LeftCalls(), BatchRecords(toolset.store, client)
+    slots = CallSlots(activity_slots)
+    tools_of = partial(
+        callable_tools,
         environment=toolset.environment,
         values=values,
         cache=cache,
-        guards=CallGuards(PausedCalls(client), CallStarts(client)),
+        guards=CallGuards(paused, CallStarts(client), left),
         models=models,
     )
+
+    def activities_of(registry: ToolRegistry) -> dict[str, ToolActivity]:
+        return activities_of_tools(tools_of(registry))
+
     built_in = activities_of(toolset.built_in)
     shared = _shared_activities(client, toolset, values, models=models, task_queue=task_queue)
     stored_agents = stored_agent_activity(
@@ -105,11 +115,13 @@ def create_activities(
 
     def activities_on(queue: str) -> list[Activity]:
         own = toolset.own.served_on(queue)
+        batch_tools = {**tools_of(toolset.built_in), **tools_of(own)}
+        batch = batch_activity(BatchSetup(batch_tools, records.of, slots, paused, left))
         region = region_activity(
             toolset.built_in.merged(own), toolset.environment, store=toolset.store, values=values, cache=cache
         )
         unknown = unknown_tool_activity(client, stored_agents) if queue in toolset.own_queues else stored_agents
-        return [*{**built_in, **activities_of(own)}.values(), region, *shared, unknown]
+        return [*{**built_in, **activities_of(own)}.values(), region, batch, *shared, unknown]
 
     return activities_on
 

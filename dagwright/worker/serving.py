@@ -52,7 +52,9 @@ def create_workers(
         capacity: role of the process, and its slots for each queue.
     """
     clients = models or ModelClients(toolset.models)
-    activities_on = create_activities(client, toolset, task_queue=task_queue, models=clients)
+    activities_on = create_activities(
+        client, toolset, task_queue=task_queue, models=clients, activity_slots=capacity.activity_slots
+    )
     limit_s = toolset.environment.drain_limit_s
     queues = dict.fromkeys([task_queue, *toolset.own_queues])
     return [

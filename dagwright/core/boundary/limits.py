@@ -7,7 +7,7 @@ import hashlib
 import re
 
 from dagwright.core.boundary.text import cut_bytes, cut_characters, first_bytes, one_line
-from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_LOAD_VALUES, INTERNAL_ID_PREFIX
+from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_CALL_BATCH, ID_LOAD_VALUES, INTERNAL_ID_PREFIX
 
 RESULT_LIMIT_BYTES = 256 * 1024
 """Most bytes that one result adds to the history. The server accepts 2 MB; a whole history ends at 50 MB."""
@@ -30,6 +30,17 @@ OFFLOADED_BATCH_BYTES = 4_000_000
 """The same for all values that a batch of an offloaded region stores."""
 REGION_BATCH_S = 0.2
 """How long a region batch starts nodes; after each batch the run gets its results and can be stopped."""
+CALL_BATCH_S = 0.2
+"""How long a call batch starts calls. It then waits for those that run, each up to `SLOW_CALL_S`, so a batch delays a
+result by 0.4 s at most."""
+SLOW_CALL_S = 0.2
+"""A call that takes longer leaves its batch: ten times the cost of an activity, so that sharing one saves little."""
+SLOW_TOOL_S = 60.0
+"""How long the calls of a tool get activities of their own after one of them was slow, or its tool was paused."""
+LEFT_CALL_S = 10.0
+"""How long a slow call waits in its worker for the activity that continues it; then the call is cancelled."""
+CALL_BATCH_RESULT_BYTES = 128 * 1024
+"""Encoded results after which a call batch starts no more calls. Each heartbeat contains all results so far."""
 INLINE_VALUE_BYTES = 8 * 1024
 """A larger result goes to the payload store; a larger value in a document is written `{"ref", "bytes", "preview"}`."""
 PLAN_NODES = 20_000
@@ -188,6 +199,11 @@ def load_id(call_id: str) -> str:
 def store_wait_id(call_id: str) -> str:
     """Return the ID of the activity that waits for the payload store on behalf of a call."""
     return f"{ID_AWAIT_STORE}{short_id(call_id, max_bytes=ACTIVITY_ID_BYTES)}"
+
+
+def call_batch_id(call_id: str) -> str:
+    """Return the ID of the activity of a call batch, by its first call."""
+    return f"{ID_CALL_BATCH}{short_id(call_id, max_bytes=ACTIVITY_ID_BYTES)}"
 
 
 def activity_id(task_id: str) -> str:

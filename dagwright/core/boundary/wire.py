@@ -80,6 +80,8 @@ QUERY_GRAPH = "graph"
 ACTIVITY_COMPILE_PLAN = "compile_plan"
 ACTIVITY_LOAD_PLAN = "load_plan"
 ACTIVITY_RUN_REGION = "run_region"
+ACTIVITY_CALL_BATCH = "call_batch"
+"""Activity: makes short calls of `batch` tools one after the other or at once (docs/decisions/0074)."""
 ACTIVITY_FIND_ENDED = "find_ended_sub_plans"
 ACTIVITY_END_CANCELLED = "end_cancelled"
 """Local activity: requests the cancellation of its own workflow; its marker holds the document of a cancelled run."""
@@ -104,6 +106,7 @@ INTERNAL_ACTIVITIES = frozenset(
         ACTIVITY_COMPILE_PLAN,
         ACTIVITY_LOAD_PLAN,
         ACTIVITY_RUN_REGION,
+        ACTIVITY_CALL_BATCH,
         ACTIVITY_FIND_ENDED,
         ACTIVITY_END_CANCELLED,
         ACTIVITY_PUT_BLOB,
@@ -128,6 +131,8 @@ ID_LOAD_VALUES = f"{INTERNAL_ID_PREFIX}values of "
 """Prefix of the ids of activities that load the arguments of foreign activities; the id of the task follows."""
 ID_AWAIT_STORE = f"{INTERNAL_ID_PREFIX}store for "
 """Prefix of the ids of activities that wait for the payload store for a call; the id of the task follows."""
+ID_CALL_BATCH = f"{INTERNAL_ID_PREFIX}batch from "
+"""Prefix of the ids of call batches; the id of the first call follows."""
 ID_LOAD_ITEMS = f"{INTERNAL_ID_PREFIX}items"
 """Activity id: loads the items of a map batch."""
 ID_PUT_RESULTS = f"{INTERNAL_ID_PREFIX}put results"
@@ -213,6 +218,9 @@ the last of them."""
 HEADER_ATTEMPTS = "dagwright-attempts"
 """Activity header of a `write`, JSON number: how many attempts may call the tool. Temporal allows more attempts,
 because a worker may die before the call."""
+HEADER_BATCH_FAILURE = "dagwright-batch-failure"
+"""Activity header, JSON text: failure of the first attempt of a call, which it made in a call batch, as the base64 of
+Temporal's encoding. The first attempt of the activity fails with it, so the retry policy applies as to any call."""
 DETAIL_WAITS_FOR = "waits_for"
 """In the details of a heartbeat: why the payload store does not respond."""
 DETAIL_FULL_TEXT = "full_text"

@@ -39,6 +39,7 @@ class ToolDeclaration:
         is_foreign: the activity is served by a worker of another program, so all values must be inline.
         workflow: type of the workflow that each call starts as a child of the run, instead of an activity; such a tool
             is foreign too. `None` for every other tool.
+        batch: short calls may share an activity; only for `read` and `idempotent`.
         uses_models: a call uses models by itself, so in a run with a budget it starts only if some budget is left.
         effects_by: how the effects of a call depend on an argument, `{"argument": name, "default": value, "effects":
             {value: effects}}`; a value that is not listed, or not known before the call, has the effects of the tool.
@@ -69,6 +70,7 @@ class ToolDeclaration:
     is_pinned: bool = False
     is_foreign: bool = False
     workflow: str | None = None
+    batch: bool = False
     uses_models: bool = False
     effects_by: Mapping[str, Any] | None = None
     secrets: Sequence[str] | None = None
@@ -94,7 +96,7 @@ _EFFECTS: Mapping[str, Effects] = {each.value: each for each in Effects}
 
 ENCODED_FIELDS: Mapping[str, type] = {
     "task_queue": str, "max_parallel": int, "max_attempts": int, "version": str, "is_pinned": bool, "is_foreign": bool,
-    "workflow": str,
+    "workflow": str, "batch": bool,
     "uses_models": bool, "effects_by": dict, "undo": str, "sets": str, "resolver": dict,
 }  # fmt: skip
 """Fields of a declaration, besides its effects, that each of its JSON forms contains -> their JSON types."""

@@ -53,6 +53,8 @@ class Scheduler(Generic[Features]):
         self._hooks = Hooks()
         self.propagation = Propagation(state, self._hooks)
         self.rebuild = Rebuild(self.propagation)
+        self._started_outside = False
+        """Whether a queued task started outside of `next_task`, so the queue may still contain it."""
 
     def attach(self, features: Features, components: Sequence[SchedulerComponent]) -> None:
         """Attach components, in the order in which their hooks are called."""
@@ -189,7 +191,7 @@ class Scheduler(Generic[Features]):
             propagation.queue.release(number)
             propagation.end(ref, NodeStatus.COMPLETED, at)
             return None
-        may_have_ended = state.overrides or state.limits_changed or state.ends_queued
+        may_have_ended = state.overrides or state.limits_changed or state.ends_queued or self._started_outside
         if record.status is not NodeStatus.READY and may_have_ended:
             # While the task was queued, a person or the budget ended it, or it turned out to run already.
             propagation.queue.release(number)
@@ -236,6 +238,28 @@ class Scheduler(Generic[Features]):
         record.partial = record.partial or is_partial
         self.propagation.end(ref, NodeStatus.COMPLETED, at)
         self.propagate(at)
+
+    def start_outside(self, task_id: str, *, at: float) -> bool:
+        """Count a ready node as running, because its call was made together with the calls on which it depends.
+
+        Returns:
+            Whether the node was ready; its end must follow.
+        """
+        ref = self.state.items.ref(task_id)
+        record = self.state.record(ref)
+        if record.status is not NodeStatus.READY:
+            return False
+        self._started_outside = True
+        record.status, record.started_at = NodeStatus.RUNNING, at
+        self.propagation.queue.occupy(ref.node)
+        return True
+
+    def complete_late(self, task_id: str, value: Any, *, attempt: Attempt) -> None:
+        """Record the result of a node of a stopped run whose call had ended before the run knew of it."""
+        record = self.state.record(self.state.items.ref(task_id))
+        record.status, record.result, record.reason = NodeStatus.COMPLETED, value, None
+        record.attempts, record.started_at = attempt.count, attempt.started_at
+        record.tool_version, record.cached = attempt.tool_version, attempt.cached
 
     def fail(self, task_id: str, error: NodeError, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
         """Handle the final failure of a task; an event for a task that is not running is ignored."""

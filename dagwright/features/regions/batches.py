@@ -52,18 +52,23 @@ def encode_batch(scheduler: RunScheduler, task: Task) -> bytes:
     Raises:
         BatchTooLarge: not even one node fits.
     """
-    batch = _BatchNodes(scheduler)
+    batch = BatchNodes(scheduler)
     for number in scheduler.state.regions.open_members(task.ref.node, scheduler.records):
         if not batch.add(number):
             break
     return batch.encoded()
 
 
-class _BatchNodes:
-    """Nodes of one batch."""
+class BatchNodes:
+    """Nodes of one batch.
 
-    def __init__(self, scheduler: RunScheduler) -> None:
+    Args:
+        awaited: nodes that end while the batch runs, and are no nodes of it.
+    """
+
+    def __init__(self, scheduler: RunScheduler, *, awaited: Sequence[int] = ()) -> None:
         self._scheduler = scheduler
+        self._awaited = dict.fromkeys(awaited)
         self._positions: dict[int, int] = {}
         self._dropped: set[int] = set()
         self._ended: dict[int, bytes] = {}
@@ -80,7 +85,7 @@ class _BatchNodes:
             BatchTooLarge: the node is the first one and does not fit.
         """
         node, records = self._scheduler.plan.nodes[number], self._scheduler.records
-        outside = [needed for needed in node.dependencies if needed not in self._positions]
+        outside = [each for each in node.dependencies if each not in self._positions and each not in self._awaited]
         if any(each in self._dropped or records[each].status is not NodeStatus.COMPLETED for each in outside):
             # A dependency failed or was skipped, so the node cannot run; the scheduler ends it.
             self._dropped.add(number)
@@ -133,7 +138,8 @@ class _BatchNodes:
         return {name: inputs[name] for name in names if name not in self._inputs}
 
     def encoded(self) -> bytes:
-        stubs = list(self._ended)
+        """Return the plan of the nodes, the values of inputs that they read, and the ends outside, as JSON."""
+        stubs = [*self._awaited, *self._ended]
         batch_numbers = {number: index for index, number in enumerate(stubs)}
         batch_numbers |= {number: len(stubs) + position for number, position in self._positions.items()}
         nodes = [node_to_json(CompiledNode(id=self._scheduler.state.name_of(each), kind="reported")) for each in stubs]

@@ -1,0 +1,132 @@
+"""Records of a call batch: the results so far, from which the next attempt of the activity continues.
+
+A record must survive the death of the worker, and cost much less than an activity. A file in the payload store takes
+0.2 ms, and a heartbeat that the server acknowledges 1 to 2 ms; a request to a bucket may take longer than an activity.
+So a payload store in a folder has the records, otherwise the server. A lost record repeats calls with their keys, so
+records are not synced to disk. This module must not import workflows.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+import pydantic_core
+from temporalio import activity
+from temporalio.client import AsyncActivityCancelledError, Client
+from temporalio.service import RPCError
+
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.protocol.call_batches import CallBatchResult, result_from_json
+from dagwright.store import PayloadStore, StoreUnavailable
+from dagwright.store.folder import FolderStore
+
+_RPC_TIMEOUT = timedelta(seconds=2)
+_KEPT = timedelta(days=1)
+"""How long a record is kept that its batch does not delete, because its worker died."""
+_DELETE_AFTER_S = 30.0
+"""The server should have the result of the batch by then."""
+
+
+class Records(Protocol):
+    """Records of one batch."""
+
+    async def earlier(self) -> CallBatchResult:
+        """Return the results that earlier attempts recorded."""
+        ...
+
+    async def record(self, result: CallBatchResult) -> bool:
+        """Record all results so far; return whether that succeeded, and the batch may continue."""
+        ...
+
+
+class BatchRecords:
+    """The records of all batches of a worker.
+
+    Args:
+        store: payload store of the worker.
+        client: client of the worker.
+    """
+
+    def __init__(self, store: PayloadStore, client: Client) -> None:
+        self._store, self._client = store, client
+        self._deletions: set[asyncio.Task[None]] = set()
+
+    def of(self, info: activity.Info) -> Records:
+        """Return the records of the batch of an activity."""
+        if isinstance(self._store, FolderStore):
+            return StoreRecords(self._store, info, delete_later=self._delete_later)
+        return HeartbeatRecords(self._client, info)
+
+    def _delete_later(self, key: str) -> None:
+        asyncio.get_running_loop().call_later(_DELETE_AFTER_S, self._start_deletion, key)
+
+    def _start_deletion(self, key: str) -> None:
+        task = asyncio.ensure_future(self._delete(key))
+        self._deletions.add(task)
+        task.add_done_callback(self._deletions.discard)
+
+    async def _delete(self, key: str) -> None:
+        with suppress(StoreUnavailable):
+            await self._store.delete_cache_entry(key, expired_before=datetime.now(UTC) + 2 * _KEPT)
+
+
+class HeartbeatRecords:
+    """Records in the details of heartbeats that the server has acknowledged."""
+
+    def __init__(self, client: Client, info: activity.Info) -> None:
+        self._handle = client.get_async_activity_handle(task_token=info.task_token)
+        self._details = info.heartbeat_details
+
+    async def earlier(self) -> CallBatchResult:
+        """Return the results that earlier attempts recorded."""
+        return _decoded(self._details[0]) if self._details else CallBatchResult()
+
+    async def record(self, result: CallBatchResult) -> bool:
+        """Record all results so far; see `Records`."""
+        try:
+            await self._handle.heartbeat(result.to_json(), rpc_timeout=_RPC_TIMEOUT)
+        except (AsyncActivityCancelledError, RPCError):
+            return False
+        return True
+
+
+class StoreRecords:
+    """Records in a cache entry of the payload store, whose key is derived from the activity."""
+
+    def __init__(self, store: PayloadStore, info: activity.Info, *, delete_later: Callable[[str], None]) -> None:
+        self._store, self._attempt, self._delete_later = store, info.attempt, delete_later
+        # Two batches of a run may start from the same call, and then have the same ID.
+        identity = [info.namespace, info.workflow_run_id, info.activity_id, info.scheduled_time.isoformat()]
+        self._key = hashlib.sha256(pydantic_core.to_json(["call batch", *identity])).hexdigest()
+        self._is_kept = False
+
+    async def earlier(self) -> CallBatchResult:
+        """Return the results that earlier attempts recorded."""
+        content = None
+        if self._attempt > 1:
+            with suppress(StoreUnavailable):
+                content = await self._store.get_cache_entry(self._key)
+        with suppress(ValueError):
+            return _decoded(json_from_bytes(content or b"null"))
+        return CallBatchResult()
+
+    async def record(self, result: CallBatchResult) -> bool:
+        """Record all results so far; see `Records`."""
+        try:
+            content = pydantic_core.to_json(result.to_json())
+            await self._store.put_cache_entry(self._key, content, expires_at=datetime.now(UTC) + _KEPT)
+        except StoreUnavailable:
+            return False
+        if not self._is_kept:
+            self._is_kept = True
+            self._delete_later(self._key)
+        return True
+
+
+def _decoded(encoded: Any) -> CallBatchResult:
+    with suppress(ValueError):
+        return result_from_json(encoded)
+    return CallBatchResult()

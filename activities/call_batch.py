@@ -1,0 +1,386 @@
+"""The activity `call_batch`: make short calls of `batch` tools, each as its own activity would make it.
+
+Each result is recorded before a call that depends on it starts (`batch_records`). The next attempt continues from
+there, so a dead worker repeats only calls without a record, with their idempotency keys. A call that fails or is slow
+leaves the batch: it gets an activity of its own, whose first attempt fails the same way, or continues the slow call.
+This module must not import workflows.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pydantic_core
+from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
+from temporalio.common import RawValue
+from temporalio.converter import DefaultFailureConverter, default
+from temporalio.exceptions import ApplicationError
+
+from dagwright.activities.batch_records import Records
+from dagwright.activities.call_headers import current_headers, use_headers
+from dagwright.activities.call_tool import CallableTool, ToolCall
+from dagwright.activities.left_calls import BatchHeartbeats, LeftCalls, RunningCall
+from dagwright.activities.paused_calls import PausedCalls
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.boundary.limits import CALL_BATCH_RESULT_BYTES, CALL_BATCH_S, SLOW_CALL_S, activity_id
+from dagwright.core.boundary.wire import ACTIVITY_CALL_BATCH, HEADER_OWNER
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.features.regions.batches import read_batch
+from dagwright.features.run_scheduler import create_scheduler
+from dagwright.protocol.call_batches import (
+    BatchedCall,
+    CallBatchInput,
+    CallBatchResult,
+    CallEnd,
+    encode_failure,
+    read_call_batch,
+)
+from dagwright.protocol.call_headers import headers_of_call
+from dagwright.protocol.outcomes import ReadyCall, ResultInvalid, next_call, read_result
+
+_RECORD_INTERVAL_S = 0.02
+"""Interval of the records of results on which no call waits."""
+_ANY_BATCH_TOOL = ToolDeclaration("", Effects.READ)
+"""The headers of calls in batches do not depend on their tool."""
+
+BatchActivity = Callable[[dict[str, Any]], Awaitable[RawValue]]
+
+
+@dataclass(slots=True)
+class CallSlots:
+    """Slots of the calls in all batches of a worker.
+
+    Args:
+        limit: calls at once; beyond it, each batch runs one call.
+    """
+
+    limit: int
+    in_use: int = 0
+
+    def release(self, done: object) -> None:  # noqa: ARG002 - a callback of tasks
+        """Release the slot of a call that has ended."""
+        self.in_use -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSetup:
+    """Everything that the batches of a worker share.
+
+    Args:
+        tools: the tools of the worker, by name.
+        records_of: returns the records of a batch.
+        slots: counts the calls of all batches.
+        paused: pauses of tools; `None` if tools cannot be paused.
+        left: takes the slow calls.
+    """
+
+    tools: Mapping[str, CallableTool]
+    records_of: Callable[[activity.Info], Records]
+    slots: CallSlots
+    paused: PausedCalls | None
+    left: LeftCalls
+
+
+def batch_activity(setup: BatchSetup) -> BatchActivity:
+    """Return the activity `call_batch`."""
+
+    @activity.defn(name=ACTIVITY_CALL_BATCH)
+    async def call_batch(message: dict[str, Any]) -> RawValue:
+        """Make the calls of `message` and return their results; see `dagwright.protocol.call_batches`."""
+        try:
+            given = read_call_batch(message)
+            followers = Followers(given)
+        except ValueError as error:
+            raise ApplicationError(str(error), type="batch_lost", non_retryable=True) from None
+        batch = CallBatch(given, followers, setup)
+        # Without timed heartbeats, because a batch ends within 0.4 s.
+        result = await batch.run()
+        return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=pydantic_core.to_json(result.to_json())))
+
+    return call_batch
+
+
+class Followers:
+    """The followers of a batch: after each result, the run's scheduler decides which followers may start.
+
+    Args:
+        given: input of the batch.
+
+    Raises:
+        ValueError: the plan is invalid.
+    """
+
+    def __init__(self, given: CallBatchInput) -> None:
+        read, at = read_batch(given.plan), time.time()
+        self._given = given
+        self._scheduler = create_scheduler(read.plan, read.inputs)
+        self._scheduler.start(at)
+        for node_id, end in read.ended:
+            self._scheduler.features.regions.report(node_id, end, at=at)
+        records = self._scheduler.records
+        self._missing = [
+            sum(not records[needed].status.is_final for needed in node.dependencies)
+            for node in self._scheduler.plan.nodes
+        ]
+        """Node -> dependencies without a result."""
+
+    def allows_more(self, task_id: str) -> bool:
+        """Count the result of a call, which is not applied yet; return whether more calls may start once it is."""
+        number = self._scheduler.state.number_of(task_id)
+        if number is None:
+            return False
+        allows = False
+        for dependent in self._scheduler.state.dependents_of(number):
+            self._missing[dependent] -= 1
+            allows |= not self._missing[dependent]
+        return allows
+
+    def end(self, task_id: str, payload: Payload) -> None:
+        """Apply the result of a call."""
+        number = self._scheduler.state.number_of(task_id)
+        if number is None:
+            # An item of a node has no followers.
+            return
+        try:
+            value, _ = read_result(payload, name=f"{task_id}.result")
+        except ResultInvalid:
+            return
+        at = time.time()
+        if self._scheduler.plan.nodes[number].kind == "reported":
+            end = Record(NodeStatus.COMPLETED, result=value, attempts=1, started_at=at, ended_at=at)
+            self._scheduler.features.regions.report(task_id, end, at=at)
+        else:
+            self._scheduler.complete(task_id, value, at=at)
+
+    def next_calls(self) -> list[BatchedCall]:
+        """Return the calls that may start now."""
+        calls = []
+        while (ready := next_call(self._scheduler, time.time())) is not None:
+            calls.append(self._call(ready))
+        return calls
+
+    def _call(self, ready: ReadyCall) -> BatchedCall:
+        task, given = ready.task, self._given
+        encoded = headers_of_call(ready, key=given.keys[task.id], tool=_ANY_BATCH_TOOL, model=given.model)
+        headers = {name: json_from_bytes(value) for name, value in encoded.items()}
+        arguments, timeout_s = json_from_bytes(ready.arguments), task.node.activity_timeout_s
+        return BatchedCall(task.id, activity_id(task.call_id), task.node.tool, arguments, headers, timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A call that runs since a time of the monotonic clock."""
+
+    call: BatchedCall
+    running: RunningCall
+    at: float
+
+
+class CallBatch:
+    """One attempt of a batch.
+
+    Args:
+        given: input of the batch.
+    """
+
+    def __init__(self, given: CallBatchInput, followers: Followers, setup: BatchSetup) -> None:
+        self._given, self._followers, self._setup = given, followers, setup
+        self._info = activity.info()
+        self._headers = current_headers()
+        self._records = setup.records_of(self._info)
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[BatchedCall] = deque()
+        self._running: dict[str, _Started] = {}
+        self._repeated: frozenset[str] = frozenset()
+        """Calls that an earlier attempt may have started."""
+        self._ended: list[CallEnd] = []
+        self._recorded = 0
+        """How many of the results are recorded."""
+        self._recorded_at = time.monotonic()
+        self._is_record_due = False
+        """Whether calls may start once the results are recorded."""
+        self._recording: asyncio.Task[bool] | None = None
+        self._recording_until = 0
+        """How many results are recorded after that."""
+        self._left: dict[str, str | None] = {}
+        self._separate: dict[str, None] = {}
+        self._result_bytes = 0
+        self._close_at = time.monotonic() + CALL_BATCH_S
+        self._is_cancelled = False
+        self._wake = self._loop.create_future()
+
+    async def run(self) -> CallBatchResult:
+        """Make the calls and return their results."""
+        self._continue_from(await self._records.earlier())
+        while True:
+            await self._start_calls()
+            self._record()
+            if not self._running and self._recording is None:
+                return self._result()
+            await self._wait()
+            self._collect()
+            self._apply_records()
+            self._leave_slow()
+
+    # Start.
+
+    def _continue_from(self, earlier: CallBatchResult) -> None:
+        """Continue from the results that earlier attempts recorded."""
+        self._ended, self._left, self._recorded = [*earlier.ended], dict(earlier.left), len(earlier.ended)
+        self._separate = dict.fromkeys(earlier.separate)
+        recorded = {end.task_id: end.payload for end in earlier.ended}
+        calls = [*self._given.calls]
+        while calls:
+            for call in calls:
+                if call.task_id in recorded:
+                    self._followers.allows_more(call.task_id)
+                    self._followers.end(call.task_id, recorded[call.task_id])
+                elif call.task_id not in self._left:
+                    self._ready.append(call)
+            calls = self._followers.next_calls()
+        if self._info.attempt > 1:
+            self._repeated = frozenset(call.task_id for call in self._ready)
+
+    @property
+    def _is_closed(self) -> bool:
+        return time.monotonic() >= self._close_at or self._result_bytes > CALL_BATCH_RESULT_BYTES
+
+    @property
+    def _has_room(self) -> bool:
+        is_free = self._setup.slots.in_use < self._setup.slots.limit or not self._running
+        return is_free and len(self._running) < self._given.parallel
+
+    def _close(self) -> None:
+        """Start no more calls."""
+        self._close_at = 0.0
+
+    async def _start_calls(self) -> None:
+        while self._ready and self._has_room and not self._is_closed:
+            call = self._ready.popleft()
+            tool = self._setup.tools.get(call.tool)
+            # A call is paused in an activity of its own, and a worker without the tool leaves it to others.
+            if tool is None or await self._is_paused(call.tool):
+                self._left[call.task_id] = None
+                self._separate[call.tool] = None
+                continue
+            heartbeats = BatchHeartbeats(self._info)
+            task = self._loop.create_task(self._call(call, tool, heartbeats))
+            self._setup.slots.in_use += 1
+            task.add_done_callback(self._setup.slots.release)
+            task.add_done_callback(self._wake_up)
+            self._running[call.task_id] = _Started(call, RunningCall(task, heartbeats), time.monotonic())
+
+    async def _is_paused(self, tool: str) -> bool:
+        return self._setup.paused is not None and await self._setup.paused.is_paused(tool)
+
+    async def _call(self, call: BatchedCall, tool: CallableTool, heartbeats: BatchHeartbeats) -> RawValue:
+        headers = {name: _payload(value) for name, value in call.headers.items()}
+        if HEADER_OWNER in self._headers:
+            headers[HEADER_OWNER] = self._headers[HEADER_OWNER]
+        use_headers(headers)
+        info = replace(
+            self._info,
+            activity_id=call.activity_id,
+            activity_type=call.tool,
+            attempt=self._info.attempt if call.task_id in self._repeated else 1,
+            started_time=datetime.now(UTC),
+            start_to_close_timeout=timedelta(seconds=call.timeout_s),
+            heartbeat_details=[],
+        )
+        return await ToolCall(tool, info, tool.spec.declaration.effects, heartbeats=heartbeats).answer(
+            (call.arguments,)
+        )
+
+    # Ends.
+
+    def _wake_up(self, done: object = None) -> None:  # noqa: ARG002 - a callback of tasks and timers
+        if not self._wake.done():
+            self._wake.set_result(None)
+
+    async def _wait(self) -> None:
+        """Wait until a call or a record ends, or a call is slow."""
+        slow_at = min((started.at for started in self._running.values()), default=time.monotonic()) + SLOW_CALL_S
+        timer = self._loop.call_later(max(0.0, slow_at - time.monotonic()), self._wake_up)
+        try:
+            await self._wake
+        except asyncio.CancelledError:
+            # The worker stops: results of calls that have ended count.
+            self._is_cancelled = True
+            self._close()
+        timer.cancel()
+        self._wake = self._loop.create_future()
+
+    def _collect(self) -> None:
+        """Take the results of the calls that have ended."""
+        for started in [started for started in self._running.values() if started.running.task.done()]:
+            task, task_id = started.running.task, started.call.task_id
+            del self._running[task_id]
+            if task.cancelled():
+                self._left[task_id] = None
+            elif (error := task.exception()) is not None:
+                self._left[task_id] = encode_failure(_failure_of(error))
+            else:
+                payload = task.result().payload
+                self._ended.append(CallEnd(task_id, payload))
+                self._is_record_due |= self._followers.allows_more(task_id)
+                self._result_bytes += len(payload.data)
+
+    def _leave_slow(self) -> None:
+        now = time.monotonic()
+        for started in [each for each in self._running.values() if self._is_cancelled or now - each.at >= SLOW_CALL_S]:
+            call = started.call
+            del self._running[call.task_id]
+            self._left[call.task_id] = None
+            self._close()
+            if self._is_cancelled:
+                started.running.task.cancel()
+            else:
+                self._separate[call.tool] = None
+                self._setup.left.add(call.activity_id, started.running)
+
+    # Records.
+
+    def _record(self) -> None:
+        """Record the results so far: at once if calls wait for that, otherwise at intervals."""
+        if self._recording is not None or len(self._ended) == self._recorded or self._is_closed:
+            return
+        is_old = time.monotonic() - self._recorded_at > _RECORD_INTERVAL_S
+        if not self._is_record_due and not (self._running and is_old):
+            return
+        self._is_record_due, self._recorded_at = False, time.monotonic()
+        self._recording_until = len(self._ended)
+        self._recording = self._loop.create_task(self._records.record(self._result()))
+        self._recording.add_done_callback(self._wake_up)
+
+    def _apply_records(self) -> None:
+        """Make the followers of recorded calls ready."""
+        if self._recording is None or not self._recording.done():
+            return
+        may_continue, self._recording = self._recording.result(), None
+        if not may_continue:
+            self._close()
+            return
+        for end in self._ended[self._recorded : self._recording_until]:
+            self._followers.end(end.task_id, end.payload)
+        self._recorded = self._recording_until
+        self._ready += self._followers.next_calls()
+
+    def _result(self) -> CallBatchResult:
+        return CallBatchResult([*self._ended], {**self._left}, [*self._separate])
+
+
+def _payload(value: Any) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain"}, data=pydantic_core.to_json(value))
+
+
+def _failure_of(error: BaseException) -> Failure:
+    failure = Failure()
+    DefaultFailureConverter().to_failure(error, default().payload_converter, failure)
+    return failure

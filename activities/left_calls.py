@@ -1,0 +1,79 @@
+"""Calls that left their batch because they are slow: they continue until an activity of their own adopts them.
+
+This module must not import workflows.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from temporalio import activity
+from temporalio.common import RawValue
+
+from dagwright.activities.heartbeats import Heartbeats
+from dagwright.core.boundary.limits import LEFT_CALL_S
+from dagwright.tools.context import Progress
+
+
+class BatchHeartbeats(Heartbeats):
+    """Heartbeats of a call in a batch: the batch sends its own, and later the activity that adopts the call."""
+
+    adopter: Heartbeats | None = None
+
+    def start(self) -> None:
+        """Do nothing: the batch sends heartbeats."""
+
+    def beat(self, details: object, progress: Progress | None) -> None:
+        """Pass the details to the activity that has adopted the call, if there is one."""
+        if self.adopter is not None:
+            self.adopter.beat(details, progress)
+
+    def _send(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCall:
+    """A call of a batch that runs."""
+
+    task: "asyncio.Task[RawValue]"
+    heartbeats: BatchHeartbeats
+
+    async def adopt(self) -> RawValue:
+        """Wait for the call in the current activity, with heartbeats; pass on a cancellation."""
+        heartbeats = self.heartbeats.adopter = Heartbeats(activity.info())
+        with heartbeats.running():
+            while True:
+                try:
+                    return await asyncio.shield(self.task)
+                except asyncio.CancelledError:
+                    if self.task.done():
+                        raise
+                    self.task.cancel()
+
+
+class LeftCalls:
+    """Slow calls of a worker, by run and activity ID, until they are adopted or their time is over."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[str, str], tuple[RunningCall, asyncio.TimerHandle]] = {}
+
+    def add(self, activity_id: str, call: RunningCall) -> None:
+        """Keep a slow call of the current activity's run."""
+        key = (activity.info().workflow_run_id or "", activity_id)
+        timer = asyncio.get_running_loop().call_later(LEFT_CALL_S, self._drop, key)
+        self._calls[key] = call, timer
+
+    def take(self, info: activity.Info) -> RunningCall | None:
+        """Return the running call that an activity continues, if this worker has it."""
+        if not self._calls:
+            return None
+        call, timer = self._calls.pop((info.workflow_run_id or "", info.activity_id), (None, None))
+        if timer is not None:
+            timer.cancel()
+        return call
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        call, _ = self._calls.pop(key)
+        call.task.cancel()
+        # Without a reader, its failure would be logged as lost.
+        call.task.add_done_callback(lambda task: task.cancelled() or task.exception())

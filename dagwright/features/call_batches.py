@@ -1,0 +1,128 @@
+"""Call batches: which calls of `batch` tools share an activity.
+
+The calls of a batch are those that may start now, and their *followers*: calls that can start as soon as calls of the
+batch have ended. A follower is a call that nothing but its dependencies delays: no approval, no budget, no manual
+override, no reuse of a fork.
+
+Replay: the workflow forms batches and the history has the result, so these rules may change between versions.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.states import NodeStatus, Phase
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.scheduler import Scheduler
+from dagwright.features.regions.batches import BatchNodes, BatchTooLarge
+from dagwright.features.run_scheduler import RunScheduler
+
+MAX_CALLS = 250
+"""Calls of one batch. A batch starts calls for a fifth of a second, and the shortest calls take about a millisecond."""
+MAX_PARALLEL = 100
+"""Calls of one batch that run at once, as many as a worker runs activities by default."""
+ATTEMPTS = 3
+"""Attempts of a batch. A dead worker ends one, and each may start the same call."""
+_SHORTEST_TIMEOUT_S = 1.0
+"""A call with a shorter timeout needs the timeout of an activity: a batch only detects calls of over 200 ms."""
+
+
+def can_share(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
+    """Return whether the calls of a node may share an activity with others."""
+    return (
+        tool is not None
+        and tool.batch
+        and tool.effects in (Effects.READ, Effects.IDEMPOTENT)
+        and not (tool.is_foreign or tool.is_pinned or tool.uses_models or tool.worker is not None)
+        and tool.max_parallel is None
+        and node.kind == "tool"
+        and node.effects is None
+        and node.max_parallel is None
+        and node.heartbeat_s is None
+        and node.compensates is None
+        and node.activity_timeout_s >= _SHORTEST_TIMEOUT_S
+        and node.retry.max_attempts >= ATTEMPTS
+    )
+
+
+def can_lead(scheduler: Scheduler[Any], task: Task) -> bool:
+    """Return whether a task that may start now may share an activity."""
+    is_plain = task.map_batch is None and not task.answers and task.slice == 1
+    return is_plain and can_share(task.node, scheduler.plan.tools.get(task.node.tool))
+
+
+def parallel_calls(scheduler: Scheduler[Any], *, calls: int) -> int:
+    """Return how many calls of a batch may run at once; a limit of the run holds for all of its activities together.
+
+    Args:
+        calls: calls that may start now; each of them occupies a slot of the run until the batch ends.
+    """
+    return MAX_PARALLEL if scheduler.state.max_in_flight >= MAX_IN_FLIGHT else min(calls, MAX_PARALLEL)
+
+
+def followers_of(
+    scheduler: RunScheduler, tasks: Sequence[Task], *, task_queue: str | None, separate: Collection[str]
+) -> tuple[list[str], bytes]:
+    """Return the followers of tasks, in an order in which they can run, and their plan for the activity.
+
+    Args:
+        tasks: the calls of the batch that may start now.
+        task_queue: queue of their tools.
+        separate: tools whose calls need activities of their own.
+
+    Complexity: O(E) over the edges of the batch.
+    """
+    state = scheduler.state
+    leaders = [task.ref.node for task in tasks if task.ref.item is None and task.node.supersedes is None]
+    chosen = BatchNodes(scheduler, awaited=leaders)
+    missing: dict[int, int] = {}
+    order, found, used = list(leaders), list[int](), [scheduler.features.budget.budget, scheduler.features.reuse.book]
+    if state.phase is not Phase.ACTIVE or any(each is not None for each in used):
+        order = []
+    for number in order:
+        for dependent in state.dependents_of(number):
+            if dependent not in missing:
+                missing[dependent] = _missing_of(scheduler, dependent, task_queue=task_queue, separate=separate)
+            missing[dependent] -= 1
+            if not missing[dependent] and _add(chosen, dependent):
+                order.append(dependent)
+                found.append(dependent)
+            if len(tasks) + len(found) >= MAX_CALLS:
+                return [state.plan.nodes[each].id for each in found], chosen.encoded()
+    return [state.plan.nodes[number].id for number in found], chosen.encoded()
+
+
+def _add(chosen: BatchNodes, number: int) -> bool:
+    try:
+        return chosen.add(number)
+    except BatchTooLarge:
+        return False
+
+
+_NEVER = 1 << 60
+"""Number of missing dependencies of a node that cannot be a follower."""
+
+
+def _missing_of(scheduler: RunScheduler, number: int, *, task_queue: str | None, separate: Collection[str]) -> int:
+    """Return how many dependencies of a possible follower have not ended."""
+    state, records = scheduler.state, scheduler.records
+    node, wait = state.plan.nodes[number], state.waits[number]
+    tool = state.plan.tools.get(node.tool)
+    can_follow = (
+        records[number].status is NodeStatus.PENDING
+        and tool is not None
+        and can_share(node, tool)
+        and tool.task_queue == task_queue
+        and tool.name not in separate
+        and node.join[0] == "all"
+        and not (wait.failed or wait.skipped)
+        and node.for_each is None
+        and node.supersedes is None
+        and node.id not in state.overrides
+        and not scheduler.features.feedback.gate.keeps_items(number)
+    )
+    if not can_follow:
+        return _NEVER
+    return wait.remaining

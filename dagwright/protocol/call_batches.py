@@ -1,0 +1,229 @@
+"""Call batches on the wire: input and result of the activity `call_batch`, and the effect of a result on the run.
+
+The workflow and the history reader apply results with the same function, so the reader shows the state of the run.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pydantic_core
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
+
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.boundary.limits import activity_id
+from dagwright.core.model.states import NodeStatus
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.messages import MessageInvalid
+from dagwright.protocol.outcomes import ReadyCall, ResultInvalid, apply_result, read_result
+
+ENDED_IN_BATCH = "cancelled after its call had ended in a batch"
+"""Reason of a node that a person cancelled while a batch ran, before the run knew that its call had ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedCall:
+    """A call of a batch that may start at once.
+
+    Args:
+        task_id: id of its node or item.
+        activity_id: id that its activity has, if it gets one of its own.
+        arguments: JSON object.
+        headers: headers of the call, by name, each as a JSON value.
+    """
+
+    task_id: str
+    activity_id: str
+    tool: str
+    arguments: Any
+    headers: Mapping[str, Any]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallBatchInput:
+    """Input of a call batch.
+
+    Args:
+        calls: calls that may start at once.
+        plan: plan of the followers in the form of a region batch; the calls are nodes of it that have not ended.
+        keys: id of each follower -> its idempotency key.
+        parallel: calls that run at once at most.
+        model: model configuration of the run, if it has one.
+    """
+
+    calls: Sequence[BatchedCall]
+    plan: Mapping[str, Any]
+    keys: Mapping[str, str]
+    parallel: int
+    model: Any = None
+
+
+@dataclass(frozen=True)
+class CallEnd:
+    """Result of one call of a batch: the payload that its own activity would return."""
+
+    task_id: str
+    payload: Payload
+
+    @cached_property
+    def encoded(self) -> list[Any]:
+        """The JSON form, computed once, because each record of a batch contains all results so far."""
+        metadata = {name: value.decode() for name, value in self.payload.metadata.items()}
+        return [self.task_id, metadata, self.payload.data.decode()]
+
+
+@dataclass(frozen=True, slots=True)
+class CallBatchResult:
+    """Result of a call batch.
+
+    Args:
+        ended: calls that have ended with a result, in order.
+        left: calls that left the batch -> their encoded failure; `None` if they are slow or were not made.
+        separate: tools whose next calls should have activities of their own.
+    """
+
+    ended: Sequence[CallEnd] = ()
+    left: Mapping[str, str | None] = field(default_factory=dict)
+    separate: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"ended": [end.encoded for end in self.ended], "left": {**self.left}, "separate": [*self.separate]}
+
+
+def encode_call_batch(
+    calls: Sequence[ReadyCall],
+    headers: Sequence[Mapping[str, bytes]],
+    *,
+    plan: bytes,
+    keys: Mapping[str, str],
+    parallel: int,
+    model: Any,
+) -> bytes:
+    """Return the payload of a call batch.
+
+    Args:
+        headers: headers of each of `calls`.
+        plan: plan of the followers.
+    """
+    encoded = [_encode_call(call, given) for call, given in zip(calls, headers, strict=True)]
+    rest = pydantic_core.to_json({"keys": keys, "parallel": parallel, "model": model})
+    return b'{"calls":[' + b",".join(encoded) + b'],"followers":' + plan + b"," + rest[1:]
+
+
+def _encode_call(call: ReadyCall, headers: Mapping[str, bytes]) -> bytes:
+    task = call.task
+    named = [task.id, activity_id(task.call_id), task.node.tool, task.node.activity_timeout_s]
+    given = b",".join(pydantic_core.to_json(name) + b":" + value for name, value in headers.items())
+    return pydantic_core.to_json(named)[:-1] + b"," + call.arguments + b",{" + given + b"}]"
+
+
+def read_call_batch(message: Any) -> CallBatchInput:
+    """Decode the input of a call batch.
+
+    Raises:
+        ValueError: the message has another form than that of `encode_call_batch`.
+    """
+    try:
+        calls = [
+            BatchedCall(str(task_id), str(activity), str(tool), arguments, dict(headers), float(timeout_s))
+            for task_id, activity, tool, timeout_s, arguments, headers in message["calls"]
+        ]
+        keys = {str(name): str(key) for name, key in message["keys"].items()}
+        return CallBatchInput(calls, message["followers"], keys, int(message["parallel"]), message.get("model"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a call batch: {error!r}") from None
+
+
+def result_from_json(encoded: Any) -> CallBatchResult:
+    """Decode the JSON form of `CallBatchResult`.
+
+    Raises:
+        ValueError: the value has another form.
+    """
+    try:
+        ended = [
+            CallEnd(
+                str(task_id),
+                Payload(
+                    metadata={name: str(each).encode() for name, each in metadata.items()}, data=str(text).encode()
+                ),
+            )
+            for task_id, metadata, text in encoded["ended"]
+        ]
+        left = {str(task_id): failure for task_id, failure in encoded["left"].items()}
+        return CallBatchResult(ended, left, [str(tool) for tool in encoded["separate"]])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not the result of a call batch: {error!r}") from None
+
+
+def encode_failure(failure: Failure) -> str:
+    """Return a failure as text."""
+    return base64.b64encode(failure.SerializeToString()).decode()
+
+
+def decode_failure(encoded: str) -> Failure:
+    """Decode the result of `encode_failure`.
+
+    Raises:
+        ValueError: the text is not a failure.
+    """
+    try:
+        return Failure.FromString(base64.b64decode(encoded))
+    except Exception as error:  # protobuf raises an error of its own, which differs between its implementations
+        raise ValueError(f"not a failure: {error!r}") from None
+
+
+def read_call_batch_result(payload: Payload) -> CallBatchResult:
+    """Return the result of a call batch; an invalid one counts as empty, so that each call is made again."""
+    try:
+        return result_from_json(json_from_bytes(payload.data))
+    except (ValueError, MessageInvalid):
+        return CallBatchResult()
+
+
+def apply_call_batch(scheduler: RunScheduler, result: CallBatchResult, *, calls: Sequence[str], at: float) -> list[str]:
+    """Apply the results of a batch, and return those of its calls that still count as running.
+
+    Args:
+        calls: tasks that the run started with the batch; they count as running.
+    """
+    started = frozenset(calls)
+    # In a stopped run the followers come first: the run ends with the last of its running tasks.
+    ended = sorted(result.ended, key=lambda end: end.task_id in started) if scheduler.is_stopped else result.ended
+    for end in ended:
+        if end.task_id in started:
+            apply_result(scheduler, end.task_id, end.payload, at=at)
+        elif scheduler.record_of(end.task_id) is not None:
+            _apply_follower(scheduler, end, at=at)
+    running = [task_id for task_id in calls if _is_running(scheduler, task_id)]
+    stopping = [task_id for task_id in running if scheduler.is_stopped or task_id in scheduler.state.cancelling]
+    for task_id in stopping:
+        scheduler.task_cancelled(task_id, at=at)
+    return [task_id for task_id in running if _is_running(scheduler, task_id)]
+
+
+def _is_running(scheduler: RunScheduler, task_id: str) -> bool:
+    record = scheduler.record_of(task_id)
+    return record is not None and record.status is NodeStatus.RUNNING
+
+
+def _apply_follower(scheduler: RunScheduler, end: CallEnd, *, at: float) -> None:
+    if scheduler.start_outside(end.task_id, at=at):
+        apply_result(scheduler, end.task_id, end.payload, at=at)
+        return
+    record = scheduler.record_of(end.task_id)
+    if record is None or record.status is not NodeStatus.CANCELLED:
+        return
+    try:
+        value, attempt = read_result(end.payload, name=f"{end.task_id}.result")
+    except ResultInvalid:
+        return
+    if scheduler.is_stopped:
+        scheduler.complete_late(end.task_id, value, attempt=attempt)
+    else:
+        record.reason = ENDED_IN_BATCH

@@ -1,0 +1,176 @@
+"""Call batches of a run: calls that may start together, in one activity with their followers.
+
+The engine hands over each call that may share an activity. At the end of a dispatch, the calls of one queue form
+batches; a single call without followers gets an activity of its own.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RawValue
+
+from dagwright.core.boundary import limits, wire
+from dagwright.core.model.compiled import tool_of
+from dagwright.core.model.tasks import Task
+from dagwright.features.call_batches import MAX_CALLS, can_lead, followers_of, parallel_calls
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.call_batches import (
+    CallBatchResult,
+    apply_call_batch,
+    encode_call_batch,
+    read_call_batch_result,
+)
+from dagwright.protocol.call_headers import headers_of_call
+from dagwright.protocol.outcomes import ReadyCall
+from dagwright.protocol.run_labels import task_summary
+from dagwright.workflows.activity_calls import (
+    HEARTBEAT_S,
+    OWN_ATTEMPT,
+    EncodedCall,
+    RunScope,
+    json_payload,
+    priority_of,
+)
+from dagwright.workflows.retries import CALL_BATCH
+
+
+@dataclass(frozen=True, slots=True)
+class StartedBatch:
+    """A call batch in flight: its calls that may start at once, and its activity."""
+
+    calls: Sequence[ReadyCall]
+    handle: "asyncio.Task[RawValue]"
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftCall:
+    """A call that left its batch; its encoded failure is `None` if the call is slow or was not made."""
+
+    failure: str | None = None
+
+
+class CallBatches:
+    """The call batches of one execution.
+
+    Args:
+        scheduler: scheduler of the run.
+        run: scope of the keys of its calls.
+    """
+
+    def __init__(self, scheduler: RunScheduler, run: RunScope) -> None:
+        self._scheduler = scheduler
+        self._run = run
+        self._waiting: list[ReadyCall] = []
+        self._separate_until: dict[str, float] = {}
+        """Tool -> time until which its calls have activities of their own."""
+        self._left: dict[str, LeftCall] = {}
+        """Task that left its batch and has not started since."""
+
+    @property
+    def is_forming(self) -> bool:
+        """Whether calls wait for the end of the dispatch."""
+        return bool(self._waiting)
+
+    def add(self, ready: ReadyCall, *, at: float) -> bool:
+        """Add a call that may start, unless it needs an activity of its own; return whether it was added."""
+        task = ready.task
+        if task.id in self._left or not can_lead(self._scheduler, task) or task.node.tool in self._separate(at):
+            return False
+        self._waiting.append(ready)
+        return True
+
+    def take_failure(self, task: Task) -> str | None:
+        """Return the encoded failure of a call that left its batch, which its own activity repeats."""
+        left = self._left.pop(task.id, None)
+        return left.failure if left is not None and task.slice == 1 else None
+
+    def start(self, at: float) -> Iterator[StartedBatch | ReadyCall]:
+        """Start the added calls: yield each batch, and each call that needs an activity of its own."""
+        waiting, self._waiting = self._waiting, []
+        groups: dict[tuple[str | None, int], list[ReadyCall]] = {}
+        for ready in waiting:
+            queue = self._scheduler.plan.tools[ready.task.node.tool].task_queue
+            groups.setdefault((queue, ready.task.node.priority), []).append(ready)
+        for (queue, _), group in groups.items():
+            for calls in _chunks(group):
+                yield from self._start(calls, queue, at)
+
+    def _start(self, calls: Sequence[ReadyCall], queue: str | None, at: float) -> Iterator[StartedBatch | ReadyCall]:
+        scheduler = self._scheduler
+        tasks = [ready.task for ready in calls]
+        followers, plan = followers_of(scheduler, tasks, task_queue=queue, separate=self._separate(at))
+        if len(calls) + len(followers) == 1:
+            yield from calls
+            return
+        parallel = parallel_calls(scheduler, calls=len(calls))
+        keys = {node_id: self._run.key_of(None, [["node", node_id]]) for node_id in followers}
+        headers = [self._headers(ready) for ready in calls]
+        message = encode_call_batch(calls, headers, plan=plan, keys=keys, parallel=parallel, model=self._run.model)
+        names = {task.node.tool for task in tasks} | {scheduler.state.node_of(each).tool for each in followers}
+        count = len(calls) + len(followers)
+        first = tasks[0]
+        handle = workflow.start_activity(
+            wire.ACTIVITY_CALL_BATCH,
+            EncodedCall(json_payload(message), {}),
+            activity_id=limits.call_batch_id(first.call_id),
+            task_queue=queue or self._run.task_queue,
+            result_type=RawValue,
+            start_to_close_timeout=OWN_ATTEMPT,
+            heartbeat_timeout=timedelta(seconds=max(self._heartbeat_s(name) for name in sorted(names))),
+            retry_policy=CALL_BATCH,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=limits.summary_of(f"{count} short steps from {task_summary(first)}"),
+            priority=priority_of(first.node.priority),
+        )
+        yield StartedBatch(calls, handle, len(message))
+
+    def _headers(self, ready: ReadyCall) -> dict[str, bytes]:
+        task = ready.task
+        tool = tool_of(task.node, self._scheduler.plan.tools)
+        return headers_of_call(ready, key=self._run.key_of(task.scope, task.path), tool=tool, model=self._run.model)
+
+    def _heartbeat_s(self, tool: str) -> float:
+        return HEARTBEAT_S[self._scheduler.plan.tools[tool].effects]
+
+    def end(self, calls: Sequence[ReadyCall], result: RawValue | None, *, at: float) -> list[ReadyCall]:
+        """Apply the result of a batch, and return those of its calls that have to start again.
+
+        Args:
+            calls: calls of the batch that have not ended since.
+            result: `None` if the activity failed.
+        """
+        read = CallBatchResult() if result is None else read_call_batch_result(result.payload)
+        has_result = bool(read.ended or read.left)
+        running = apply_call_batch(self._scheduler, read, calls=[ready.task.id for ready in calls], at=at)
+        self._separate_until |= dict.fromkeys(read.separate, at + limits.SLOW_TOOL_S)
+        self._left |= {task_id: LeftCall(failure) for task_id, failure in read.left.items()}
+        if not has_result:
+            # Another batch would not have one either.
+            self._left |= {task_id: LeftCall() for task_id in running}
+        return [ready for ready in calls if ready.task.id in running]
+
+    def give_back(self) -> Sequence[ReadyCall]:
+        """Return the added calls, which have not started."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _separate(self, at: float) -> set[str]:
+        return {tool for tool, until in self._separate_until.items() if until > at}
+
+
+def _chunks(calls: Sequence[ReadyCall]) -> Iterator[Sequence[ReadyCall]]:
+    """Divide calls into batches of limited number and size."""
+    chunk: list[ReadyCall] = []
+    size = 0
+    for ready in calls:
+        if chunk and (len(chunk) == MAX_CALLS or size + ready.size_bytes > limits.REGION_BATCH_INPUT_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(ready)
+        size += ready.size_bytes
+    if chunk:
+        yield chunk
