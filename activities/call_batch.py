@@ -42,8 +42,8 @@ from dagwright.protocol.call_batches import (
     encode_failure,
     read_call_batch,
 )
-from dagwright.protocol.call_headers import headers_of_call
 from dagwright.protocol.outcomes import ReadyCall, ResultInvalid, next_call, read_result
+from dagwright.protocol.sent_headers import headers_of_call
 
 _RECORD_INTERVAL_S = 0.02
 """Interval of the records of results on which no call waits."""

@@ -27,11 +27,11 @@ from temporalio.worker import (
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.protocol.call_headers import headers_of_call
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.protocol.messages import Parent
 from dagwright.protocol.outcomes import ReadyCall
 from dagwright.protocol.run_labels import task_summary
+from dagwright.protocol.sent_headers import headers_of_call
 from dagwright.workflows.retries import FIVE_ATTEMPTS, REGION_BATCH, UNLIMITED, retry_policy_of
 
 HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}

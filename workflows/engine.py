@@ -53,8 +53,8 @@ from dagwright.workflows.activity_calls import (
     start_store_wait,
     start_workflow,
 )
+from dagwright.workflows.batch_starts import CallBatches, StartedBatch
 from dagwright.workflows.budget_signals import BudgetSignals
-from dagwright.workflows.call_batches import CallBatches, StartedBatch
 from dagwright.workflows.maps import start_join
 from dagwright.workflows.notifying import Notifier
 from dagwright.workflows.search_attributes import SearchAttributes

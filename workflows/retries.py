@@ -11,7 +11,7 @@ from temporalio.common import RetryPolicy
 from dagwright.core.model.compiled import RetryRule
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.call_batches import ATTEMPTS
+from dagwright.features.batch_followers import ATTEMPTS
 
 UNLIMITED = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """For activities whose failure must not end a run: a payload store or webhook that does not respond delays it."""

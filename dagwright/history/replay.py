@@ -23,7 +23,6 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT, ONE_ATTEMPT
 from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.history.call_batches import OpenCallBatches
 from dagwright.history.closing_event import (
     CLOSED_AS,
     TaskFailure,
@@ -43,8 +42,9 @@ from dagwright.history.event_decoding import (
     sub_plan_end_of,
     workflow_end_of,
 )
+from dagwright.history.open_batches import OpenCallBatches
+from dagwright.history.open_timers import OpenTimers
 from dagwright.history.task_batches import Batch, Batches
-from dagwright.history.timers import OpenTimers
 from dagwright.protocol import budgets
 from dagwright.protocol.budgets import BudgetMessage
 from dagwright.protocol.command_handler import (

@@ -22,7 +22,7 @@ def test_attempts_of_activities_end_by_their_node_or_after_longer_than_any_work_
         "OWN_ATTEMPT": {
             "workflows/blobs.py",
             "workflows/activity_calls.py",
-            "workflows/call_batches.py",
+            "workflows/batch_starts.py",
             "workflows/state_transfer.py",
             "workflows/maps.py",
             "workflows/notifying.py",

@@ -15,7 +15,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.call_batches import can_lead, followers_of
+from dagwright.features.batch_followers import can_lead, followers_of
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.call_batches import (
     BatchedCall,

@@ -10,7 +10,7 @@ from dagwright.core.boundary.wire import METADATA_ATTEMPT
 from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.call_batches import MAX_CALLS, MAX_PARALLEL, can_lead, followers_of, parallel_calls
+from dagwright.features.batch_followers import MAX_CALLS, MAX_PARALLEL, can_lead, followers_of, parallel_calls
 from dagwright.features.commands.node_commands import CancelNode, SetResult
 from dagwright.features.commands.steering import Pause
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler

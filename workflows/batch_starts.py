@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.tasks import Task
-from dagwright.features.call_batches import MAX_CALLS, can_lead, followers_of, parallel_calls
+from dagwright.features.batch_followers import MAX_CALLS, can_lead, followers_of, parallel_calls
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.call_batches import (
     CallBatchResult,
@@ -23,9 +23,9 @@ from dagwright.protocol.call_batches import (
     encode_call_batch,
     read_call_batch_result,
 )
-from dagwright.protocol.call_headers import headers_of_call
 from dagwright.protocol.outcomes import ReadyCall
 from dagwright.protocol.run_labels import task_summary
+from dagwright.protocol.sent_headers import headers_of_call
 from dagwright.workflows.activity_calls import (
     HEARTBEAT_S,
     OWN_ATTEMPT,

@@ -6,7 +6,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes
 
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.history.events import read_argument
+from dagwright.history.event_decoding import read_argument
 from dagwright.protocol.call_batches import (
     CallBatchResult,
     apply_call_batch,
