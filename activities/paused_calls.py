@@ -34,7 +34,7 @@ class PausedCalls:
 
     async def is_paused(self, tool: str) -> bool:
         """Return whether a tool is paused."""
-        return await self._known(tool) is not None
+        return await self._cached_pause(tool) is not None
 
     async def pause_if_paused(self, tool: str) -> ToolPause | None:
         """Pause the current activity if its tool is paused; the attempt must then fail.
