@@ -37,7 +37,7 @@ from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import StartRequest
 from dagwright.client.tool_pauses import PausedTool, ResumedTool, pause_tool, paused_tools, resume_tool
 from dagwright.core.boundary.arguments import checks_arguments, checks_methods
-from dagwright.core.errors import DagwrightError
+from dagwright.core.errors import ClientClosed, DagwrightError
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import Duration
@@ -48,10 +48,6 @@ from dagwright.server import LocalServer, connection_of, open_connection, separa
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset.given_tools import ToolSource
 from dagwright.toolset.toolset import Toolset
-
-
-class ClientClosed(DagwrightError, RuntimeError):
-    """The client is closed; connect again."""
 
 
 class OtherEventLoop(DagwrightError, RuntimeError):

@@ -36,13 +36,11 @@ class ClientTools:
         """Compile plans against the tools of a worker for as long as the block lasts.
 
         Raises:
-            ToolLoadError: another open worker has a different tool of the same name.
+            ToolLoadError: another open worker has a different tool of the same name, or serves one of the queues with
+                other tools.
         """
-        for spec in toolset.own:
-            for other in self._served:
-                # One function may be served on several queues.
-                if (known := other.own.get(spec.name)) is not None and known.version != spec.version:
-                    raise ToolLoadError(f"Duplicate tool {spec.name!r}: another worker of this client has one")
+        for other in self._served:
+            _refuse_conflict(toolset, other)
         self._served.append(toolset)
         try:
             yield
@@ -122,3 +120,32 @@ class ClientTools:
 
     async def _load(self, tools: Sequence[ToolSource]) -> Toolset:
         return await asyncio.to_thread(load_toolset, self._services.settings, given=read_given(tools))
+
+
+def _refuse_conflict(toolset: Toolset, other: Toolset) -> None:
+    """Refuse a worker whose calls would fail or wait because of another worker.
+
+    Raises:
+        ToolLoadError: there is a conflict.
+    """
+    for spec in toolset.own:
+        # One function may be served on several queues.
+        if (known := other.own.get(spec.name)) is not None and known.version != spec.version:
+            raise ToolLoadError(f"Duplicate tool {spec.name!r}: another worker of this client has one")
+    tools, known_tools = _tools_by_queue(toolset), _tools_by_queue(other)
+    for queue, names in tools.items():
+        if queue in known_tools and names != known_tools[queue]:
+            # A worker that receives a call of a tool that it does not have delays the call by up to half a minute.
+            differing = ", ".join(sorted(names ^ known_tools[queue]))
+            raise ToolLoadError(
+                f"two workers of this client serve the queue {queue!r} with different tools ({differing}): give all "
+                "tools to one Worker, or a task_queue to one of them"
+            )
+
+
+def _tools_by_queue(toolset: Toolset) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for spec in toolset.own.python_tools():
+        if spec.declaration.task_queue is not None:
+            found.setdefault(spec.declaration.task_queue, set()).add(spec.name)
+    return found

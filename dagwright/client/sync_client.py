@@ -190,7 +190,7 @@ class SyncSession:
 class SyncClient:
     """A client for code without an event loop, such as scripts and notebooks: the methods of `Client`, which wait.
 
-    Its methods raise as those of `Client`, and `DagwrightError` if the client is closed.
+    Its methods raise as those of `Client`.
 
     Answer the requests of `inbox()` with `client.get_run(request.run_id).feedback(request.id, ...)`.
 

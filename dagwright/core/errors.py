@@ -12,6 +12,7 @@ DagwrightError
 ├── ToolLoadError       fix the tools or the file of agents
 ├── ServerUnreachable     start a server, or fix its address
 ├── StoreError            fix the payload store, or try again
+├── ClientClosed          connect again
 ├── SettingsError         fix the environment variable that the message names
 └── ...                   the docstring of each error class names the remedy
 """
@@ -19,3 +20,7 @@ DagwrightError
 
 class DagwrightError(Exception):
     """Base of all errors that Dagwright raises on purpose; the message is written for the user."""
+
+
+class ClientClosed(DagwrightError, RuntimeError):
+    """The client is closed; connect again."""

@@ -1,6 +1,6 @@
 """The errors of the Python API; `DagwrightError` is the base of all of them."""
 
-from dagwright.client.client import ClientClosed, OtherEventLoop
+from dagwright.client.client import OtherEventLoop
 from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.forks import ForkRefused
@@ -10,7 +10,7 @@ from dagwright.client.runs import RunIdInUse
 from dagwright.client.sessions import SessionNotFound, TurnNotTaken
 from dagwright.client.starts import IdInvalid
 from dagwright.client.steering import CommandRejected
-from dagwright.core.errors import DagwrightError
+from dagwright.core.errors import ClientClosed, DagwrightError
 from dagwright.core.extras import MissingExtra
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.history.run_explainer import NodeUnknown

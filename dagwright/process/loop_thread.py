@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
-from dagwright.core.errors import DagwrightError
+from dagwright.core.errors import ClientClosed, DagwrightError
 from dagwright.process import event_loop
 
 Result = TypeVar("Result")
@@ -34,13 +34,16 @@ class LoopThread:
         On Ctrl-C the coroutine is cancelled, and `KeyboardInterrupt` is raised after it has ended.
 
         Raises:
-            DagwrightError: the loop is closed, or the caller is in its thread and would wait for itself.
+            ClientClosed: the loop is closed.
+            DagwrightError: the caller is in the thread of the loop and would wait for itself.
         """
         loop = self._loop
-        if loop is None or threading.current_thread() is self._thread:
+        if loop is None:
             work.close()
-            why = "it is closed" if loop is None else "this code runs in its event loop: use Client there"
-            raise DagwrightError(f"the synchronous client cannot be used here: {why}")
+            raise ClientClosed("the client is closed: connect again with SyncClient.connect()")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise DagwrightError("this code runs in the event loop of the synchronous client: use Client there")
         ended = threading.Event()
 
         async def watched() -> Result:

@@ -15,9 +15,9 @@ from pydantic import SecretStr
 
 import dagwright
 from dagwright import Client, Plan, PlanInvalid, Run, SyncClient, Worker, ask_human, tool
-from dagwright.client.client import ClientClosed, OtherEventLoop
+from dagwright.client.client import OtherEventLoop
 from dagwright.client.options import OptionInvalid
-from dagwright.errors import RunIdInUse
+from dagwright.errors import ClientClosed, RunIdInUse
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolLoadError
@@ -228,6 +228,9 @@ async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.cl
         with pytest.raises(ToolLoadError, match="Duplicate tool 'stock'"):
             async with Worker(shop, tools=[other]):
                 pass
+        with pytest.raises(ToolLoadError, match=r"with different tools \(order, stock\): give all tools to one Worker"):
+            async with Worker(shop, tools=[order]):
+                pass
 
 
 async def test_scripts_and_notebooks_need_no_event_loop_of_their_own(
@@ -249,3 +252,5 @@ async def test_scripts_and_notebooks_need_no_event_loop_of_their_own(
         with pytest.raises(dagwright.RunFailed, match="no lamp") as failed:
             failing.result()
         assert [problem.node for problem in failed.value.problems] == ["a"]
+    with pytest.raises(ClientClosed, match=r"the client is closed: connect again with SyncClient\.connect\(\)"):
+        run.status()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from dagwright.core.errors import DagwrightError
+from dagwright.core.errors import ClientClosed, DagwrightError
 from dagwright.process.loop_thread import LoopThread
 
 
@@ -36,7 +36,7 @@ def test_errors_and_use_after_the_end_are_raised() -> None:
             loop.run(fail())
         with pytest.raises(DagwrightError, match="use Client there"):
             loop.run(nested())
-    with pytest.raises(DagwrightError, match="it is closed"):
+    with pytest.raises(ClientClosed, match="the client is closed"):
         loop.run(_thread_name())
 
 
