@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from uuid import uuid4
 
 from temporalio.client import WorkflowExecution, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -32,6 +33,7 @@ from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.executions import path_in, root_in
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView
 from dagwright.protocol.command_handler import CommandHandler
+from dagwright.protocol.command_messages import COMMAND_ID
 from dagwright.protocol.node_paths import sub_plan_of_path
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.run_labels import keyword, queryable_prefix
@@ -197,7 +199,7 @@ class NamespaceRequests:
             raise FeedbackRejected(problem)
         handle = self._client.get_workflow_handle(request_ref.workflow_id)
         try:
-            message = answer.to_json(request_ref.request)
+            message = {**answer.to_json(request_ref.request), COMMAND_ID: uuid4().hex}
             reply = await execute_update_with_timeout(
                 handle,
                 wire.UPDATE_SUBMIT_FEEDBACK,
@@ -205,7 +207,7 @@ class NamespaceRequests:
                 timeout_s=self._timeout_s,
                 rejection=FeedbackRejected,
             )
-            return await self._signal(handle, request_ref, answer) if reply is None else reply
+            return await self._signal(handle, request_ref, message) if reply is None else reply
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise
@@ -214,12 +216,13 @@ class NamespaceRequests:
                 raise
             raise RunClosed(f"the run {request_ref.workflow_id!r} has ended") from None
 
-    async def _signal(self, handle: WorkflowHandle[Any, Any], request_ref: RequestRef, answer: Answer) -> str:
+    async def _signal(
+        self, handle: WorkflowHandle[Any, Any], request_ref: RequestRef, message: Mapping[str, Any]
+    ) -> str:
         """Add an answer to the history of a run as a signal, unless the history shows that it will be rejected."""
         view = await RunReader(self._client, request_ref.workflow_id).read()
         if view.is_closed:
             raise RunClosed(f"the run {request_ref.workflow_id!r} has ended")
-        message = answer.to_json(request_ref.request)
         if (reason := refusal_in(view, wire.SIGNAL_FEEDBACK, message)) is not None:
             raise FeedbackRejected(reason)
         await handle.signal(wire.SIGNAL_FEEDBACK, message)

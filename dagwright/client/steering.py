@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
+from uuid import uuid4
 
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
@@ -33,7 +34,7 @@ from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView
-from dagwright.protocol.command_messages import MESSAGE_BYTES, actor_from_json
+from dagwright.protocol.command_messages import COMMAND_ID, MESSAGE_BYTES, actor_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.server import Connection
@@ -161,7 +162,7 @@ class Steering:
 
     async def _send(self, workflow_id: str, name: str, message: Mapping[str, Any]) -> str:
         _refuse_invalid(message)
-        request_ref = RequestRef(workflow_id, "")
+        request_ref, message = RequestRef(workflow_id, ""), {**message, COMMAND_ID: uuid4().hex}
         if "node_id" in message:
             try:
                 request_ref = await self._people.request_ref_of(workflow_id, str(message["node_id"]))

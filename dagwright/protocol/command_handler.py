@@ -4,15 +4,14 @@ The workflow and the history reader use the same handler, so both have the same 
 catches unexpected exceptions: a single message never ends a run or stops a reader.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import Through
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.command_messages import LENIENT_COMMANDS
+from dagwright.protocol.command_messages import COMMAND_ID, LENIENT_COMMANDS
 from dagwright.protocol.commands import (
     PLAIN_CANCEL,
     CommandResult,
@@ -31,6 +30,9 @@ ReadMessage = Callable[[], Any]
 
 _EARLY = "stored until the run has loaded its plan"
 _ENDED = "the run has ended"
+_ACCEPTED = "the run has this command already"
+_REMEMBERED_IDS = 200
+"""Accepted commands whose repetition is detected: many more than arrive within the timeout of an update."""
 
 
 def bug_message(error: Exception) -> str:
@@ -58,26 +60,15 @@ def read_command(name: str, read: ReadMessage, *, through: Through) -> RoutedCom
     return decode_command(name, message, through=through)
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
-    """An accepted message."""
-
-    name: str
-    read: ReadMessage
-    through: Through
-
-    def is_sent_again(self, name: str, read: ReadMessage, *, through: Through) -> bool:
-        """Return whether another message is this one, sent by the other way.
-
-        A client whose update is not answered in time sends the same message as a signal; the server may deliver both.
-        """
-        if name != self.name or through == self.through:
-            return False
-        try:
-            return bool(read() == self.read())
-        # The process edge: an unreadable message is refused with its reason when it is applied.
-        except Exception:
-            return False
+def _command_id(read: ReadMessage) -> str | None:
+    """Return the ID of the command in a message; `None` if it has none."""
+    try:
+        message = read()
+    # The process edge: an unreadable message is refused with its reason when it is applied.
+    except Exception:
+        return None
+    command_id = message.get(COMMAND_ID) if isinstance(message, Mapping) else None
+    return command_id if isinstance(command_id, str) else None
 
 
 class CommandHandler:
@@ -90,8 +81,8 @@ class CommandHandler:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._early = EarlyCommands()
-        self._accepted: _Message | None = None
-        """Latest accepted message."""
+        self._accepted_ids: dict[str, None] = {}
+        """IDs of the newest accepted commands, oldest first."""
         self._has_ended = False
 
     def end(self) -> None:
@@ -123,14 +114,14 @@ class CommandHandler:
     def handle(
         self, name: str, read: ReadMessage, *, through: Through, scheduler: RunScheduler | None, at: float
     ) -> CommandResult:
-        """Apply or store the command of a message, and add its notes.
+        """Apply or store the command of a message, and add its notes; apply a command that is sent twice only once.
 
         Args:
             scheduler: scheduler of the run; `None` while it has no plan.
         """
-        is_repeated = self._accepted is not None and self._accepted.is_sent_again(name, read, through=through)
-        if is_repeated and scheduler is None:
-            return CommandResult(confirmation=_EARLY)
+        command_id = _command_id(read)
+        if command_id in self._accepted_ids:
+            return CommandResult(confirmation=_EARLY if scheduler is None else _ACCEPTED)
         try:
             command = self._read_command(name, read, through=through)
             if self._has_ended:
@@ -146,11 +137,18 @@ class CommandHandler:
             result = CommandResult(bug_message(error), error=error)
         self._note(result)
         if result.refusal is None:
-            self._accepted = _Message(name, read, through)
-        elif through == "signal" and not is_repeated:
+            self._remember(command_id)
+        elif through == "signal":
             # The sender of an update gets the refusal as the response.
             self._notes.refuse(name, result.refusal)
         return result
+
+    def _remember(self, command_id: str | None) -> None:
+        if command_id is None:
+            return
+        self._accepted_ids[command_id] = None
+        if len(self._accepted_ids) > _REMEMBERED_IDS:
+            del self._accepted_ids[next(iter(self._accepted_ids))]
 
     def apply_stored(self, scheduler: RunScheduler, *, at: float) -> Sequence[CommandResult]:
         """Apply the commands that arrived before the run had its plan, in order; their senders get no response."""

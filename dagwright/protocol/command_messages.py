@@ -27,6 +27,11 @@ from dagwright.features.plan_edits.sent_tools import tools_from_json
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
 
 NAME_CHARACTERS = 200
+COMMAND_ID = "command_id"
+"""Field with an ID of the command.
+
+A client whose update is not answered in time sends the same message as a signal; the server may deliver both.
+"""
 WORDS_CHARACTERS = 4_000
 """Longest reason or note; it is part of the state of the run."""
 

@@ -58,6 +58,8 @@ class _Namespace:
         self.runs = runs
         self.closed: set[str] = set()
         self.sent: list[tuple[str, str, Any]] = []
+        """Messages without their command IDs."""
+        self.command_ids: list[str] = []
         self.queries: list[str] = []
         self.histories: list[str] = []
         self._update = update
@@ -65,8 +67,12 @@ class _Namespace:
         """Why the state of the run rejects an answer."""
 
     def get_workflow_handle(self, workflow_id: str) -> Any:
+        def record(name: str, message: Any) -> None:
+            self.command_ids.append(message["command_id"])
+            self.sent.append((workflow_id, name, {key: message[key] for key in message if key != "command_id"}))
+
         async def execute_update(name: str, message: Any) -> Any:
-            self.sent.append((workflow_id, name, message))
+            record(name, message)
             if self._update is None:
                 await asyncio.Event().wait()
             if isinstance(self._update, Exception):
@@ -74,7 +80,7 @@ class _Namespace:
             return self._update
 
         async def signal(name: str, message: Any) -> None:
-            self.sent.append((workflow_id, name, message))
+            record(name, message)
 
         async def describe() -> Any:
             if workflow_id not in self.runs:
@@ -181,6 +187,7 @@ async def test_answer_is_sent_by_signal_if_no_worker_answers(monkeypatch: pytest
         "it is applied as soon as a worker serves the run, as `dagwright watch run` does"
     )
     assert namespace.sent == [UPDATE, SIGNAL]
+    assert len({*namespace.command_ids}) == 1
 
 
 def test_second_of_two_simultaneous_signals_is_reported_as_refused() -> None:

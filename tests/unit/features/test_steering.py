@@ -187,16 +187,34 @@ def test_early_commands_are_applied_in_order_when_the_run_has_its_plan() -> None
 
 
 @pytest.mark.parametrize("is_early", [True, False])
-@pytest.mark.parametrize(("name", "note"), [(wire.CANCEL, "cancelled by ann"), (wire.PAUSE, "paused by ann")])
-def test_message_that_comes_as_update_and_as_signal_leaves_one_note(name: str, note: str, is_early: bool) -> None:
+def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bool) -> None:
     run = _Run()
     if not is_early:
         run.start()
-    for through in ("update", "signal"):
-        run.send(name, {"by": "ann"}, through=through)
+    pause = (wire.PAUSE, {"by": "ann", "command_id": "1"})
+    limits = (wire.SET_LIMITS, {"max_parallel": 1, "by": "ann", "command_id": "2"})
+    cancel = (wire.CANCEL, {"by": "ann", "command_id": "3"})
+    # A slow worker gets several updates before their signals.
+    for name, message in (pause, limits, cancel):
+        run.send(name, message, through="update")
+    repeated = [run.send(name, message) for name, message in (pause, limits, cancel)]
     if is_early:
         run.start()
-    assert run.reported == [(name, note)]
+    assert [result.refusal for result in repeated] == [None] * 3
+    assert run.reported == [
+        ("pause", "paused by ann"),
+        ("set_limits", "max_parallel 1 set by ann"),
+        ("cancel", "cancelled by ann"),
+    ]
+
+
+def test_equal_commands_with_other_ids_or_without_are_not_repetitions() -> None:
+    run = _Run()
+    run.start()
+    for command_id in ({"command_id": "1"}, {"command_id": "2"}, {}, {"command_id": 3}):
+        run.send(wire.PAUSE, {"by": "ann", **command_id})
+        run.send(wire.RESUME, {"by": "ann"})
+    assert [code for code, _ in run.reported] == ["pause", "resume"] * 4
 
 
 def test_messages_that_are_refused_leave_one_note_each() -> None:
