@@ -42,6 +42,6 @@ def _held_write(self: Database, work: Callable[[Session], Any]) -> Any:
 
 
 if __name__ == "__main__":
-    activity_calls._HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
+    activity_calls.HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
     EntityDatabase.write = _held_write  # type: ignore[method-assign]
     runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")

@@ -11,5 +11,5 @@ from dagwright.workflows import activity_calls
 HEARTBEAT_S = 1.0
 
 if __name__ == "__main__":
-    activity_calls._HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
+    activity_calls.HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
     runpy.run_module("examples.onboarding_demo", run_name="__main__", alter_sys=True)

@@ -14,5 +14,5 @@ HEARTBEAT_S = 1.0
 
 if __name__ == "__main__":
     model_node.MODEL_HEARTBEAT_S = HEARTBEAT_S
-    activity_calls._HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
+    activity_calls.HEARTBEAT_S = dict.fromkeys(Effects, HEARTBEAT_S)
     runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")
