@@ -276,7 +276,7 @@ class Client:
 
         Args:
             limit: runs at most; `after` continues the list.
-            after: `cursor` of the last run that was received; `None` is the start of the list.
+            after: `cursor` of the last run that was received; `None` is the start, so stop at a last run without one.
             status: of `RunStatus`, such as `running` or `failed`; a paused run that runs no node is `waiting`.
             title: prefix of the title or the ID, compared character by character: case and spaces matter.
             since: earliest start: a date or time, also as a string; a timedelta or a string such as `2h` is counted
@@ -322,7 +322,7 @@ class Client:
 
         Args:
             limit: requests with which a page ends; those of one run are not separated. `after` continues the inbox.
-            after: `cursor` of the previous page; `None` is the start.
+            after: `cursor` of the previous page; `None` is the start, so stop at a page without one.
             assignee: only requests to this person; `anyone` for requests without an assignee.
             type: only requests of this type, such as `APPROVAL`.
             older_than: only requests that are open for longer.
@@ -385,7 +385,7 @@ class Client:
 
         Args:
             limit: sessions at most; `after` continues the list.
-            after: `cursor` of the last session of the previous page; `None` is the start of the list.
+            after: `cursor` of the last session of a page; `None` is the start, so stop at a session without one.
             prefix: of their names.
 
         Raises:
