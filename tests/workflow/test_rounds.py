@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.client import Client
@@ -14,7 +13,6 @@ from tests.support.rounds import (
     Workers,
     continue_with,
     done,
-    failed,
     prompt_of,
     question,
     ref,
@@ -22,7 +20,6 @@ from tests.support.rounds import (
     rounds_runs,
     sub_goal,
 )
-from tests.support.runs import Document
 
 pytestmark = pytest.mark.server
 
@@ -78,12 +75,6 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     assert rounds["synthesis_inputs"] == {"comparison": ref(5, "comparison")}
     assert rounds["final_response"] == "Maersk has 7 and Evergreen 11."
     assert [each["reasoning"] for each in rounds["rounds"]] == ["First both.", "It is the next step.", "All is there."]
-
-
-async def _ended(client: Client, folder: Path, *script: Any, workers: Workers | None = None, **asked: Any) -> Document:
-    """Return the document of a question of which the intention is that of the tests."""
-    async with rounds_runs(client, folder, INTENTION, *script, workers=workers) as (_, runs):
-        return await ended(runs, await runs.start_compiled(question(runs, **asked)))
 
 
 async def test_failed_sub_goal_is_reported_and_retried_and_its_dependents_continue(
@@ -155,23 +146,6 @@ async def test_planner_that_calls_a_tool_is_asked_for_its_plan(client: Client, t
     assert "This answer is invalid" in prompt_of(server, "plan#2")
 
 
-async def test_worker_tool_that_always_fails_is_tried_three_times_and_the_run_reports_why(
-    client: Client, tmp_path: Path
-) -> None:
-    workers = Workers()
-    workers.failing["Maersk"] = 100
-    found = await _ended(client, tmp_path, *[continue_with(PICK)] * 5, workers=workers)
-    assert found["status"] == "failed"
-    assert "sub-goal 1 was tried 3 times with the same inputs, and failed each time" in found["error"]
-    assert workers.calls == {"pick": 3}
-
-
-async def test_planner_that_gives_up_fails_the_run_with_its_reason(client: Client, tmp_path: Path) -> None:
-    found = await _ended(client, tmp_path, continue_with(PICK), failed("There is no such carrier."))
-    assert (found["status"], found["error"]) == ("failed", "planner_failed: There is no such carrier.")
-    assert found["rounds"]["planner_reasoning"] == "There is no such carrier."
-
-
 async def test_no_person_is_asked(client: Client, tmp_path: Path) -> None:
     workers = Workers()
     script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
@@ -203,8 +177,14 @@ async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_pat
 
 async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Client, tmp_path: Path) -> None:
     refused = Refused(400, "no", code="content_filter")
-    script = (continue_with(CLARIFY), done(question=ref(9, "clarification")), step(refused, times=ANY_NUMBER))
-    found = await _ended(client, tmp_path, *script, synthesis="model")
+    script = (
+        INTENTION,
+        continue_with(CLARIFY),
+        done(question=ref(9, "clarification")),
+        step(refused, times=ANY_NUMBER),
+    )
+    async with rounds_runs(client, tmp_path, *script) as (_, runs):
+        found = await ended(runs, await runs.start_compiled(question(runs, synthesis="model")))
     assert (found["status"], found["output"]) == ("completed_with_failures", "Which one?")
     assert found["nodes"]["answer"]["status"] == "failed"
 

@@ -331,6 +331,24 @@ def test_planner_may_repeat_itself_or_need_repair_a_few_times_a_round() -> None:
     assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
 
 
+def test_sub_goal_that_always_fails_is_tried_three_times_and_the_run_reports_why() -> None:
+    failing = dict.fromkeys(("sg1", "sg1#2", "sg1#3"), NodeError("tool_failed", "no"))
+    question = Question(*[continue_with(PICK)] * 5, workers=failing)
+    steps = question.run()
+    assert sum(step[0].startswith("sg1") for step in steps) == 3
+    error = question.scheduler.state.error
+    assert error is not None
+    assert "sub-goal 1 was tried 3 times with the same inputs, and failed each time" in error.message
+
+
+def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
+    question = Question(continue_with(PICK), failed("There is no such carrier."))
+    question.run()
+    assert question.scheduler.status() is RunStatus.FAILED
+    assert question.scheduler.state.error == NodeError("planner_failed", "There is no such carrier.")
+    assert _document(question)["planner_reasoning"] == "There is no such carrier."
+
+
 def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
     lost = NodeError("model_unavailable", "nobody there")
     question = Question(continue_with(ASK), lost)
