@@ -26,9 +26,9 @@ from dagwright.protocol.notifications import description_of
 from dagwright.protocol.webhooks import Hook, signed_headers
 from dagwright.tools.retry_after import requested_delay
 
-ERROR_NOT_SENT = "not_told"
+ERROR_NOT_SENT = "not_sent"
 """`ApplicationError.type`: the webhook has not accepted every notification."""
-ANSWER_S = 10.0
+RESPONSE_TIMEOUT_S = 10.0
 """Response timeout of the webhook for one notification."""
 _LONGEST_DELAY = timedelta(minutes=10)
 
@@ -67,7 +67,7 @@ class _Undelivered:
     """The notifications that the webhook did not accept in this attempt, and the latest reason."""
 
     notices: list[Notice] = field(default_factory=list)
-    why: str = ""
+    reason: str = ""
     delay: timedelta | None = None
 
 
@@ -84,18 +84,18 @@ class _Delivery:
     async def deliver(self, notices: Sequence[Notice]) -> None:
         open_notices = [notice for notice in notices if notice["id"] not in self._delivered]
         undelivered = _Undelivered()
-        async with httpx.AsyncClient(follow_redirects=False, timeout=ANSWER_S) as client:
+        async with httpx.AsyncClient(follow_redirects=False, timeout=RESPONSE_TIMEOUT_S) as client:
             for index, notice in enumerate(open_notices):
                 try:
-                    async with asyncio.timeout(ANSWER_S):
+                    async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                         await self._deliver_one(client, notice, undelivered)
                 except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
                     # The remaining ones would fail in the same way.
                     undelivered.notices += open_notices[index:]
-                    undelivered.why = f"does not respond ({_kind(error)})"
+                    undelivered.reason = f"does not respond ({_kind(error)})"
                     break
         if undelivered.notices:
-            text = f"{description_of(undelivered.notices)}: the webhook at {self._host} {undelivered.why}"
+            text = f"{description_of(undelivered.notices)}: the webhook at {self._host} {undelivered.reason}"
             raise ApplicationError(
                 cut_bytes(text, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_SENT, next_retry_delay=undelivered.delay
             )
@@ -115,14 +115,14 @@ class _Delivery:
                 self._heartbeats.beat(self._delivered, None)
                 return
             undelivered.notices.append(notice)
-            undelivered.why = f"responds {response.status_code}"
+            undelivered.reason = f"responds {response.status_code}"
             delay = requested_delay(response.headers)
             if delay is not None:
                 undelivered.delay = min(max(delay, undelivered.delay or delay), _LONGEST_DELAY)
 
 
 def _kind(error: Exception) -> str:
-    return f"no response within {ANSWER_S:g} s" if isinstance(error, TimeoutError) else type(error).__name__
+    return f"no response within {RESPONSE_TIMEOUT_S:g} s" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 def _body_of(notice: Notice, *, title: Any, ui_url: str | None) -> dict[str, Any]:

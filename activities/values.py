@@ -209,10 +209,10 @@ class LargeValues:
                 return await self._store.put(pydantic_core.to_json(failure))
         return None
 
-    async def _with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _with_retries(self, store_request: Callable[[], Awaitable[T]]) -> T:
         for pause_s in self._retry_pauses_s:
             try:
-                return await ask()
+                return await store_request()
             except StoreUnavailable:
                 await asyncio.sleep(pause_s)
-        return await ask()
+        return await store_request()

@@ -48,8 +48,8 @@ A batch that cannot reach the store waits and heartbeats; after a day another at
 OWN_ATTEMPT = timedelta(hours=1)
 """Timeout of one attempt of an internal activity, which heartbeats by itself. It only ends attempts that hang: a dead
 worker is detected by its heartbeats, and a store that does not respond fails the attempt within five minutes. No valid
-plan comes near it: the largest value of such an activity is 1 GB, which takes a minute, or half an hour over 5 Mbit/s;
-250 MB joined take 15 s on a busy machine, and thousands of lookups some seconds.
+plan needs that long: the largest value of such an activity is 1 GB, which takes a minute, or half an hour over 5
+Mbit/s; joining 250 MB takes 15 s on a busy machine, and thousands of lookups take some seconds.
 """
 
 # Most calls of a run have the same options, and creating them takes as long as the rest of a command.
@@ -117,7 +117,7 @@ _JSON = Payload(metadata={"encoding": b"json/plain"})
 
 def json_payload(encoded: bytes) -> Payload:
     """Return encoded JSON as a payload."""
-    # A third of the time of creating it from its parts; each call has two or more.
+    # This takes a third of the time of creating it from its parts, and each call has at least two.
     payload = Payload()
     payload.CopyFrom(_JSON)
     payload.data = encoded
@@ -154,7 +154,7 @@ def start_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration, run:
 
 async def _run_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunScope) -> RawValue:
     timeout, retry_policy = timedelta(seconds=task.node.activity_timeout_s), retry_policy_of(task, tool)
-    ended: RawValue = await workflow.execute_child_workflow(
+    result: RawValue = await workflow.execute_child_workflow(
         str(tool.workflow),
         RawValue(call.payload),
         id=limits.child_workflow_id(workflow.info().workflow_id, task.call_id),
@@ -170,7 +170,7 @@ async def _run_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration,
         static_summary=task_summary(task),
         priority=priority_of(task.node.priority),
     )
-    return ended
+    return result
 
 
 def _start_region_batch(task: Task, call: EncodedCall, *, task_queue: str) -> workflow.ActivityHandle[RawValue]:

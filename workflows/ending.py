@@ -24,7 +24,7 @@ ENDS_CANCELED = "ends-canceled"
 T = TypeVar("T")
 
 
-async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+async def await_to_end(work: Coroutine[Any, Any, T]) -> T:
     """Await a coroutine to its end, even if the run is cancelled meanwhile: the run has ended already."""
     task = asyncio.ensure_future(work)
     try:
@@ -44,7 +44,7 @@ async def end_canceled(document: Mapping[str, Any], *, reason: str | None) -> bo
     """
     message = {"document": document, **({"reason": reason} if reason is not None else {})}
     try:
-        await undisturbed(_record(pydantic_core.to_json(message)))
+        await await_to_end(_record(pydantic_core.to_json(message)))
     except ActivityError as error:
         workflow.logger.warning("the run cannot end as Canceled", extra={"reason": str(error.cause)})
         return workflow.cancellation_reason() is not None

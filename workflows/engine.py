@@ -224,22 +224,22 @@ class Engine:
         """Send the remaining notifications to the webhook after the end; this takes some seconds at most."""
         await self._notifier.finish()
 
-    async def undisturbed(self, work: Coroutine[Any, Any, T]) -> T | None:
+    async def run_while_idle(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Run a coroutine while the run is idle; return its result, or `None` if an event arrived that must be applied.
 
         The deadline of the run is such an event.
         """
-        doing = asyncio.create_task(work)
+        task = asyncio.create_task(work)
         self._set_deadline_timer()
         try:
-            await workflow.wait_condition(lambda: doing.done() or bool(self._events))
+            await workflow.wait_condition(lambda: task.done() or bool(self._events))
             await workflow.wait_condition(workflow.all_handlers_finished)
         finally:
             self._deadline.stop()
         if self._events:
-            doing.cancel()
+            task.cancel()
             return None
-        return doing.result()
+        return task.result()
 
     def _is_active(self) -> bool:
         return not (self.scheduler.is_finished or self.scheduler.is_stopped)

@@ -72,7 +72,7 @@ from dagwright.protocol.turns import end_of_turn
 from dagwright.workflows.activity_calls import OWN_ATTEMPT, RunScope, json_payload, memo_of_run
 from dagwright.workflows.blobs import TextRefused
 from dagwright.workflows.details import render_details
-from dagwright.workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
+from dagwright.workflows.ending import ENDS_CANCELED, await_to_end, end_canceled
 from dagwright.workflows.engine import Engine
 from dagwright.workflows.maps import end_of_map_batch, items_of_map_batch
 from dagwright.workflows.people import FeedbackMessages
@@ -240,7 +240,7 @@ class PlanWorkflow(Steerable):
         encoded = self._following_input(run_input, state=state)
         if len(state) > limits.INLINE_STATE_BYTES or len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
             try:
-                refs = await engine.undisturbed(put_state(state, numbers=self._state_pieces))
+                refs = await engine.run_while_idle(put_state(state, numbers=self._state_pieces))
             except TextRefused as error:
                 message = f"the history is full, and the payload store refused the state of the run for good: {error}"
                 engine.end_here(NodeError(wire.ERROR_STORE_REFUSED, message))
@@ -332,7 +332,7 @@ class PlanWorkflow(Steerable):
         if cancelled is not None:
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:
-            await undisturbed(self._engine.finish_notifications())
+            await await_to_end(self._engine.finish_notifications())
         document = self._document()
         self._attributes.publish_end(document, self._engine.scheduler if self._engine is not None else None)
         compact = self._compact(document)
@@ -340,21 +340,21 @@ class PlanWorkflow(Steerable):
         if run_input is not None and run_input.parent is not None:
             end = end_of(document)
             if self._engine is not None and self._engine.scheduler.state.options.compensate:
-                end["child_snapshot"] = await undisturbed(
+                end["child_snapshot"] = await await_to_end(
                     compensation_snapshot(self._engine.scheduler, numbers=self._state_pieces)
                 )
             if run_input.map_batch is not None and self._engine is not None and not run_input.only_compensates:
-                chunk_end = await undisturbed(end_of_map_batch(self._engine.scheduler))
+                chunk_end = await await_to_end(end_of_map_batch(self._engine.scheduler))
                 end = {**end, "output": None, "stored_output": None, **chunk_end}
                 compact = map_batch_document(compact)
-            if not await undisturbed(report_end(run_input.parent, end)):
+            if not await await_to_end(report_end(run_input.parent, end)):
                 # The parent run uses the result instead, if it still exists, and needs the full output.
                 compact |= end
                 # The data that the parent needs to compensate, or to join the items of a map, is only in the result.
                 must_return = cancelled is None and not end.keys().isdisjoint({"child_snapshot", "map_batch"})
         if run_input is not None and run_input.session is not None:
             scheduler = self._engine.scheduler if self._engine is not None else None
-            await undisturbed(report_turn(run_input.session, end_of_turn(document, scheduler)))
+            await await_to_end(report_turn(run_input.session, end_of_turn(document, scheduler)))
         is_cancelled = document["status"] == RunStatus.CANCELLED.value
         if is_cancelled and not must_return and workflow.patched(ENDS_CANCELED):
             reason = None if cancelled is not None else self._reason_of_cancel()

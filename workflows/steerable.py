@@ -128,7 +128,7 @@ class Steerable:
         self._people.check_update(wire.SET_RESULT, message)
 
     @workflow.signal(name=wire.ADD_NODES)
-    def signal_append_nodes(self, message: RawValue) -> None:
+    def signal_add_nodes(self, message: RawValue) -> None:
         """Add nodes to the plan."""
         self._people.take_signal(wire.ADD_NODES, message)
 
@@ -138,7 +138,7 @@ class Steerable:
         return self._people.take_update(wire.ADD_NODES, message)
 
     @add_nodes.validator
-    def _check_append_nodes(self, message: RawValue) -> None:
+    def _check_add_nodes(self, message: RawValue) -> None:
         self._people.check_update(wire.ADD_NODES, message)
 
     @workflow.signal(name=wire.SET_POLICY)

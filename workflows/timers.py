@@ -16,13 +16,13 @@ class Timer:
 
     Args:
         summary: summary in the Temporal UI.
-        ring: called when the timer fires.
+        on_fire: called when the timer fires.
     """
 
-    def __init__(self, summary: str, ring: Callable[[], None]) -> None:
+    def __init__(self, summary: str, on_fire: Callable[[], None]) -> None:
         self._summary = summary
-        self._ring = ring
-        self._sleeping: asyncio.Task[None] | None = None
+        self._on_fire = on_fire
+        self._sleep: asyncio.Task[None] | None = None
         self.at: float | None = None
         """Time at which it fires, in seconds since the epoch; `None` if it is stopped."""
 
@@ -32,18 +32,18 @@ class Timer:
         if at is None:
             return
         self.at = at
-        self._sleeping = asyncio.create_task(workflow.sleep(max(at - now_s(), 0.001), summary=self._summary))
-        self._sleeping.add_done_callback(self._end)
+        self._sleep = asyncio.create_task(workflow.sleep(max(at - now_s(), 0.001), summary=self._summary))
+        self._sleep.add_done_callback(self._end)
 
     def stop(self) -> None:
         """Stop the timer."""
-        if self._sleeping is not None:
-            self._sleeping.cancel()
-        self._sleeping = self.at = None
+        if self._sleep is not None:
+            self._sleep.cancel()
+        self._sleep = self.at = None
 
-    def _end(self, sleeping: "asyncio.Task[None]") -> None:
-        if sleeping.cancelled():
+    def _end(self, sleep: "asyncio.Task[None]") -> None:
+        if sleep.cancelled():
             return
-        if sleeping is self._sleeping:
-            self._sleeping = self.at = None
-        self._ring()
+        if sleep is self._sleep:
+            self._sleep = self.at = None
+        self._on_fire()

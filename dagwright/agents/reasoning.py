@@ -23,17 +23,17 @@ CALLS_FOR_PARTS = 4
 """The first answer and three repairs."""
 _PROBLEM_CHARACTERS = 1_500
 
-_TAKE_APART = (
+_SPLIT_PROMPT = (
     "You prepare the answer to a difficult question. Split it into parts that have to be answered first. Write each "
     "part as a separate question, in the order in which they build on each other. Write as few as possible, at most "
     f"{STEPS}."
 )
-_WORK = "You answer one part of a larger question. Be exact and brief. Mark uncertain statements."
-_ANSWER = (
+_PART_PROMPT = "You answer one part of a larger question. Be exact and brief. Mark uncertain statements."
+_ANSWER_PROMPT = (
     "You answer a question from the findings so far. Give the answer first, then the reasons in a few sentences. Name "
     "open points. Use only the findings and the context."
 )
-_PARTS = {
+_PARTS_SCHEMA = {
     "type": "object",
     "properties": {"parts": {"type": "array", "items": {"type": "string"}}},
     "required": ["parts"],
@@ -46,15 +46,15 @@ class ReasoningAgent:
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> dict[str, Any]:
         """Return `{"answer", "steps": [{"question", "finding"}]}`."""
-        known = _context_text(context)
-        request = f"{known}The question: {objective}"
-        parts = await _parts(agent, [system(_TAKE_APART), user(request)])
+        context_text = _context_text(context)
+        request = f"{context_text}The question: {objective}"
+        parts = await _parts(agent, [system(_SPLIT_PROMPT), user(request)])
         steps: list[dict[str, str]] = []
         for part in [each for each in parts if each.strip()][:STEPS]:
             agent.call.progress(len(steps), min(len(parts), STEPS))
-            messages = [system(_WORK), user(f"{request}\n\n{_findings(steps)}Answer this part: {part}")]
+            messages = [system(_PART_PROMPT), user(f"{request}\n\n{_findings(steps)}Answer this part: {part}")]
             steps.append({"question": part, "finding": (await agent.ask(messages)).text})
-        answer = await agent.ask([system(_ANSWER), user(f"{request}\n\n{_findings(steps)}Answer the question.")])
+        answer = await agent.ask([system(_ANSWER_PROMPT), user(f"{request}\n\n{_findings(steps)}Answer the question.")])
         return {"answer": answer.text, "steps": steps}
 
 
@@ -68,13 +68,17 @@ async def _parts(agent: AgentContext, messages: Sequence[Message]) -> Sequence[s
     problem = ""
     for _ in range(CALLS_FOR_PARTS):
         try:
-            parts: Sequence[str] = (await agent.ask(messages, output=_PARTS)).output["parts"]
+            parts: Sequence[str] = (await agent.ask(messages, output=_PARTS_SCHEMA)).output["parts"]
         except ModelFailure as failure:
             if failure.action is not Action.FIX:
                 raise
             problem = str(failure)[:_PROBLEM_CHARACTERS]
-            wrong = Message(role="assistant", content=failure.partial or "{}")
-            messages = [*messages, wrong, user(f"That cannot be used. {problem}\nWrite the whole answer again.")]
+            reply = Message(role="assistant", content=failure.partial or "{}")
+            messages = [
+                *messages,
+                reply,
+                user(f"That cannot be used. {problem}\nWrite the whole answer again."),
+            ]
         else:
             return parts
     raise GiveUp(f"the model gave {CALLS_FOR_PARTS} answers that do not fit the schema; the last problem: {problem}")

@@ -165,7 +165,7 @@ def _oddities(value: JsonValue, text: str, *, doubled: bool) -> list[Problem]:
 
 def doubled_key(at: str, key: str) -> Problem:
     """Return the problem of a duplicate key in an object."""
-    return Problem("invalid_field", f"the key {printable(key)!r} stands twice in one object", at)
+    return Problem("invalid_field", f"the key {printable(key)!r} occurs twice in one object", at)
 
 
 def depth_of(value: JsonValue) -> int:

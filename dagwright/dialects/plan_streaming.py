@@ -210,7 +210,7 @@ class JsonSteps:
         try:
             read = read_value(text, 0)
         except NotRead as failure:
-            message = f"step {self._count + 1} is no JSON that reads in one way: {failure.message}"
+            message = f"step {self._count + 1} is not unambiguous JSON: {failure.message}"
             self.problem = Problem("invalid_syntax", f"{message} (character {start + failure.offset + 1})")
             return
         self._found.append(StreamedStep(self._count, read.value, start, start + len(text)))

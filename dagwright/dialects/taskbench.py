@@ -154,7 +154,7 @@ def _arguments(entry: ObjectReader, written: Sequence[Any], *, graph: _Graph, to
         argument.expect_keys(_ARGUMENT_KEYS)
         name = argument.name_text("name")
         if name is not None and name in arguments:
-            argument.report("invalid_field", f"{name!r} stands twice", "name")
+            argument.report("invalid_field", f"{name!r} occurs twice", "name")
         elif name is not None:
             arguments[name] = _named_value(entry, item.get("value"), at=(index, "value"), graph=graph)
     return arguments

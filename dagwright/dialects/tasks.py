@@ -47,9 +47,9 @@ def _pointers(count: int) -> Iterator[tuple[str, str]]:
 
 def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.expect_keys(_KEYS)
-    written = entry.name_text("id")
-    if written is not None and _ID.fullmatch(written) is None:
-        hint = re.sub(r"[^A-Za-z0-9_-]+", "_", written)
+    task_id = entry.name_text("id")
+    if task_id is not None and _ID.fullmatch(task_id) is None:
+        hint = re.sub(r"[^A-Za-z0-9_-]+", "_", task_id)
         message = "an id may hold only letters and digits of ASCII, _ and -"
         entry.report("invalid_field", message, "id", hint=f"write {hint!r}")
     tool = entry.name_text("tool")
@@ -70,8 +70,8 @@ def _notes(node: dict[str, Any], known_ids: Collection[str]) -> list[Note]:
         parts = parse_template(query, known_ids)
     except BadReferences:
         return []
-    named = {node["id"], *node["depends_on"]}
-    used = dict.fromkeys(part.node for part in parts if isinstance(part, ResultOf) and part.node not in named)
+    declared_ids = {node["id"], *node["depends_on"]}
+    used = dict.fromkeys(part.node for part in parts if isinstance(part, ResultOf) and part.node not in declared_ids)
     return [
         Note(
             "added_edge",

@@ -159,4 +159,4 @@ def _around(text: str, values: Sequence[tuple[int, ReadValue]]) -> Iterator[Repa
 def _syntax_problem(text: str, failure: NotRead) -> Problem:
     column = failure.offset - text.rfind("\n", 0, failure.offset)
     where = f"line {line_of(text, failure.offset)}, column {column}"
-    return Problem("invalid_syntax", f"the text is no JSON that reads in one way: {failure.message} at {where}")
+    return Problem("invalid_syntax", f"the text is not unambiguous JSON: {failure.message} at {where}")

@@ -356,8 +356,8 @@ class _Reader:
         if frame.key not in frame.items:
             return
         if json.dumps(frame.items[frame.key]) != json.dumps(value):
-            raise self._refused(f"the key {_short(frame.key)} stands twice in one object, with different values")
-        self._repair("duplicate_key", f"the key {_short(frame.key)} stands twice in one object, with the same value")
+            raise self._refused(f"the key {_short(frame.key)} occurs twice in one object, with different values")
+        self._repair("duplicate_key", f"the key {_short(frame.key)} occurs twice in one object, with the same value")
 
     def _leave_out(self) -> None:
         """Keep the complete parts of a truncated text: complete objects of the first list, and complete keys."""

@@ -52,7 +52,7 @@ class Execution:
 class HistoryReader:
     """Reader of one run.
 
-    Code that reads or marks the replay while `follow` is running must hold `lock`.
+    Code that uses the replay or `marks` while `follow` is running must hold `lock`.
 
     Args:
         run_id: the execution to start with.

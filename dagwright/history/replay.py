@@ -77,7 +77,7 @@ from dagwright.protocol.run_snapshot import RunSnapshot, state_from_text
 from dagwright.protocol.run_start import start_restored_run, start_run
 from dagwright.protocol.scheduler_snapshot import restore_state, tasks_in_flight
 
-_OF_UPDATES = frozenset(
+_UPDATE_EVENTS = frozenset(
     {
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
@@ -102,7 +102,7 @@ class HistoryReplay:
         self.closed_as: str | None = None
         self.document: dict[str, Any] | None = None
         """Result document in the closing event."""
-        self._recorded: dict[str, Any] | None = None
+        self._recorded_document: dict[str, Any] | None = None
         """Result document that a cancelled run recorded before its end."""
         self.error: NodeError | None = None
         self.opened: dict[str, Request] = {}
@@ -122,11 +122,11 @@ class HistoryReplay:
         """Events that sent budget reports to the parent run."""
         self._commands = CommandHandler(self._notes)
         self._batches = Batches()
-        self._held: Batch | None = None
+        self._held_batch: Batch | None = None
         """The last batch, until it is certain that no further update belongs to it."""
         self._now = 0.0
         """Start of the workflow task whose commands come next, by the clock of the workflow."""
-        self._use = HistoryUse(0, 0)
+        self._history_use = HistoryUse(0, 0)
         self._limits: HistoryLimits | None = None
         self._scheduled: dict[int, str] = {}
         self._timers = OpenTimers()
@@ -205,7 +205,7 @@ class HistoryReplay:
 
     async def apply(self, event: HistoryEvent) -> None:
         """Apply the next event of the history."""
-        if event.event_type not in _OF_UPDATES:
+        if event.event_type not in _UPDATE_EVENTS:
             await self.apply_held()
         self.last_event = event.event_id
         at = event.event_time.ToNanoseconds() / 1e9
@@ -219,11 +219,11 @@ class HistoryReplay:
                 self.task_failure = task_failure(event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 self.task_failure = None
-                self._held = self._batches.complete(event, at)
+                self._held_batch = self._batches.complete(event, at)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
                 continued = event.workflow_execution_continued_as_new_event_attributes
                 self.continued_as = continued.new_execution_run_id
-            case update if update in _OF_UPDATES:
+            case update if update in _UPDATE_EVENTS:
                 await self._apply_update(event)
             case closing if closing in CLOSED_AS:
                 await self._close(event, at)
@@ -234,8 +234,8 @@ class HistoryReplay:
         if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
             return
         self._batches.count_update()
-        if self._held is not None:
-            self._held.updates.append(event)
+        if self._held_batch is not None:
+            self._held_batch.updates.append(event)
         else:
             # The batch was applied already, because a reader needed the state.
             await self._apply_event(event, self._now)
@@ -247,7 +247,7 @@ class HistoryReplay:
                 self._apply_scheduled(event)
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 initiated = event.start_child_workflow_execution_initiated_event_attributes
-                self._start(self._child_task_of, initiated.workflow_id)
+                self._mark_running(self._child_task_of, initiated.workflow_id)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
                 signalled = event.signal_external_workflow_execution_initiated_event_attributes
                 if signalled.signal_name == wire.SIGNAL_BUDGET_REPORT:
@@ -255,7 +255,7 @@ class HistoryReplay:
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._timers.add(event)
             case EventType.EVENT_TYPE_MARKER_RECORDED:
-                self._recorded = recorded_document(event) or self._recorded
+                self._recorded_document = recorded_document(event) or self._recorded_document
             case _:
                 self._batches.add(event)
 
@@ -272,9 +272,9 @@ class HistoryReplay:
             for name in self._call_batches.add(scheduled):
                 self._start(self._tasks.get, name)
         elif not scheduled.activity_id.startswith(wire.INTERNAL_ID_PREFIX):
-            self._start(self._tasks.get, scheduled.activity_id)
+            self._mark_running(self._tasks.get, scheduled.activity_id)
         elif scheduled.activity_id.startswith(wire.ID_LOAD_VALUES):
-            self._start(self._loads.get, scheduled.activity_id)
+            self._mark_running(self._loads.get, scheduled.activity_id)
 
     # Start.
 
@@ -317,7 +317,7 @@ class HistoryReplay:
 
     async def apply_held(self) -> None:
         """Apply the last batch; later updates of it are applied as they come."""
-        held, self._held = self._held, None
+        held, self._held_batch = self._held_batch, None
         if held is not None:
             await self._apply_batch(held)
 
@@ -327,7 +327,7 @@ class HistoryReplay:
         if self.scheduler is not None and self.scheduler.is_finished:
             self._commands.end()
         self._now = batch.at
-        self._use = replace(batch.use, signals=batch.use.signals + len(batch.updates))
+        self._history_use = replace(batch.use, signals=batch.use.signals + len(batch.updates))
         has_started = self.scheduler is not None
         messages, others = batch.in_order
         if self.scheduler is not None and self._limits is not None and (messages or others):
@@ -344,7 +344,7 @@ class HistoryReplay:
             self._start_run(self.run_input, self._now)
         if self.scheduler is not None and self._limits is None:
             start_restored_run(self.scheduler, self.run_input, at=self._now)
-            self._limits = HistoryLimits(baseline=self._use)
+            self._limits = HistoryLimits(baseline=self._history_use)
             for end in self._early_ends:
                 self._handle_report(self.scheduler, end, self._now)
             for budget_message in self._early_budget_messages:
@@ -392,7 +392,7 @@ class HistoryReplay:
         """Apply the effects of the last workflow task that left no event: tasks that cannot be sent have failed."""
         if self.scheduler is None or self._limits is None or self.is_closed:
             return
-        while not self.scheduler.is_stopped and self._limits.has_room(self._use, self.scheduler):
+        while not self.scheduler.is_stopped and self._limits.has_room(self._history_use, self.scheduler):
             if not self._dispatch_next():
                 break
         for refusal in self.scheduler.features.feedback.requests.take_refusals():
@@ -429,7 +429,7 @@ class HistoryReplay:
     def _sub_plan_tasks(self) -> list[str]:
         return [task_id for name in self._children if (task_id := self.sub_plan_of(name)) is not None]
 
-    def _start(self, task_of: Callable[[str], str | None], name: str) -> None:
+    def _mark_running(self, task_of: Callable[[str], str | None], name: str) -> None:
         """Apply the event that scheduled a task: the workflow has dispatched all tasks before it too.
 
         Args:
@@ -475,7 +475,7 @@ class HistoryReplay:
                 await self._apply_child_end(event, at)
 
     @property
-    def _running(self) -> RunScheduler | None:
+    def _started_scheduler(self) -> RunScheduler | None:
         """Scheduler of a run that has started; messages are stored until then."""
         return self.scheduler if self._limits is not None else None
 
@@ -491,16 +491,16 @@ class HistoryReplay:
         elif name != wire.SIGNAL_SUB_PLAN_ENDED:
             note_unknown_signal(name, self._notes)
         elif (end := read_sub_plan_report(partial(read_argument, payloads), self._notes)) is not None:
-            if self._running is None:
+            if self._started_scheduler is None:
                 self._early_ends.append(end)
             else:
-                self._handle_report(self._running, end, at)
+                self._handle_report(self._started_scheduler, end, at)
 
     def _handle_budget_message(self, budget_message: BudgetMessage | None, at: float) -> None:
-        if budget_message is not None and self._running is None:
+        if budget_message is not None and self._started_scheduler is None:
             self._early_budget_messages.append(budget_message)
-        elif budget_message is not None and self._running is not None:
-            budgets.apply_budget_message(self._running, budget_message, at=at)
+        elif budget_message is not None and self._started_scheduler is not None:
+            budgets.apply_budget_message(self._started_scheduler, budget_message, at=at)
 
     def _handle_report(self, scheduler: RunScheduler, end: SubPlanEnd, at: float) -> None:
         if not is_expected_report(end, scheduler, self._notes):
@@ -513,7 +513,9 @@ class HistoryReplay:
 
     def _handle_command(self, name: str, payloads: Sequence[Payload], at: float, *, through: Through) -> None:
         """Apply a command, or store it until the run has its plan."""
-        self._commands.handle(name, partial(read_argument, payloads), through=through, scheduler=self._running, at=at)
+        self._commands.handle(
+            name, partial(read_argument, payloads), through=through, scheduler=self._started_scheduler, at=at
+        )
 
     def _apply_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
         name = self._scheduled.pop(scheduled_id, "")
@@ -590,7 +592,7 @@ class HistoryReplay:
             await self._apply_event(pending, at)
         self.ended_at = at
         self.closed_as = CLOSED_AS[event.event_type]
-        self.document = closing_document(event) or (self._recorded if self.closed_as == "cancelled" else None)
+        self.document = closing_document(event) or (self._recorded_document if self.closed_as == "cancelled" else None)
         self.error = await closing_error(event, self._converter, has_document=self.document is not None) or self.error
         if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
             # The run was refused before it started.

@@ -41,7 +41,7 @@ IDLE_PAUSE_S = 1.0
 """Pause between two polls while nothing is written; events of the run trigger a poll at once."""
 SOON_S = 1.0
 """Time after an event of the run in which a call may start that its reader does not know yet."""
-HURRY_S = 5.0
+SHORT_PAUSES_FOR_S = 5.0
 """Time for which an answer is polled with the shortest pause; for slower models a tenth of a second makes no
 difference.
 """
@@ -80,14 +80,14 @@ class TokenStreams:
             RunNotFound: there is no such run.
             RPCError: the server has not responded for a minute.
         """
-        async with aclosing(self._partial_texts(workflow_id)) as coming:
-            async for partial in coming:
+        async with aclosing(self._partial_texts(workflow_id)) as partial_texts:
+            async for partial in partial_texts:
                 part = delivered.part_of(partial)
                 if part is not None:
                     yield part
 
     async def was_superseded(self, workflow_id: str, mark: TextMark) -> bool:
-        """Return whether a turn of an agent has produced other words than a reader got elsewhere.
+        """Return whether a turn of an agent has produced another text than a reader has got from another process.
 
         Args:
             mark: text that the reader got; `False` for text that no turn wrote.
@@ -115,7 +115,7 @@ class TokenStreams:
         topic.readers += 1
         self._readers += 1
         try:
-            async for partial in topic.moments():
+            async for partial in topic.newest_texts():
                 yield partial
         finally:
             self._readers -= 1
@@ -145,12 +145,12 @@ class TokenStreams:
     async def events(self, workflow_id: str) -> "AsyncIterator[_RunEvents]":
         """Follow the events of a run inside of the block."""
         events = _RunEvents()
-        following = asyncio.create_task(events.follow(self._subscriptions, workflow_id))
+        follow_task = asyncio.create_task(events.follow(self._subscriptions, workflow_id))
         try:
             yield events
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            follow_task.cancel()
+            await asyncio.gather(follow_task, return_exceptions=True)
 
 
 class _RunEvents:
@@ -196,34 +196,34 @@ class _Topic:
         self._workflow_id = workflow_id
         self._texts_of_calls = PartialTexts()
         self._newest: PartialText | None = None
-        self._moved = asyncio.Event()
+        self._new_text_event = asyncio.Event()
         self._expected_at: float | None = None
         """Time at which an answer was first expected."""
-        self._reading = asyncio.create_task(self._read())
+        self._read_task = asyncio.create_task(self._read())
 
     @property
     def has_failed(self) -> bool:
         """Whether the poller has failed, so that a new reader needs a new one."""
-        return self._reading.done() and (self._reading.cancelled() or self._reading.exception() is not None)
+        return self._read_task.done() and (self._read_task.cancelled() or self._read_task.exception() is not None)
 
-    async def moments(self) -> AsyncGenerator[PartialText, None]:
+    async def newest_texts(self) -> AsyncGenerator[PartialText, None]:
         """Yield the newest text and then each newer one; a slow reader gets the newest text only."""
         previous: PartialText | None = None
         while True:
-            moved = self._moved
+            new_text_event = self._new_text_event
             if self._newest is not None and self._newest is not previous:
                 previous = self._newest
                 yield previous
-            elif self._reading.done():
-                await self._reading
+            elif self._read_task.done():
+                await self._read_task
                 return
             else:
-                await moved.wait()
+                await new_text_event.wait()
 
     async def close(self) -> None:
         """Stop the poller."""
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
+        self._read_task.cancel()
+        await asyncio.gather(self._read_task, return_exceptions=True)
 
     async def _read(self) -> None:
         try:
@@ -246,7 +246,7 @@ class _Topic:
         if call is not None:
             if self._texts_of_calls.apply(*call):
                 self._put(self._texts_of_calls.newest)
-            await self._rest(events, self._pause_s(call[1]))
+            await self._pause_between_polls(events, self._pause_s(call[1]))
             return
         self._expected_at = None
         self._finish(events.view)
@@ -255,23 +255,23 @@ class _Topic:
             await self._follow(child, events)
             return
         is_soon = asyncio.get_running_loop().time() - events.newest_at < SOON_S
-        await self._rest(events, FIRST_PAUSE_S if is_soon else IDLE_PAUSE_S)
+        await self._pause_between_polls(events, FIRST_PAUSE_S if is_soon else IDLE_PAUSE_S)
 
     def _finish(self, view: RunView | None) -> None:
         """Yield the last words of a call that has ended, such as the text of an agent before its tool calls.
 
         They are in the result, and were in no heartbeat.
         """
-        before = self._texts_of_calls.newest
-        text = _text_of_call(before.node, view) if before is not None else None
+        newest_text = self._texts_of_calls.newest
+        text = _text_of_call(newest_text.node, view) if newest_text is not None else None
         if (
-            before is not None
+            newest_text is not None
             and text is not None
-            and self._texts_of_calls.apply(before.node, TextSoFar(before.attempt, 0, text))
+            and self._texts_of_calls.apply(newest_text.node, TextSoFar(newest_text.attempt, 0, text))
         ):
             self._put(self._texts_of_calls.newest)
 
-    async def _rest(self, events: _RunEvents, interval_s: float) -> None:
+    async def _pause_between_polls(self, events: _RunEvents, interval_s: float) -> None:
         with self._texts.pausing(interval_s) as pause_s:
             await events.pause(pause_s)
 
@@ -280,13 +280,13 @@ class _Topic:
             return NEXT_PAUSE_S
         now = asyncio.get_running_loop().time()
         self._expected_at = self._expected_at if self._expected_at is not None else now
-        return FIRST_PAUSE_S if now - self._expected_at < HURRY_S else NEXT_PAUSE_S
+        return FIRST_PAUSE_S if now - self._expected_at < SHORT_PAUSES_FOR_S else NEXT_PAUSE_S
 
     async def _follow(self, child: "_Child", events: _RunEvents) -> None:
         """Yield the text of a sub-plan until it has ended."""
         try:
-            async with aclosing(self._texts._partial_texts(child.workflow_id)) as coming:
-                async for partial in coming:
+            async with aclosing(self._texts._partial_texts(child.workflow_id)) as partial_texts:
+                async for partial in partial_texts:
                     self._put(PartialText(f"{child.task}/{partial.node}", partial.attempt, partial.text))
         except RunNotFound:
             pass
@@ -299,8 +299,8 @@ class _Topic:
 
     def _wake(self) -> None:
         """Wake all current waiters."""
-        self._moved.set()
-        self._moved = asyncio.Event()
+        self._new_text_event.set()
+        self._new_text_event = asyncio.Event()
 
 
 def _text_of_call(node: str, view: RunView | None) -> str | None:
@@ -373,8 +373,8 @@ def answering_node(plan: CompiledPlan) -> str | None:
         return None
     ((path, template),) = plan.output_bindings
     whole = template[0] if len(template) == 1 else None
-    is_all = path == () and isinstance(whole, ResultOf) and (whole.field, whole.path) == ("result", ())
-    return whole.node if is_all and isinstance(whole, ResultOf) else None
+    is_whole_result = path == () and isinstance(whole, ResultOf) and (whole.field, whole.path) == ("result", ())
+    return whole.node if is_whole_result and isinstance(whole, ResultOf) else None
 
 
 def _answering_child(view: RunView | None, described: DescribeWorkflowExecutionResponse) -> _Child | None:

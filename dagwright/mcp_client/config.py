@@ -61,8 +61,8 @@ class ToolRules(BaseModel):
     def over(self, others: "ToolRules") -> "ToolRules":
         """Merge two sets of rules: these rules override `others`."""
         names = set(ToolRules.model_fields)
-        message = (rules.model_dump(exclude_none=True, include=names) for rules in (others, self))
-        return ToolRules(**{name: value for one in message for name, value in one.items()})
+        dumps = (rules.model_dump(exclude_none=True, include=names) for rules in (others, self))
+        return ToolRules(**{name: value for one in dumps for name, value in one.items()})
 
 
 class ServerRules(ToolRules):
@@ -120,13 +120,13 @@ class ServerConfig:
 
     Args:
         name: prefix of the names of its tools.
-        where: program or address of the server.
+        endpoint: program or address of the server.
         secrets: values to redact in all output of the server.
         identity: 16 hex digits, hash of the server as written, so without values of variables.
     """
 
     name: str
-    where: Program | Address
+    endpoint: Program | Address
     rules: ServerRules = field(default_factory=ServerRules)
     secrets: tuple[str, ...] = field(default=(), repr=False)
     identity: str = ""
@@ -141,14 +141,14 @@ def read_servers(file: Path, variables: Variables) -> list[ServerConfig]:
     Raises:
         ToolLoadError: the file is invalid; the message lists all problems, each with a JSON pointer.
     """
-    written = _servers_in(file)
+    entries = _servers_in(file)
     servers: list[ServerConfig] = []
     problems: list[str] = []
-    for name, server in written.items():
+    for name, server in entries.items():
         try:
-            server_config = _Reading(name, file.parent.resolve(), variables).read(server)
-        except _Wrong as wrong:
-            problems += [f"{pointer('mcpServers', name, *path)}: {message}" for path, message in wrong.problems]
+            server_config = _ServerReader(name, file.parent.resolve(), variables).read(server)
+        except _ServerInvalid as invalid:
+            problems += [f"{pointer('mcpServers', name, *path)}: {message}" for path, message in invalid.problems]
             continue
         if server_config is not None:
             servers.append(server_config)
@@ -165,14 +165,14 @@ def _servers_in(file: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         raise ToolLoadError(f"There is no file {file} of MCP servers") from None
     except json.JSONDecodeError as error:
-        message = f"{file.name} is no JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+        message = f"{file.name} is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
         raise ToolLoadError(message) from None
-    except _KeyTwice as twice:
-        raise ToolLoadError(f"{file.name}: the key {twice.args[0]!r} stands twice in one object") from None
+    except _DuplicateKey as duplicate:
+        raise ToolLoadError(f"{file.name}: the key {duplicate.args[0]!r} occurs twice in one object") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ToolLoadError(f"{file.name} cannot be read: {error}") from None
     if not isinstance(document, dict):
-        raise ToolLoadError(f"{file.name} is no file of MCP servers: it is no JSON object")
+        raise ToolLoadError(f"{file.name} is no file of MCP servers: it is not a JSON object")
     servers = document.get("mcpServers")
     if not isinstance(servers, dict):
         near = "" if servers is not None else f"; {suggestion('mcpServers', list(document)) or 'it has no such key'}"
@@ -180,20 +180,20 @@ def _servers_in(file: Path) -> Mapping[str, Any]:
     return servers
 
 
-class _KeyTwice(Exception):
+class _DuplicateKey(Exception):
     """A key occurs twice in an object: of two servers with the same name, the first would be lost."""
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for key, value in pairs:
-        if key in made:
-            raise _KeyTwice(key)
-        made[key] = value
-    return made
+        if key in document:
+            raise _DuplicateKey(key)
+        document[key] = value
+    return document
 
 
-class _Wrong(Exception):
+class _ServerInvalid(Exception):
     """Problems of a server: path inside the server -> message."""
 
     def __init__(self, *problems: tuple[tuple[str | int, ...], str]) -> None:
@@ -201,7 +201,7 @@ class _Wrong(Exception):
         self.problems = problems
 
 
-class _Reading:
+class _ServerReader:
     """Validates one server."""
 
     def __init__(self, name: str, folder: Path, variables: Variables) -> None:
@@ -213,65 +213,65 @@ class _Reading:
 
     def read(self, written: Any) -> ServerConfig | None:
         if not isinstance(written, dict):
-            raise _Wrong(((), "expected an object with command or url"))
+            raise _ServerInvalid(((), "expected an object with command or url"))
         if written.get("disabled") is True:
             return None
         settings = {key: value for key, value in written.items() if key not in _IGNORED}
         rules = settings.pop("dagwright", {})
-        server = self._validated({**self._filled(settings, ()), "dagwright": rules})
-        where = self._where(server)
-        if self._problems or where is None:
-            raise _Wrong(*self._problems)
+        server = self._validated({**self._with_variables(settings, ()), "dagwright": rules})
+        endpoint = self._endpoint_of(server)
+        if self._problems or endpoint is None:
+            raise _ServerInvalid(*self._problems)
         identity = hashlib.sha256(json.dumps([self._name, settings], sort_keys=True).encode()).hexdigest()[:16]
-        return ServerConfig(self._name, where, server.dagwright, tuple(self._secrets), identity)
+        return ServerConfig(self._name, endpoint, server.dagwright, tuple(self._secrets), identity)
 
-    def _validated(self, filled: dict[str, Any]) -> _Server:
+    def _validated(self, settings: dict[str, Any]) -> _Server:
         try:
-            return _Server.model_validate(filled)
+            return _Server.model_validate(settings)
         except ValidationError as error:
             self._problems += [_config_problem(one) for one in error.errors(include_url=False, include_input=False)]
-            raise _Wrong(*self._problems) from None
+            raise _ServerInvalid(*self._problems) from None
 
-    def _where(self, server: _Server) -> Program | Address | None:
+    def _endpoint_of(self, server: _Server) -> Program | Address | None:
         if server.type == "sse":
-            self._wrong(
+            self._add_problem(
                 "type", "the transport sse is not supported; set url to the streamable HTTP address of the server"
             )
         elif server.type not in (None, "stdio", *_STREAMABLE):
-            self._wrong("type", f"{server.type!r} is neither stdio nor http")
+            self._add_problem("type", f"{server.type!r} is neither stdio nor http")
         if (server.command is None) == (server.url is None):
             self._problems.append(((), "expected exactly one of command (a program) and url (streamable HTTP)"))
             return None
         if server.command is not None:
             if server.type in _STREAMABLE:
-                self._wrong("type", f"{server.type!r} needs a url, not a command")
+                self._add_problem("type", f"{server.type!r} needs a url, not a command")
             if server.headers:
-                self._wrong("headers", "a program has no headers; use env")
+                self._add_problem("headers", "a program has no headers; use env")
             cwd = self._folder / Path(server.cwd or "").expanduser()
             if not cwd.is_dir():
-                self._wrong("cwd", f"there is no folder {server.cwd}")
+                self._add_problem("cwd", f"there is no folder {server.cwd}")
             return Program(server.command, tuple(server.args), server.env, cwd)
         assert server.url is not None
         if server.type == "stdio":
-            self._wrong("type", "'stdio' needs a command, not a url")
+            self._add_problem("type", "'stdio' needs a command, not a url")
         for key in ("args", "env", "cwd"):
             if getattr(server, key):
-                self._wrong(key, "only a program has it; a server that is reached by its url has headers")
+                self._add_problem(key, "only a program has it; a server that is reached by its url has headers")
         if not _WEB_ADDRESS.fullmatch(server.url):
-            self._wrong("url", "it is no address such as https://mcp.example.com/mcp")
+            self._add_problem("url", "it is no address such as https://mcp.example.com/mcp")
         return Address(server.url, server.headers)
 
-    def _wrong(self, key: str, message: str) -> None:
+    def _add_problem(self, key: str, message: str) -> None:
         self._problems.append(((key,), message))
 
-    def _filled(self, value: Any, path: tuple[str | int, ...]) -> Any:
+    def _with_variables(self, value: Any, path: tuple[str | int, ...]) -> Any:
         """Return a value with the variables in its strings replaced."""
         if isinstance(value, str):
             return _VARIABLE.sub(lambda match: self._value_of(match, path), value)
         if isinstance(value, list):
-            return [self._filled(part, (*path, index)) for index, part in enumerate(value)]
+            return [self._with_variables(part, (*path, index)) for index, part in enumerate(value)]
         if isinstance(value, dict):
-            return {key: self._filled(part, (*path, key)) for key, part in value.items()}
+            return {key: self._with_variables(part, (*path, key)) for key, part in value.items()}
         return value
 
     def _value_of(self, match: re.Match[str], path: tuple[str | int, ...]) -> str:
@@ -296,11 +296,11 @@ def _config_problem(error: Mapping[str, Any]) -> tuple[tuple[str | int, ...], st
         return path, str(error["msg"]).removeprefix("Value error, ")
     if path == ("timeout",):
         return path, 'programs differ in its unit; write "dagwright": {"timeout": "30s"}'
-    known = _known_at(path)
+    known = _allowed_keys(path)
     return path, f"unknown key; {suggestion(str(path[-1]), known) or 'known are ' + ', '.join(known)}"
 
 
-def _known_at(path: tuple[str | int, ...]) -> list[str]:
+def _allowed_keys(path: tuple[str | int, ...]) -> list[str]:
     if path[0] != "dagwright":
         return list(_Server.model_fields)
     return list(ServerRules.model_fields if len(path) == 2 else ToolRules.model_fields)

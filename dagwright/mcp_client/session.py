@@ -88,8 +88,8 @@ class McpSession:
             return session
         if not session._owner.done():
             await session._abandon()
-            raise NotStarted(f"{server.where} did not answer within {START_TIMEOUT_S:g} s{session._why()}")
-        raise NotStarted(f"{server.where} cannot be reached: {session.end}")
+            raise NotStarted(f"{server.endpoint} did not answer within {START_TIMEOUT_S:g} s{session._why()}")
+        raise NotStarted(f"{server.endpoint} cannot be reached: {session.end}")
 
     @property
     def is_over(self) -> bool:
@@ -151,7 +151,7 @@ class McpSession:
         try:
             answer = await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=params_meta)
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED and isinstance(self._server.where, Program):
+            if error.code == CONNECTION_CLOSED and isinstance(self._server.endpoint, Program):
                 # The standard error of the server is a separate stream, and its last lines may arrive later.
                 await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
             raise self._failure(error, http_answer) from None
@@ -165,7 +165,7 @@ class McpSession:
     def _failure(self, error: MCPError, http_answer: _HttpAnswer) -> Exception:
         if is_session_gone(error.code, error.message):
             self._stop.set()
-        if error.code == CONNECTION_CLOSED and isinstance(self._server.where, Program):
+        if error.code == CONNECTION_CLOSED and isinstance(self._server.endpoint, Program):
             return RemoteFailed(f"it ended during the call, so its result is unknown{self._why()}")
         status = http_answer.status if http_answer.status is not None and http_answer.status >= 400 else None
         return tool_error_of(error.code, error.message, status=status, retry_after=http_answer.retry_after)
@@ -226,8 +226,8 @@ class McpSession:
             self.has_other_tools = True
 
     def _transport(self) -> AbstractAsyncContextManager[Any]:
-        where = self._server.where
-        return self._program(where) if isinstance(where, Program) else _address(where)
+        endpoint = self._server.endpoint
+        return self._program(endpoint) if isinstance(endpoint, Program) else _address(endpoint)
 
     @asynccontextmanager
     async def _program(self, program: Program) -> AsyncIterator[Any]:

@@ -131,10 +131,10 @@ def queryable_prefix(text: str) -> str:
 def fitting_keywords(keywords: Iterable[str], *, max_bytes: int = ATTRIBUTE_BYTES) -> list[str]:
     """Return the first keywords whose JSON together has at most `max_bytes`."""
     fitting: list[str] = []
-    left = max_bytes - len("[]")
+    remaining_bytes = max_bytes - len("[]")
     for each in keywords:
-        left -= json_bytes(each) + len(",")
-        if left < 0:
+        remaining_bytes -= json_bytes(each) + len(",")
+        if remaining_bytes < 0:
             break
         fitting.append(each)
     return fitting

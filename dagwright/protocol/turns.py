@@ -41,10 +41,10 @@ MAX_LOOKUPS = 100
 """Most lookups of one run that a session stores."""
 
 _FAILURES_SHOWN = 3
-_LOOKUP_CODES = "lookup_"
+_LOOKUP_CODE_PREFIX = "lookup_"
 """Prefix of the codes of runs that failed because of a lookup."""
-_KINDS_OF_RUN = (wire.WORKFLOW_RUN_PLAN, wire.WORKFLOW_PLAN_AND_EXECUTE, wire.WORKFLOW_RUN_AGENT)
-_ENDS = [status.value for status in RunStatus if status not in (RunStatus.RUNNING, RunStatus.WAITING)]
+_RUN_WORKFLOWS = (wire.WORKFLOW_RUN_PLAN, wire.WORKFLOW_PLAN_AND_EXECUTE, wire.WORKFLOW_RUN_AGENT)
+_FINAL_STATUSES = [status.value for status in RunStatus if status not in (RunStatus.RUNNING, RunStatus.WAITING)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,10 @@ def turn_start_from_json(message: Any) -> TurnStart:
     if (size := encoded_size(dict(message))) > TURN_BYTES:
         raise MessageInvalid(f"the turn has {size:,} bytes; at most {TURN_BYTES:,} are allowed", code="too_large")
     start, version, memo = message["start"], message.get("version"), message.get("memo", {})
-    usual = wire.WORKFLOW_PLAN_AND_EXECUTE if "goal" in start else wire.WORKFLOW_RUN_PLAN
-    workflow = message.get("workflow") or usual
-    if workflow not in _KINDS_OF_RUN:
-        raise MessageInvalid(f"'workflow' must be one of {', '.join(_KINDS_OF_RUN)}, not {workflow!r:.60}")
+    default_workflow = wire.WORKFLOW_PLAN_AND_EXECUTE if "goal" in start else wire.WORKFLOW_RUN_PLAN
+    workflow = message.get("workflow") or default_workflow
+    if workflow not in _RUN_WORKFLOWS:
+        raise MessageInvalid(f"'workflow' must be one of {', '.join(_RUN_WORKFLOWS)}, not {workflow!r:.60}")
     if version is not None and type(version) is not int:
         raise MessageInvalid(f"'version' must be the number of a version of the session, not {version!r:.60}")
     if not isinstance(memo, Mapping) or encoded_size(dict(memo)) > MEMO_BYTES:
@@ -130,7 +130,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
 
 def _run_id(value: Any) -> str:
     size = len(value.encode(errors="replace")) if isinstance(value, str) else 0
-    if not 0 < size <= WORKFLOW_ID_BYTES or any("\ud800" <= sign <= "\udfff" or sign < " " for sign in value):
+    if not 0 < size <= WORKFLOW_ID_BYTES or any("\ud800" <= char <= "\udfff" or char < " " for char in value):
         raise MessageInvalid(f"'run_id' must be the id of a run, a string of 1 to {WORKFLOW_ID_BYTES} bytes")
     return str(value)
 
@@ -179,7 +179,7 @@ def turn_end_from_json(message: Any) -> TurnEnd:
     Raises:
         MessageInvalid: the report is invalid.
     """
-    if not isinstance(message, Mapping) or message.get("status") not in _ENDS:
+    if not isinstance(message, Mapping) or message.get("status") not in _FINAL_STATUSES:
         raise MessageInvalid("a report of a turn must be an object with the final status of its run")
     names, lookups = message.get("names"), message.get("bindings")
     return TurnEnd(
@@ -233,14 +233,14 @@ def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = No
     response = response_of(document.get("output"))
     outcome = _outcome(document, response, scheduler)
     return TurnEnd(
-        status=status if status in _ENDS else RunStatus.FAILED.value,
+        status=status if status in _FINAL_STATUSES else RunStatus.FAILED.value,
         outcome=outcome,
         response=response if response != outcome else None,
         response_at=answer_ref_of(document.get("output")),
         explanation=line_or_none(scheduler and _explanation(scheduler), max_bytes=EXPLANATION_BYTES),
         names=_names_from_json(names if isinstance(names, Mapping) else {}),
         resolved_lookups=_lookups_from_json(lookups if isinstance(lookups, list) else []),
-        is_unbound=isinstance(code, str) and code.startswith(_LOOKUP_CODES),
+        is_unbound=isinstance(code, str) and code.startswith(_LOOKUP_CODE_PREFIX),
     )
 
 

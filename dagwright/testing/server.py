@@ -117,10 +117,10 @@ class ModelServer(ScriptedServer):
             return Refused(404, text, code="model_not_found")
         return None
 
-    async def _send(self, taken: Step, received: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
-        if taken.released is not None:
-            await taken.released.wait()
-        match self._answer_to(taken, received):
+    async def _send(self, matched_step: Step, received: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
+        if matched_step.released is not None:
+            await matched_step.released.wait()
+        match self._answer_to(matched_step, received):
             case Completion() as completion if received.is_streamed:
                 await _send_stream(exchange, WireCompletion(completion, received), completion.pace, sent_at)
             case Completion() as completion:
@@ -137,9 +137,9 @@ class ModelServer(ScriptedServer):
             case Silence():
                 await asyncio.Event().wait()
 
-    def _answer_to(self, taken: Step, received: ReceivedCall) -> Answer:
+    def _answer_to(self, matched_step: Step, received: ReceivedCall) -> Answer:
         try:
-            return taken.answer_to(received)
+            return matched_step.answer_to(received)
         except Exception as error:
             # The function of a script may fail in any way; the report names the error for its author.
             text = f"its response cannot be built: {type(error).__name__}: {error}"
@@ -170,14 +170,14 @@ async def _send_stream(exchange: Exchange, sent: WireCompletion, pace: Pace, sen
     await exchange.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
     first, *chunks = sent.chunks()
     await exchange.write(event(first))
-    for index, piece in enumerate(chunks):
+    for index, chunk in enumerate(chunks):
         if index == pace.cut_after:
             await _cut_off(exchange, pace.cut)
             return
         if index == pace.held_after and pace.released is not None:
             await pace.released.wait()
         await _pause(pace.each_s)
-        await exchange.write(event(piece))
+        await exchange.write(event(chunk))
         sent_at.append(time.time())
     if pace.cut_after is not None:
         await _cut_off(exchange, pace.cut)
@@ -188,15 +188,15 @@ async def _send_stream(exchange: Exchange, sent: WireCompletion, pace: Pace, sen
     await exchange.end()
 
 
-async def _cut_off(exchange: Exchange, how: Cut, *, body: Mapping[str, Any] | None = None) -> None:
+async def _cut_off(exchange: Exchange, cut: Cut, *, body: Mapping[str, Any] | None = None) -> None:
     """Cut off a response; one that is not streamed sends its first half."""
     if body is not None:
         whole = json.dumps(body, ensure_ascii=False).encode()
-        await exchange.start(200, JSON_TYPE if how is Cut.END else {**JSON_TYPE, "content-length": str(len(whole))})
+        await exchange.start(200, JSON_TYPE if cut is Cut.END else {**JSON_TYPE, "content-length": str(len(whole))})
         await exchange.write(whole[: len(whole) // 2])
-    if how is Cut.RESET:
+    if cut is Cut.RESET:
         exchange.reset()
-    if how is Cut.CLOSE:
+    if cut is Cut.CLOSE:
         await exchange.close()
     await exchange.end()
 

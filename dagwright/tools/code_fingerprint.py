@@ -90,7 +90,7 @@ class CodeFingerprinter:
             values = [value for name, value in list(vars(module).items()) if not _is_part(value, name, module)]
             names = set(map(_module_name, values))
             if _is_own(module) and not _is_ours(module.__name__):
-                names.update(imported_modules(module, _file_of(module), besides=_OURS))
+                names.update(imported_modules(module, _file_of(module), excluded_package=_OURS))
             modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
             self._needs[module.__name__] = [each for each in modules if _file_of(each)]
         return self._needs[module.__name__]

@@ -13,21 +13,21 @@ class NotLoaded(Exception):
     """A module imports something that is not loaded yet, so its file is unknown."""
 
 
-def imported_modules(module: ModuleType, file: str, *, besides: str) -> list[str]:
+def imported_modules(module: ModuleType, file: str, *, excluded_package: str) -> list[str]:
     """Return the names of the loaded modules that a module imports anywhere in its source, packages before submodules.
 
     Installed modules that are not loaded are left out; the standard library counts as installed.
 
     Args:
-        besides: a package to leave out.
+        excluded_package: a package to leave out.
 
     Raises:
         NotLoaded: any other module is not loaded.
     """
     modules: dict[str, None] = {}
-    for name in _names_in(Path(file).read_bytes(), module.__package__ or ""):
+    for name in _imported_names(Path(file).read_bytes(), module.__package__ or ""):
         parts = name.split(".")
-        if parts[0] == besides:
+        if parts[0] == excluded_package:
             continue
         for length in range(1, len(parts) + 1):
             prefix = ".".join(parts[:length])
@@ -45,7 +45,7 @@ def imported_modules(module: ModuleType, file: str, *, besides: str) -> list[str
 
 
 @functools.lru_cache(maxsize=64)
-def _names_in(text: bytes, package: str) -> tuple[str, ...]:
+def _imported_names(text: bytes, package: str) -> tuple[str, ...]:
     return tuple(_names_of(ast.parse(text), package))
 
 

@@ -81,9 +81,9 @@ def _from_name(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             raise ToolLoadError(f"There is no module {name}") from error
-        raise ToolLoadError(_failed(name, error)) from error
+        raise ToolLoadError(_import_failure(name, error)) from error
     except (Exception, SystemExit) as error:
-        raise ToolLoadError(_failed(name, error)) from error
+        raise ToolLoadError(_import_failure(name, error)) from error
 
 
 def _from_file(reference: str, path: Path) -> ModuleType:
@@ -100,11 +100,11 @@ def _from_file(reference: str, path: Path) -> ModuleType:
         module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ToolLoadError(_failed(reference, error, path)) from error
+        raise ToolLoadError(_import_failure(reference, error, path)) from error
     return module
 
 
-def _failed(reference: str, error: BaseException, path: Path | None = None) -> str:
+def _import_failure(reference: str, error: BaseException, path: Path | None = None) -> str:
     """Return one sentence with the failing line, in the user's file if the traceback includes it."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{reference} cannot be read: {error.msg} ({Path(error.filename).name}, line {error.lineno})"
@@ -114,8 +114,8 @@ def _failed(reference: str, error: BaseException, path: Path | None = None) -> s
         if "importlib" not in frame.filename and frame.filename != __file__
     ]
     own = [frame for frame in frames if path is None or frame.filename == str(path)] or frames
-    where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return f"{reference} cannot be imported: {_reason(error)}{where}"
+    location = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"{reference} cannot be imported: {_reason(error)}{location}"
 
 
 def _reason(error: BaseException) -> str:

@@ -116,7 +116,7 @@ def _programs_in(servers: Path, settings: Settings) -> Iterator[Path]:
     except ToolLoadError:
         # Loading the tools reports the errors of the file.
         return
-    for program in (each.where for each in configs if isinstance(each.where, Program)):
+    for program in (each.endpoint for each in configs if isinstance(each.endpoint, Program)):
         script = next(filter(Path.is_file, (program.cwd / argument for argument in program.args)), None)
         yield from (absolute_path(str(file)) for file in (program.cwd / program.command, script) if file is not None)
 

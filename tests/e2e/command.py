@@ -37,7 +37,7 @@ class Ended:
         try:
             return json.loads(self.stdout)
         except ValueError:
-            raise AssertionError(f"stdout is no JSON document: {self}") from None
+            raise AssertionError(f"stdout is not a JSON document: {self}") from None
 
     def succeeded(self) -> "Ended":
         """Return this command; fail with its whole output if its exit code is not 0."""

@@ -57,8 +57,8 @@ async def connect_search() -> AsyncIterator[Search]:
     except NotRunning as error:
         raise RetryLater(str(error), after=RETRY_AFTER) from None
     except QueryTimeout as error:
-        silent = load_state().search_failures + 1
-        save_state(search_failures=silent)
-        if silent < _MAX_FAILURES:
+        failures = load_state().search_failures + 1
+        save_state(search_failures=failures)
+        if failures < _MAX_FAILURES:
             raise
-        raise GiveUp(f"{error}; {silent} attempts got no answer; {error.advice}") from None
+        raise GiveUp(f"{error}; {failures} attempts got no answer; {error.advice}") from None

@@ -46,7 +46,7 @@ async def load(
         on_progress: called after each batch with the number of shipments sent so far.
 
     Raises:
-        NotOurs: an index with one of the names was not created by this module; nothing was changed.
+        ForeignIndex: an index with one of the names was not created by this module; nothing was changed.
         LoadFailed: the server refused documents.
         opensearchpy.exceptions.OpenSearchException: the server cannot be reached or refuses a request.
     """
@@ -74,10 +74,10 @@ async def is_loaded(client: "AsyncOpenSearch", indices: Indices, data_set: DataS
 
 def articles() -> list[Mapping[str, Any]]:
     """Return the documents of the helpdesk, as they are indexed."""
-    written = yaml.safe_load(_ARTICLES.read_text(encoding="utf-8"))
+    entries = yaml.safe_load(_ARTICLES.read_text(encoding="utf-8"))
     return [
         {"article_id": each["id"], "title": each["title"], "body": each["body"], "tags": each["tags"]}
-        for each in written
+        for each in entries
     ]
 
 
@@ -114,19 +114,19 @@ async def _send(
     on_progress: ProgressCallback | None = None,
 ) -> None:
     """Send documents in batches; the next batch is generated while the server processes one."""
-    sent, under_way = 0, None
-    for portion in _batches(documents):
-        lines = "".join(_lines(portion))
-        if under_way is not None:
-            await under_way
-        under_way = asyncio.create_task(_send_batch(client, index, lines))
+    sent, pending_batch = 0, None
+    for batch in _batches(documents):
+        lines = "".join(_lines(batch))
+        if pending_batch is not None:
+            await pending_batch
+        pending_batch = asyncio.create_task(_send_batch(client, index, lines))
         # Let the task write to the socket before the next batch is generated.
         await asyncio.sleep(0)
-        sent += len(portion)
+        sent += len(batch)
         if on_progress is not None:
             on_progress(sent)
-    if under_way is not None:
-        await under_way
+    if pending_batch is not None:
+        await pending_batch
 
 
 async def _send_batch(client: "AsyncOpenSearch", index: str, lines: str) -> None:
@@ -140,10 +140,10 @@ def _batches(
     documents: Iterable[tuple[str, Mapping[str, Any]]],
 ) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
     rest = iter(documents)
-    while portion := list(islice(rest, _BATCH_SIZE)):
-        yield portion
+    while batch := list(islice(rest, _BATCH_SIZE)):
+        yield batch
 
 
-def _lines(portion: list[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
-    for name, document in portion:
+def _lines(batch: list[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    for name, document in batch:
         yield f'{{"index":{{"_id":{json.dumps(name)}}}}}\n{json.dumps(document)}\n'

@@ -286,13 +286,13 @@ def _term(text: _SearchText, names: TermNames) -> Findings:
 class Names(Protocol):
     """Source of names for the search steps: the parties of a store, or the terms of the catalogue."""
 
-    def whole(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]: ...
+    def exact_names(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]: ...
 
-    def all_words(self, words: Sequence[str]) -> list[KnownName]: ...
+    def names_with_words(self, words: Sequence[str]) -> list[KnownName]: ...
 
-    def beginnings(self, beginnings: Sequence[str]) -> list[KnownName]: ...
+    def names_with_prefixes(self, prefixes: Sequence[str]) -> list[KnownName]: ...
 
-    def near(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]: ...
+    def similar_names(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]: ...
 
 
 Step = Callable[[_SearchText, Names], list[Candidate]]
@@ -300,7 +300,7 @@ Step = Callable[[_SearchText, Names], list[Candidate]]
 
 def _whole_name(text: _SearchText, names: Names) -> list[Candidate]:
     """Return the whole-name matches, preferring the same legal form, then the same word order."""
-    read = names.whole(text.words, text.core)
+    read = names.exact_names(text.words, text.core)
     matches = [known for known in read if text.is_whole(known)]
     if text.form and (same := [known for known in matches if _form_of(known) == text.form]):
         matches = same
@@ -321,7 +321,7 @@ def _whole(text: _SearchText, known: KnownName, *, binds: bool) -> Candidate:
 
 def _all_words(text: _SearchText, names: Names) -> list[Candidate]:
     words = set(text.words)
-    matches = [known for known in names.all_words(text.words) if words <= set(known.words)]
+    matches = [known for known in names.names_with_words(text.words) if words <= set(known.words)]
     return [_candidate(known, 85 + 10 * len(words) / len(known.words), "contains all these words") for known in matches]
 
 
@@ -332,7 +332,7 @@ def _form_of(known: KnownName) -> tuple[str, ...]:
 def _beginnings(text: _SearchText, names: Names) -> list[Candidate]:
     return [
         _candidate(known, 80, "words start with these")
-        for known in names.beginnings(text.words)
+        for known in names.names_with_prefixes(text.words)
         if _are_prefixes(text.words, known.words)
     ]
 
@@ -343,7 +343,7 @@ _STEPS: tuple[Step, ...] = (_whole_name, _all_words, _beginnings)
 
 def _near(text: _SearchText, names: Names) -> list[Candidate]:
     candidates: list[Candidate] = []
-    for step, some in enumerate(names.near(text.core, min_similarity=NEAR_SIMILARITY)):
+    for step, some in enumerate(names.similar_names(text.core, min_similarity=NEAR_SIMILARITY)):
         rated = ((known, name_similarity(text.core, known.core)) for known in some)
         candidates += [
             _candidate(known, rating, "different spelling") for known, rating in rated if rating >= NEAR_SIMILARITY

@@ -24,24 +24,24 @@ from dagwright_onboarding.spelling import (
     word_subsets,
 )
 
-_NAMES_WEIGHED = 1_000
+_MAX_RANKED_NAMES = 1_000
 """Names that are ranked for one search."""
 NAMES_RETURNED = 200
 """Names returned for one search; ten parties are shown, and some have several names."""
-_NEAR_NAMES = 500
+_MAX_COMPARED_NAMES = 500
 """Names whose spelling is compared for one combination of words."""
-_NEAR_LIMIT = 50
+_MAX_SIMILAR_NAMES = 50
 """The most similar of these; ten parties are shown, and some have several names or do not meet the conditions."""
-_TRIGRAM = 3
-_ALIKE_WORDS = 100
+_TRIGRAM_LENGTH = 3
+_MAX_SIMILAR_WORDS = 100
 """Words whose spelling is compared: those that share the most trigrams."""
-_ALIKE_POSTINGS = 10_000
+_MAX_COUNTED_POSTINGS = 10_000
 """Entries of the trigram index that SQLite counts; the rarest trigrams are used up to this total."""
-_ALIKE_SIMILARITY = "0.2"
+_MIN_TRIGRAM_SHARE = "0.2"
 """Minimum share of common trigrams for PostgreSQL, set through its `similarity_threshold` option."""
-_LONG_WORD = 5
+_MIN_TRIGRAM_WORD = 5
 """Minimum letters of an unknown word for the comparison by trigrams; shorter words have too few."""
-_WORDS_CORRECTED = 12
+_MAX_CORRECTED_WORDS = 12
 """Words of a text whose spelling is corrected; further words must match exactly."""
 
 RequiredWords = Sequence[Spellings]
@@ -50,7 +50,13 @@ RequiredWords = Sequence[Spellings]
 
 @dataclass(frozen=True, slots=True)
 class KnownName:
-    """One name of a party; `name` is the party's own name, `words` and `core` are of the found name, in its order."""
+    """One name of a party.
+
+    Args:
+        name: the party's own name.
+        words: words of the name that matches, which may be another name of the party.
+        core: the words before its legal form.
+    """
 
     id: str
     name: str
@@ -80,24 +86,24 @@ class NameIndex:
         # For each kind, the tags that all of its parties have.
         self._tags = [tags for tags in each if tags]
 
-    def whole(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
+    def exact_names(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
         """Return the names with exactly these words in any order, or with the core and any or no legal form."""
         query = "SELECT * FROM party_search WHERE core IN (:words, :core)"
         return self._fetch(query, {"words": core_of(words), "core": core_of(core)})
 
-    def all_words(self, words: Sequence[str]) -> list[KnownName]:
+    def names_with_words(self, words: Sequence[str]) -> list[KnownName]:
         """Return the names that have all these words, in any order."""
-        return self._having(self._expression([[[word] for word in dict.fromkeys(words)]]))
+        return self._names_that_match(self._expression([[[word] for word in dict.fromkeys(words)]]))
 
-    def beginnings(self, beginnings: Sequence[str]) -> list[KnownName]:
+    def names_with_prefixes(self, prefixes: Sequence[str]) -> list[KnownName]:
         """Return the names whose words start with these prefixes, in this order."""
-        if not self._are_prefixes(beginnings):
+        if not self._are_prefixes(prefixes):
             return []
-        each = [self._beginning(beginning) for beginning in dict.fromkeys(beginnings)]
-        pattern = "%" + "".join(f" {_escaped(beginning)}%" for beginning in beginnings)
-        return self._having(self._all(each), in_order=pattern)
+        each = [self._prefix_expression(prefix) for prefix in dict.fromkeys(prefixes)]
+        pattern = "%" + "".join(f" {_escaped(prefix)}%" for prefix in prefixes)
+        return self._names_that_match(self._all(each), in_order=pattern)
 
-    def near(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]:
+    def similar_names(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]:
         """Yield names with similarly spelt words, with fewer and fewer of the words.
 
         Args:
@@ -105,13 +111,13 @@ class NameIndex:
             min_similarity: minimum rapidfuzz ratio of a name, 0 to 100.
         """
         spellings = self._spellings(words)
-        if otherwise := self._known_divisions(words):
-            yield self._most_similar(otherwise, words, min_similarity=min_similarity)
+        if splits := self._known_splits(words):
+            yield self._most_similar(splits, words, min_similarity=min_similarity)
         if all(spellings.values()):
             yield self._most_similar([[spellings[word] for word in spellings]], words, min_similarity=min_similarity)
         for combinations in word_subsets(words, min_similarity=min_similarity):
-            required = [[spellings[words[at]] for at in positions] for positions in combinations]
-            required = [found for found in required if all(found)]
+            required = [[spellings[words[position]] for position in positions] for positions in combinations]
+            required = [each for each in required if all(each)]
             if required:
                 yield self._most_similar(required, words, min_similarity=min_similarity)
 
@@ -123,7 +129,7 @@ class NameIndex:
         rated = [
             (name_similarity(words, core), name_id) for name_id, core in self._cores(self._expression(alternatives))
         ]
-        best = sorted((-rating, name_id) for rating, name_id in rated if rating >= min_similarity)[:_NEAR_LIMIT]
+        best = sorted((-rating, name_id) for rating, name_id in rated if rating >= min_similarity)[:_MAX_SIMILAR_NAMES]
         if not best:
             return []
         ids = [name_id for _, name_id in best]
@@ -136,23 +142,23 @@ class NameIndex:
         """Return (`PartySearch.id`, `KnownName.core`) of names; if there are many, only of parties with the tags."""
         # Filtering by tag takes longer than reading the names of other kinds, unless there are many.
         for match in (expression, self._tagged(expression)) if self._tags else (expression,):
-            query = f"SELECT s.id, s.tokens, s.core {self._matching()} LIMIT {_NEAR_NAMES}"
+            query = f"SELECT s.id, s.tokens, s.core {self._source_of_matches()} LIMIT {_MAX_COMPARED_NAMES}"
             rows = self._session.execute(text(query), {"match": match})
             cores = [(name_id, _core(tokens, core)) for name_id, tokens, core in rows]
-            if len(cores) < _NEAR_NAMES:
+            if len(cores) < _MAX_COMPARED_NAMES:
                 break
         return cores
 
-    def _are_prefixes(self, beginnings: Sequence[str]) -> bool:
+    def _are_prefixes(self, prefixes: Sequence[str]) -> bool:
         """Return whether each prefix may start a known word; a search without a result takes far longer."""
         if self._is_sqlite:
             query = (
-                "SELECT count(*) FROM json_each(:beginnings) b WHERE NOT EXISTS"
+                "SELECT count(*) FROM json_each(:prefixes) b WHERE NOT EXISTS"
                 " (SELECT 1 FROM search_word w WHERE w.word >= b.value AND w.word < b.value || char(1114111))"
             )
-            return not self._session.scalar(text(query), {"beginnings": json.dumps([*beginnings])})
+            return not self._session.scalar(text(query), {"prefixes": json.dumps([*prefixes])})
         # The trigram index does not cover shorter prefixes; an underscore matches any letter here.
-        long = [f"{beginning}%" for beginning in beginnings if len(beginning) >= _TRIGRAM]
+        long = [f"{prefix}%" for prefix in prefixes if len(prefix) >= _TRIGRAM_LENGTH]
         query = (
             "SELECT count(*) FROM unnest(CAST(:patterns AS text[])) b(pattern) WHERE NOT EXISTS"
             " (SELECT 1 FROM search_word w WHERE lower(w.word) LIKE b.pattern)"
@@ -160,22 +166,22 @@ class NameIndex:
         return not self._session.scalar(text(query), {"patterns": long})
 
     def _spellings(self, words: Sequence[str]) -> dict[str, Spellings]:
-        """Return for each word the known words that it may stand for, the likeliest first."""
-        corrected = sorted(set(words), key=lambda word: (-len(word), word))[:_WORDS_CORRECTED]
+        """Return for each word the known words that it may stand for, the most likely first."""
+        corrected = sorted(set(words), key=lambda word: (-len(word), word))[:_MAX_CORRECTED_WORDS]
         edits = {word: one_edit_away(word) for word in corrected}
         known = self._known({*words, *(edit for each in edits.values() for edit in each)})
         spellings: dict[str, Spellings] = {}
         for word in dict.fromkeys(words):
-            meant = known & ({word} | edits.get(word, set()))
-            if word in edits and word not in known and len(word) >= _LONG_WORD:
-                meant |= set(self._alike(word))
-            spellings[word] = rank_spellings(word, meant)
+            candidates = known & ({word} | edits.get(word, set()))
+            if word in edits and word not in known and len(word) >= _MIN_TRIGRAM_WORD:
+                candidates |= set(self._similar_words(word))
+            spellings[word] = rank_spellings(word, candidates)
         return spellings
 
-    def _known_divisions(self, words: Sequence[str]) -> list[RequiredWords]:
-        divisions = resplit_words(words[:_WORDS_CORRECTED])
-        known = self._known({word for division in divisions for word in division})
-        return [[[word] for word in division] for division in divisions if known.issuperset(division)]
+    def _known_splits(self, words: Sequence[str]) -> list[RequiredWords]:
+        splits = resplit_words(words[:_MAX_CORRECTED_WORDS])
+        known = self._known({word for split in splits for word in split})
+        return [[[word] for word in split] for split in splits if known.issuperset(split)]
 
     def _known(self, words: set[str]) -> set[str]:
         # Passed as one value: thousands of parameters in a statement take longer than the lookup itself.
@@ -187,17 +193,17 @@ class NameIndex:
             self._session.scalars(text("SELECT word FROM search_word WHERE word = ANY(:words)"), {"words": searched})
         )
 
-    def _alike(self, word: str) -> list[str]:
+    def _similar_words(self, word: str) -> list[str]:
         """Return the known words that share the most trigrams with a word."""
         if not self._is_sqlite:
             self._session.execute(
-                text("SELECT set_config('pg_trgm.similarity_threshold', :share, true)"), {"share": _ALIKE_SIMILARITY}
+                text("SELECT set_config('pg_trgm.similarity_threshold', :share, true)"), {"share": _MIN_TRIGRAM_SHARE}
             )
             query = (
                 "SELECT word FROM search_word WHERE lower(word) % :word"
                 " ORDER BY similarity(word, :word) DESC, word LIMIT :n"
             )
-            return list(self._session.scalars(text(query), {"word": word, "n": _ALIKE_WORDS}))
+            return list(self._session.scalars(text(query), {"word": word, "n": _MAX_SIMILAR_WORDS}))
         rare = self._rare(trigrams(word))
         if not rare:
             return []
@@ -210,21 +216,21 @@ class NameIndex:
             " LIMIT :n) g CROSS JOIN search_word w ON w.id = g.id"
         )
         matches = {f"trigram{number}": _quoted(trigram) for number, trigram in enumerate(rare)}
-        return list(self._session.scalars(text(query), {**matches, "n": _ALIKE_WORDS}))
+        return list(self._session.scalars(text(query), {**matches, "n": _MAX_SIMILAR_WORDS}))
 
-    def _rare(self, spellings: Sequence[str]) -> list[str]:
+    def _rare(self, word_trigrams: Sequence[str]) -> list[str]:
         """Return the rarest trigrams, as many as can be counted in one query; at least one."""
         counts = text("SELECT doc FROM word_trigram_counts WHERE term = :term")
         counted = sorted(
             (count, trigram)
-            for trigram in spellings
+            for trigram in word_trigrams
             if (count := self._session.execute(counts, {"term": trigram}).scalar())
         )
         selected: list[str] = []
         total = 0
         for count, trigram in counted:
             total += count
-            if selected and total > _ALIKE_POSTINGS:
+            if selected and total > _MAX_COUNTED_POSTINGS:
                 break
             selected.append(trigram)
         return selected
@@ -241,16 +247,16 @@ class NameIndex:
     def _all(self, expressions: Iterable[str]) -> str:
         return f"({(' AND ' if self._is_sqlite else ' & ').join(expressions)})"
 
-    def _beginning(self, word: str) -> str:
+    def _prefix_expression(self, word: str) -> str:
         return f"{_quoted(word)} *" if self._is_sqlite else f"{_lexeme(word)}:*"
 
-    def _having(self, expression: str, *, in_order: str | None = None) -> list[KnownName]:
-        query = f"SELECT s.* {self._matching()}"
+    def _names_that_match(self, expression: str, *, in_order: str | None = None) -> list[KnownName]:
+        query = f"SELECT s.* {self._source_of_matches()}"
         values: dict[str, Any] = {"match": self._tagged(expression)}
         if in_order is not None:
             query += r" AND ' ' || s.tokens LIKE :in_order ESCAPE '\'"
             values["in_order"] = in_order
-        return self._fetch(f"{query} LIMIT {_NAMES_WEIGHED}", values)
+        return self._fetch(f"{query} LIMIT {_MAX_RANKED_NAMES}", values)
 
     def _tagged(self, expression: str) -> str:
         """Return the expression restricted to parties of the requested kind and jurisdiction."""
@@ -259,25 +265,25 @@ class NameIndex:
         quoted = _quote_for(self._is_sqlite)
         return self._all([expression, self._any(self._all(map(quoted, tags)) for tags in self._tags)])
 
-    def _matching(self) -> str:
+    def _source_of_matches(self) -> str:
         """Return the part of a query that finds the names `s` that match `:match`."""
         if self._is_sqlite:
             return "FROM party_words g CROSS JOIN party_search s ON s.id = g.rowid WHERE g.party_words MATCH :match"
         return "FROM party_search s WHERE array_to_tsvector(string_to_array(s.tokens, ' ')) @@ CAST(:match AS tsquery)"
 
-    def _fetch(self, names: str, values: dict[str, Any]) -> list[KnownName]:
+    def _fetch(self, names_query: str, values: dict[str, Any]) -> list[KnownName]:
         conditions = ["p.status = 'active'"]
         if self._kinds is not None:
-            names_of = {f"kind{number}": kind for number, kind in enumerate(self._kinds)}
-            conditions.append(f"p.kind IN ({', '.join(f':{name}' for name in names_of)})")
-            values = {**values, **names_of}
+            kind_values = {f"kind{number}": kind for number, kind in enumerate(self._kinds)}
+            conditions.append(f"p.kind IN ({', '.join(f':{name}' for name in kind_values)})")
+            values = {**values, **kind_values}
         if self._jurisdiction is not None:
             # As `is_within`; a code has no wildcard of LIKE.
-            conditions.append("(p.jurisdiction = :jurisdiction OR p.jurisdiction LIKE :divisions)")
-            values = {**values, "jurisdiction": self._jurisdiction, "divisions": f"{self._jurisdiction}-%"}
+            conditions.append("(p.jurisdiction = :jurisdiction OR p.jurisdiction LIKE :subdivisions)")
+            values = {**values, "jurisdiction": self._jurisdiction, "subdivisions": f"{self._jurisdiction}-%"}
         query = (
-            f"WITH s AS MATERIALIZED ({names}) SELECT p.id, p.name, p.kind, p.jurisdiction, s.use, s.tokens, s.core"
-            f" FROM s JOIN party p ON p.id = s.party_id WHERE {' AND '.join(conditions)}"
+            f"WITH s AS MATERIALIZED ({names_query}) SELECT p.id, p.name, p.kind, p.jurisdiction, s.use, s.tokens,"
+            f" s.core FROM s JOIN party p ON p.id = s.party_id WHERE {' AND '.join(conditions)}"
             f" ORDER BY s.word_count, p.name, p.jurisdiction, p.id LIMIT {NAMES_RETURNED}"
         )
         return [
@@ -286,9 +292,9 @@ class NameIndex:
         ]
 
 
-def is_within(jurisdiction: str, wider: str) -> bool:
+def is_within(jurisdiction: str, outer: str) -> bool:
     """Return whether one ISO 3166 code equals the other or is one of its subdivisions: `US-DE` is within `US`."""
-    return jurisdiction == wider or jurisdiction.startswith(f"{wider}-")
+    return jurisdiction == outer or jurisdiction.startswith(f"{outer}-")
 
 
 def _words(tokens: str) -> tuple[str, ...]:

@@ -108,13 +108,13 @@ class PartyResolver:
         if not answers or not isinstance(checkpoint, Mapping):
             return self._search(self._lookup.search_text)
         answer, text = answers[-1], str(checkpoint["text"])
-        before = _PreviousQuestion(checkpoint["step"], text, str(checkpoint.get("shown", text)))
-        match before.step:
+        previous = _PreviousQuestion(checkpoint["step"], text, str(checkpoint.get("shown", text)))
+        match previous.step:
             case "choose":
                 answered_text = answer["text"].strip() if "text" in answer else answer["selected"][0]["id"]
-                return self._chosen(answered_text, before)
+                return self._apply_choice(answered_text, previous)
             case "name":
-                return self._named(answer["text"].strip(), before)
+                return self._apply_name(answer["text"].strip(), previous)
             case "kind":
                 return self._create(text, kind=answer["selected"][0])
             case _:
@@ -122,11 +122,11 @@ class PartyResolver:
 
     # Searching.
 
-    def _search(self, text: str, before: _PreviousQuestion | None = None) -> dict[str, Any]:
+    def _search(self, text: str, previous: _PreviousQuestion | None = None) -> dict[str, Any]:
         """Return the party that a text means, or a problem.
 
         Args:
-            before: the previous question, if the text is an answer.
+            previous: the previous question, if the text is an answer.
 
         Raises:
             AskPerson: the text is ambiguous or finds nothing.
@@ -135,7 +135,13 @@ class PartyResolver:
         try:
             findings = self._find(text)
         except ValueError as error:
-            return self._unclear(INVALID_FIELD, f"{_sentence(error)}.", "Correct the lookup.", text=text, before=before)
+            return self._unclear(
+                INVALID_FIELD,
+                f"{_sentence(error)}.",
+                "Correct the lookup.",
+                text=text,
+                previous=previous,
+            )
         if findings.bound is not None:
             return _bound(findings.bound, findings.bound.reason)
         searched = f"{lookup.entity_type} {_quoted(text)}" + (
@@ -145,8 +151,8 @@ class PartyResolver:
         if findings.hits:
             message = f"Several parties match {searched}: {_listed(findings.hits)}."
             if len(findings.hits) == 1:
-                [only] = findings.hits
-                message = f"Only a possible match for {searched}: {_listed([only])}: {only.reason}."
+                [only_hit] = findings.hits
+                message = f"Only a possible match for {searched}: {_listed([only_hit])}: {only_hit.reason}."
             if self._is_interactive:
                 raise self._ask_which(findings.hits, text, why=inactive)
             hint = _advice(findings.hits, lookup)
@@ -156,16 +162,16 @@ class PartyResolver:
             near = f"; near: {_listed(findings.near)}" if findings.near else ""
             message = f"No {lookup.entity_type} found for {searched}{near}."
             hint = "Use a name or a code of the catalogue (apps/onboarding/docs/verbs.yaml); it cannot be extended."
-            return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, before=before)
+            return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, previous=previous)
         if findings.near:
             message = f"{inactive}No{other} party found for {searched}; near: {_listed(findings.near)}."
             hint = "Use one of these names with its own type, or create the party first and refer to its result."
-            return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, before=before)
+            return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, previous=previous)
         message = f"{inactive}No{other} party found for {searched}."
         hint = "Load the party first (`dagwright entities load FILE`), or create it and refer to its result."
         if inactive:
             hint = "Use another party, or load this one with the status `active` (`dagwright entities load FILE`)."
-        return self._unclear(LOOKUP_NOT_FOUND, message, hint, text=text, before=before)
+        return self._unclear(LOOKUP_NOT_FOUND, message, hint, text=text, previous=previous)
 
     def _find(self, text: str) -> Findings:
         return self._gateway.find(text, self._lookup.entity_type, jurisdiction=self._lookup.jurisdiction)
@@ -178,21 +184,21 @@ class PartyResolver:
         candidates: Sequence[Candidate] = (),
         *,
         text: str,
-        before: _PreviousQuestion | None = None,
+        previous: _PreviousQuestion | None = None,
     ) -> dict[str, Any]:
         """Return a problem, or ask which party is meant.
 
         Args:
-            before: the previous question, if the text is an answer.
+            previous: the previous question, if the text is an answer.
         """
         if not self._is_interactive:
             documents = [_candidate_json(candidate) for candidate in candidates]
             return {"problem": {"code": code, "message": message, "hint": hint, "candidates": documents}}
-        if before is not None:
-            raise self._ask_again(f"{message} ", text, before)
+        if previous is not None:
+            raise self._ask_again(f"{message} ", text, previous)
         raise self._ask_other_name(f"{message} ", text)
 
-    def _ask_again(self, why: str, text: str, before: _PreviousQuestion) -> AskPerson:
+    def _ask_again(self, why: str, text: str, previous: _PreviousQuestion) -> AskPerson:
         """Return the previous question again: an answer that finds nothing does not remove the options.
 
         Args:
@@ -200,18 +206,18 @@ class PartyResolver:
             text: the last text that a person gave.
         """
         try:
-            findings = self._find(before.shown)
+            findings = self._find(previous.shown)
         except ValueError:
             findings = Findings(())
         # Do not repeat parties that the problem already lists.
         why += _inactive([each for each in findings.inactive if each.id not in why])
-        if before.step == "choose" and findings.hits:
-            return self._ask_which(findings.hits, text, shown=before.shown, why=why)
+        if previous.step == "choose" and findings.hits:
+            return self._ask_which(findings.hits, text, shown=previous.shown, why=why)
         # Near matches of another type were already declined.
         near = _listed([each for each in findings.near if self._lookup.takes(each.kind)])
         if near and near not in why:
-            why = f"{why}Near {_quoted(before.shown)}: {near}. "
-        return self._ask_other_name(why, text, shown=before.shown)
+            why = f"{why}Near {_quoted(previous.shown)}: {near}. "
+        return self._ask_other_name(why, text, shown=previous.shown)
 
     def _ask_which(self, hits: Sequence[Candidate], text: str, *, shown: str | None = None, why: str = "") -> AskPerson:
         """Return the question which of several parties is meant.
@@ -220,7 +226,7 @@ class PartyResolver:
             text: the last text that a person gave; `shown` is the text that found the parties, if it differs.
             why: introduction of the question, such as the problem with the last answer.
         """
-        meant = shown or text
+        searched_text = shown or text
         labels = [describe_candidate(hit) for hit in hits]
         options = [
             {"id": hit.id, "label": label if labels.count(label) == 1 else f"{label} {hit.id}"}
@@ -228,40 +234,41 @@ class PartyResolver:
         ]
         others = [NONE_OF_THESE] if self._lookup.is_term else [NONE_OF_THESE, CREATE_NEW]
         options += [{"id": other, "label": other} for other in others]
-        origin = f" (lookup: {self._lookup.description})" if meant != self._lookup.search_text else ""
-        prompt = f"{why}Which {self._lookup.entity_type} is meant by {_quoted(meant)}{origin}? Or enter another name."
+        origin = f" (lookup: {self._lookup.description})" if searched_text != self._lookup.search_text else ""
+        which = f"Which {self._lookup.entity_type} is meant by {_quoted(searched_text)}{origin}?"
+        prompt = f"{why}{which} Or enter another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "allow_text": True}
         return AskPerson(question, checkpoint=_checkpoint("choose", text, shown))
 
     def _ask_other_name(self, why: str, text: str, *, shown: str | None = None) -> AskPerson:
-        ways = f"Enter another name, an identifier or the id of a party, or {CREATE_NEW!r}."
+        instructions = f"Enter another name, an identifier or the id of a party, or {CREATE_NEW!r}."
         what = "party"
         if self._lookup.is_term:
             # The catalogue is closed, so no term can be created.
-            what, ways = self._lookup.entity_type, "Enter another name or a code."
-        prompt = f"{why}Which {what} is meant by {self._lookup.description}? {ways}"
+            what, instructions = self._lookup.entity_type, "Enter another name or a code."
+        prompt = f"{why}Which {what} is meant by {self._lookup.description}? {instructions}"
         return AskPerson({"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, shown))
 
     # Answers.
 
-    def _chosen(self, answered_text: str, before: _PreviousQuestion) -> dict[str, Any]:
+    def _apply_choice(self, answered_text: str, previous: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == NONE_OF_THESE:
-            raise self._ask_other_name("", before.text, shown=before.shown)
-        return self._named(answered_text, before)
+            raise self._ask_other_name("", previous.text, shown=previous.shown)
+        return self._apply_name(answered_text, previous)
 
-    def _named(self, answered_text: str, before: _PreviousQuestion) -> dict[str, Any]:
+    def _apply_name(self, answered_text: str, previous: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == CREATE_NEW and not self._lookup.is_term:
-            return self._create_named(before.text)
+            return self._create_named(previous.text)
         party = self._gateway.get(answered_text)
         if party is None or party.kind in RESOLVER.terms:
-            return self._search(answered_text, before)
+            return self._search(answered_text, previous)
         # The party was offered possibly days ago; if it is no longer valid, no other option replaces it.
         if not party.is_active:
-            raise self._ask_again(f"{party.name!r} ({party.id}) is inactive. ", before.text, before)
+            raise self._ask_again(f"{party.name!r} ({party.id}) is inactive. ", previous.text, previous)
         if not self._lookup.takes(party.kind):
             lookup = either(RESOLVER.kinds_of(self._lookup.entity_type) or ())
             why = f"{party.name!r} is a {party.kind}, but the lookup is for a {lookup}. "
-            raise self._ask_again(why, before.text, before)
+            raise self._ask_again(why, previous.text, previous)
         return _bound(party, CHOSEN)
 
     # Creation.
@@ -412,14 +419,14 @@ def _advice(hits: Sequence[Candidate], lookup: LookupRequest) -> str:
     names = Counter(name_key(hit.name) for hit in hits)
     jurisdictions = Counter(hit.jurisdiction for hit in hits if hit.jurisdiction)
     schemes = sorted({each.scheme for hit in hits for each in hit.identifiers})
-    ways = ["its id"]
+    instructions = ["its id"]
     if name_key(lookup.search_text) not in names and any(count == 1 for count in names.values()):
-        ways.append("its whole name")
-    ways += [f"its {scheme}" for scheme in schemes]
+        instructions.append("its whole name")
+    instructions += [f"its {scheme}" for scheme in schemes]
     where = ""
     if lookup.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in jurisdictions.values()):
         where = ", or add its jurisdiction"
-    return f"Name the party by {' or '.join(ways)}, as search_text or in the text of the request{where}."
+    return f"Name the party by {' or '.join(instructions)}, as search_text or in the text of the request{where}."
 
 
 def _text_field(text_format: str, *, pattern: str, example: str) -> dict[str, Any]:

@@ -60,8 +60,8 @@ _ROLE_ALIASES: Mapping[str, Sequence[str]] = {
     "LEGAL_COUNSEL": ("Lawyer", "Legal adviser", "Legal advisor"),
     "TAX_ADVISER": ("Tax advisor",),
 }
-_SAME_AS = frozenset({"AUTHORIZED_SIGNATORY"})
-"""Codes that only spell another code; with both, every such lookup would be ambiguous."""
+_DUPLICATE_CODES = frozenset({"AUTHORIZED_SIGNATORY"})
+"""Codes that are another spelling of a code; with both, every such lookup would be ambiguous."""
 
 
 class TermNames:
@@ -78,19 +78,19 @@ class TermNames:
         """Return the terms with this code or this name key."""
         return [name for name in self._names if name.id == code or " ".join(name.words) == " ".join(words_of(key))]
 
-    def whole(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
+    def exact_names(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
         """Return the names of exactly these words in any order, or of the core."""
         return [name for name in self._names if core_of(name.core) in (core_of(words), core_of(core))]
 
-    def all_words(self, words: Sequence[str]) -> list[KnownName]:
+    def names_with_words(self, words: Sequence[str]) -> list[KnownName]:
         """Return the names that have all these words."""
         return [name for name in self._names if set(words) <= set(name.words)]
 
-    def beginnings(self, beginnings: Sequence[str]) -> list[KnownName]:
+    def names_with_prefixes(self, prefixes: Sequence[str]) -> list[KnownName]:
         """Return all names; the step filters them by prefix."""
-        return list(self._names) if beginnings else []
+        return list(self._names) if prefixes else []
 
-    def near(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]:
+    def similar_names(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]:
         """Yield all names; the step filters them by similarity."""
         if words and min_similarity <= 100:
             yield list(self._names)
@@ -107,7 +107,7 @@ def _names(kind: str) -> tuple[KnownName, ...]:
     codes, aliases = (PRODUCTS, _PRODUCT_ALIASES) if kind == "product" else (ROLES, _ROLE_ALIASES)
     names = []
     for code in codes:
-        if code in _SAME_AS:
+        if code in _DUPLICATE_CODES:
             continue
         own = code.replace("_", " ").capitalize()
         for name, use in ((own, OWN_NAME), *((alias, NameUse.ALIAS) for alias in aliases.get(code, ()))):

@@ -50,6 +50,6 @@ def check_name(text: str) -> None:
     if length > NAME_LIMIT:
         raise ValueError(f"{no_name}: it has {length:,} characters, at most {NAME_LIMIT} are allowed")
     for position, character in enumerate(text):
-        is_unseen = unicodedata.category(character) in _NOT_IN_NAMES and character not in _JOINERS
-        if is_unseen or character in _BLANK_LETTERS:
+        is_invisible = unicodedata.category(character) in _NOT_IN_NAMES and character not in _JOINERS
+        if is_invisible or character in _BLANK_LETTERS:
             raise ValueError(f"{no_name}: it has the character U+{ord(character):04X} at position {position}")

@@ -20,7 +20,7 @@ from dagwright.core.model.compiled import (
     field_to_json,
 )
 
-_NUMBERS = frozenset({"dependencies", "members", "reads"})
+_NUMBER_FIELDS = frozenset({"dependencies", "members", "reads"})
 """Fields with numbers only, which need no conversion to JSON."""
 
 
@@ -74,12 +74,12 @@ def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
 
 
 def _to_json(name: str, value: Any) -> Any:
-    is_json = value is None or name in _NUMBERS or name not in CONVERTED_FIELDS
+    is_json = value is None or name in _NUMBER_FIELDS or name not in CONVERTED_FIELDS
     return value if is_json else field_to_json(name, value)
 
 
 def _from_json(name: str, value: Any) -> Any:
-    if name in _NUMBERS:
+    if name in _NUMBER_FIELDS:
         return tuple(value)
     if value is None:
         return None

@@ -13,11 +13,11 @@ from dagwright.core.expressions.references import Reference, ResultOf, reference
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 
 OFFLOADED_MEMBERS = 300
-"""Least members of an offloaded region: smaller regions are worth showing in the Temporal UI."""
+"""Minimum number of members of an offloaded region: smaller regions are worth showing in the Temporal UI."""
 
 OUTPUT_NODES = 1_000
-"""Most sinks of a plan without `output` that a run holds for its output; if there are more, offloaded sinks are
-missing in the output."""
+"""Maximum number of sinks of a plan without `output` that a run holds for its output; if there are more, offloaded
+sinks are missing from the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,8 @@ def offload_regions(plan: CompiledPlan) -> OffloadedPlan:
     """
     division = _divide(plan)
     return OffloadedPlan(
-        division.held(plan), {division.at[number]: division.inside(plan, number) for number in division.regions}
+        division.plan_of_run(plan),
+        {division.new_numbers[number]: division.region_document(plan, number) for number in division.regions},
     )
 
 
@@ -97,7 +98,7 @@ def held_by_run(plan: CompiledPlan) -> CompiledPlan:
 
     Complexity: O(V + E).
     """
-    held = _divide(plan).held(plan)
+    held = _divide(plan).plan_of_run(plan)
     if all(node.sub_plan is None for node in held.nodes):
         return held
     return replace(
@@ -115,30 +116,30 @@ class _Division:
 
     Args:
         regions: numbers of the large regions.
-        inside_of: numbers of their members; needs a fast `in`.
+        members: numbers of their members; needs a fast `in`.
         exports: numbers of the members on which nodes outside their region depend.
         ends: numbers of the nodes on which no node depends.
-        at: number of a node that the run holds -> its number in the plan of the run, in order.
+        new_numbers: number of a node that the run holds -> its number in the plan of the run, in order.
     """
 
     regions: Sequence[int]
-    inside_of: Collection[int]
+    members: Collection[int]
     exports: set[int]
     ends: set[int]
-    at: Mapping[int, int]
+    new_numbers: Mapping[int, int]
 
-    def held(self, plan: CompiledPlan) -> CompiledPlan:
+    def plan_of_run(self, plan: CompiledPlan) -> CompiledPlan:
         if not self.regions:
             return plan
-        nodes = [_held_node(plan.nodes[old], old in self.inside_of, self.at) for old in self.at]
+        nodes = [_held_node(plan.nodes[old], old in self.members, self.new_numbers) for old in self.new_numbers]
         for number in self.regions:
-            reads = tuple(sorted(self.at[each] for each in _read_by(plan, plan.nodes[number])))
-            new = self.at[number]
+            reads = tuple(sorted(self.new_numbers[each] for each in _read_by(plan, plan.nodes[number])))
+            new = self.new_numbers[number]
             nodes[new] = replace(nodes[new], inner_count=len(plan.nodes[number].members), reads=reads)
         return replace(plan, nodes=tuple(nodes))
 
-    def inside(self, plan: CompiledPlan, region: int) -> RegionDocument:
-        return _inside_of(plan, plan.nodes[region], exports=self.exports, ends=self.ends)
+    def region_document(self, plan: CompiledPlan, region: int) -> RegionDocument:
+        return _region_document(plan, plan.nodes[region], exports=self.exports, ends=self.ends)
 
 
 def _divide(plan: CompiledPlan) -> _Division:
@@ -160,22 +161,24 @@ def _exports_of(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[i
     """Return the members of regions on which the output or nodes outside their region depend."""
     exports = set[int]()
     for number in range(plan.written_count):
-        own = region_of.get(number)
-        exports.update(needed for needed in plan.nodes[number].dependencies if region_of.get(needed, own) != own)
+        own_region = region_of.get(number)
+        exports.update(
+            needed for needed in plan.nodes[number].dependencies if region_of.get(needed, own_region) != own_region
+        )
     if plan.output is None and not plan.output_bindings:
         return exports | (ends & region_of.keys() if len(ends) <= OUTPUT_NODES else set())
     named = {part.node for part in _references(plan.output_bindings) if isinstance(part, ResultOf)}
     return exports | {member for member in region_of if plan.nodes[member].id in named}
 
 
-def _held_node(node: CompiledNode, is_inside: bool, new_numbers: Mapping[int, int]) -> CompiledNode:
-    if is_inside:
+def _held_node(node: CompiledNode, is_member: bool, new_numbers: Mapping[int, int]) -> CompiledNode:
+    if is_member:
         return CompiledNode(id=node.id, kind="reported", title=node.title, tool=node.tool, on_error=node.on_error)
     members = tuple(new_numbers[member] for member in node.members if member in new_numbers)
     return replace(node, dependencies=tuple(new_numbers[needed] for needed in node.dependencies), members=members)
 
 
-def _inside_of(plan: CompiledPlan, region: CompiledNode, *, exports: set[int], ends: set[int]) -> RegionDocument:
+def _region_document(plan: CompiledPlan, region: CompiledNode, *, exports: set[int], ends: set[int]) -> RegionDocument:
     new_numbers = {old: new for new, old in enumerate((*region.dependencies, *region.members))}
     outside = [plan.nodes[old] for old in region.dependencies]
     nodes = [CompiledNode(id=node.id, kind="reported", on_error=node.on_error) for node in outside]

@@ -42,14 +42,14 @@ ERROR_COMPENSATED = "compensated"
 """Error code of a run that only compensates the calls of an earlier run."""
 NOTHING_TO_COMPENSATE: Mapping[str, Any] = {}
 """State of a child run that changed nothing."""
-_NAMED, _NOTES = 5, 50
+_MAX_NAMED, _MAX_NOTES = 5, 50
 """Maximum uncompensated calls named in the message, and in notes."""
-_CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
-_NEVER_CALLED = frozenset(
+_CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
+_CODES_BEFORE_CALL = frozenset(
     {"not_started", "invalid_arguments", "invalid_field", "missing_data", "tool_changed", "refused"}
 )
 """Codes of failures that happen before a tool could change anything."""
-_UNKNOWN = frozenset({"outcome_unknown", "timeout", "terminated"})
+_UNKNOWN_OUTCOMES = frozenset({"outcome_unknown", "timeout", "terminated"})
 """Codes of failures after which it is unknown whether a tool changed something."""
 
 
@@ -68,8 +68,8 @@ class UncompensatedCall:
 
 def is_result_of_call(record: Record, override: NodeOverride | None) -> bool:
     """Return whether a result comes from the call of the node or item, not from a person or the plan."""
-    is_given = override is not None and override.has_given_result
-    return record.status is NodeStatus.COMPLETED and record.error is None and not is_given
+    is_manual = override is not None and override.has_given_result
+    return record.status is NodeStatus.COMPLETED and record.error is None and not is_manual
 
 
 # Calls that changed something.
@@ -84,12 +84,12 @@ def may_have_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -
     if node.sub_plan is not None:
         agent_effects = agent_tools(node) or {}
         sub_plan = node.sub_plan
-        return any(effects in _CHANGING for effects in agent_effects.values()) or any(
+        return any(effects in _CHANGING_EFFECTS for effects in agent_effects.values()) or any(
             may_have_effects(each, sub_plan.tools) for each in sub_plan.nodes
         )
     # A `reported` node runs outside of this run, and is compensated there.
     is_call = node.kind == "tool" and has_side_effects(node, tools)
-    is_resolver = node.kind == "lookup" and tool_of(node, tools).effects in _CHANGING
+    is_resolver = node.kind == "lookup" and tool_of(node, tools).effects in _CHANGING_EFFECTS
     return node.compensates is None and (is_call or is_resolver)
 
 
@@ -113,7 +113,7 @@ def _was_called(state: RunState, ref: TaskRef, record: Record) -> bool:
     override = state.overrides.get(state.id_of(ref))
     attempts = record.attempts or (override.attempts if override is not None else 0)
     code = record.error.code if record.status is NodeStatus.FAILED and record.error is not None else ""
-    return attempts > 1 or (attempts == 1 and code not in _NEVER_CALLED)
+    return attempts > 1 or (attempts == 1 and code not in _CODES_BEFORE_CALL)
 
 
 def has_changed(state: RunState) -> bool:
@@ -205,24 +205,24 @@ def without_compensation(plan: CompiledPlan) -> CompiledPlan:
     added = sum(node.compensates is not None for node in plan.nodes)
     if not added:
         return plan
-    moved = [
+    renumbered = [
         replace(node, dependencies=tuple(number - added if number >= end else number for number in node.dependencies))
         for node in plan.nodes
     ]
-    return replace(plan, nodes=(*moved[: end - added], *moved[end:]))
+    return replace(plan, nodes=(*renumbered[: end - added], *renumbered[end:]))
 
 
 def compensated_tasks(state: RunState) -> tuple[frozenset[str], list[str]]:
     """Return the nodes and items that a run has compensated or will, and those with an unknown outcome."""
-    gone, unclear = set[str](), list[str]()
+    compensated, unknown = set[str](), list[str]()
     for node, record in state.shown():
         if node.compensates is None:
             continue
         if record.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED):
-            gone.add(node.compensates)
+            compensated.add(node.compensates)
         elif record.attempts and (node.kind == "plan" or record.error is None or _is_unknown(record)):
-            unclear.append(node.compensates)
-    return frozenset(gone), unclear
+            unknown.append(node.compensates)
+    return frozenset(compensated), unknown
 
 
 def compensated_by(state: RunState) -> dict[str, str]:
@@ -257,18 +257,20 @@ def compensation_summary(state: RunState) -> tuple[str, list[Note]]:
 
     A call that did not complete is compensated as a precaution. It is not counted, because it usually had no effect.
     """
-    left = uncompensated_calls(state)
+    uncompensated = uncompensated_calls(state)
     compensated = compensated_by(state)
     count = sum(_has_done_something(state, task_id) for task_id in compensated)
-    if not left:
+    if not uncompensated:
         message = "compensated calls with unknown outcome" if compensated else "nothing to compensate"
         if count:
             message = f"compensated {count:,} {'call' if count == 1 else 'calls'}"
     else:
-        names = ", ".join(repr(each.task) for each in left[:_NAMED])
-        more = f" and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
-        message = f"compensated: {count:,}; not compensated: {len(left):,} ({names}{more})"
-    return message, [Note(NOTE_UNCOMPENSATED, f"{each.task!r} {each.reason}", each.task) for each in left[:_NOTES]]
+        names = ", ".join(repr(each.task) for each in uncompensated[:_MAX_NAMED])
+        more = f" and {len(uncompensated) - _MAX_NAMED:,} more" if len(uncompensated) > _MAX_NAMED else ""
+        message = f"compensated: {count:,}; not compensated: {len(uncompensated):,} ({names}{more})"
+    return message, [
+        Note(NOTE_UNCOMPENSATED, f"{each.task!r} {each.reason}", each.task) for each in uncompensated[:_MAX_NOTES]
+    ]
 
 
 def precautionary_count(state: RunState) -> int:
@@ -316,7 +318,7 @@ def uncompensated_calls(state: RunState) -> list[UncompensatedCall]:
 
 
 def _is_unknown(record: Record) -> bool:
-    return record.error is not None and record.error.code in _UNKNOWN
+    return record.error is not None and record.error.code in _UNKNOWN_OUTCOMES
 
 
 def compensation_notes(plan: CompiledPlan) -> list[Note]:
@@ -332,7 +334,7 @@ def _without_undo(plan: CompiledPlan) -> Iterator[tuple[str, str]]:
     for node in plan.nodes:
         if node.sub_plan is not None:
             for tool in (node.sub_plan.extender or {}).get("tools", ()) if agent_tools(node) is not None else ():
-                if tool.get("effects", Effects.WRITE) in _CHANGING and not tool.get("undo"):
+                if tool.get("effects", Effects.WRITE) in _CHANGING_EFFECTS and not tool.get("undo"):
                     yield node.id, str(tool.get("name"))
             yield from ((f"{node.id}/{name}", tool) for name, tool in _without_undo(node.sub_plan))
         elif has_side_effects(node, plan.tools) and plan.tools.get(node.tool, ToolDeclaration("")).undo is None:

@@ -18,15 +18,15 @@ _END_OF_TEXT = "."
 _NOT_ANSWERED = "no answer was given; the request stays open"
 _ANY_JSON: Mapping[str, Any] = {"type": ["null", "boolean", "integer", "number", "array", "object", "string"]}
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
-_NOTHING: Any = object()
+_NO_VALUE: Any = object()
 _NUMBER_OF_OPTION = re.compile(r"-?[0-9]{1,4}")
 """A number that means an option even if free text is accepted; registration numbers are longer."""
 
-Read = Callable[[str], str]
+ReadLine = Callable[[str], str]
 """Ask for one line; raise `EOFError` at the end of the input."""
 
 
-def _typed(question: str) -> str:
+def _read_typed_line(question: str) -> str:
     while True:
         try:
             return input(question)
@@ -34,7 +34,7 @@ def _typed(question: str) -> str:
             _show("invalid UTF-8")
 
 
-def ask_answer(request: Request, *, read: Read = _typed) -> dict[str, Any]:
+def ask_answer(request: Request, *, read: ReadLine = _read_typed_line) -> dict[str, Any]:
     """Return the user's answer, in the form that the type of the request requires.
 
     Args:
@@ -49,7 +49,7 @@ def ask_answer(request: Request, *, read: Read = _typed) -> dict[str, Any]:
 class _Form:
     """Asks for one answer."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: ReadLine) -> None:
         self._read = read
 
     def answer(self, request: Request) -> dict[str, Any]:
@@ -86,23 +86,25 @@ class _Form:
         options: Sequence[JsonValue] = request["options"] or []
         for number, option in enumerate(options, 1):
             _show(f"  {number}. {one_line(option_label(option) or option_name(option))}")
-        several = bool(request.get("multiple"))
+        is_multiple = bool(request.get("multiple"))
         allow_text = bool(request.get("allow_text"))
-        question = "Which ones? (numbers or names, separated by commas): " if several else "Which? (number or name): "
+        question = (
+            "Which ones? (numbers or names, separated by commas): " if is_multiple else "Which? (number or name): "
+        )
         if allow_text:
             question = "Which? (number, name or other text): "
         while True:
             reply = self._line(question)
-            texts = [part.strip() for part in reply.split(",")] if several else [reply.strip()]
+            texts = [part.strip() for part in reply.split(",")] if is_multiple else [reply.strip()]
             try:
-                selected = [_chosen(text, options) for text in texts if text]
+                selected = [_option_named(text, options) for text in texts if text]
             except ValueError as error:
                 if allow_text and not _NUMBER_OF_OPTION.fullmatch(reply.strip()):
                     return {"text": reply.strip()}
                 _show(one_line(str(error)))
                 continue
             if not selected:
-                _show("choose at least one" if several else "choose one")
+                _show("choose at least one" if is_multiple else "choose one")
             elif len({*map(repr, selected)}) < len(selected):
                 _show("an option is selected twice; choose each once")
             elif request.get("purpose") == "error" and selected == ["value"]:
@@ -133,7 +135,7 @@ class _Form:
             for name, field in properties.items():
                 field_schema = field if isinstance(field, dict) else {}
                 value = self._field(name, field_schema, is_needed=name in needed)
-                if value is not _NOTHING:
+                if value is not _NO_VALUE:
                     values[name] = value
             try:
                 return checked_value(schema, values)
@@ -141,13 +143,13 @@ class _Form:
                 _show(one_line(f"{error}; try again"))
 
     def _field(self, name: str, schema: Mapping[str, Any], *, is_needed: bool) -> Any:
-        """Return the value of a field; `_NOTHING` if the user leaves it out."""
+        """Return the value of a field; `_NO_VALUE` if the user leaves it out."""
         empty_means = "" if is_needed else default_text(schema) if "default" in schema else "optional"
         question = question_of(name, schema, empty_means=empty_means)
         while True:
             reply = self._line(question)
             if not reply.strip() and not is_needed:
-                return schema.get("default", _NOTHING)
+                return schema.get("default", _NO_VALUE)
             try:
                 return value_of(schema, reply)
             except ValueError as error:
@@ -172,7 +174,7 @@ class _Form:
             raise CommandRefused(_NOT_ANSWERED, status="not_answered") from None
 
 
-def _chosen(text: str, options: Sequence[JsonValue]) -> JsonValue:
+def _option_named(text: str, options: Sequence[JsonValue]) -> JsonValue:
     """Return the option that a text names, by its name or else its number.
 
     Raises:

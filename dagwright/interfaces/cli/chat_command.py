@@ -175,7 +175,7 @@ class Chat:
     async def continue_session(self, name: str, *, is_new: bool) -> int:
         """Answer message after message; return the exit code: for a pipe, the first one that is not 0."""
         first_code = int(ExitCode.COMPLETED)
-        is_leaving = not await self._undisturbed(self._open_session(name, is_new=is_new))
+        is_leaving = not await self._run_interruptible(self._open_session(name, is_new=is_new))
         while True:
             try:
                 line = await self._messages.next()
@@ -189,17 +189,17 @@ class Chat:
             if entered.command in _QUIT:
                 break
             if entered.command is not None:
-                is_leaving = not await self._undisturbed(self._run_command(entered))
+                is_leaving = not await self._run_interruptible(self._run_command(entered))
             elif self._output.can_ask and (hint := command_hint(entered.text)) is not None:
                 self._output.print(hint)
             elif entered.text:
                 codes: list[int] = []
-                is_leaving = not await self._undisturbed(self._answer(entered.text, codes))
+                is_leaving = not await self._run_interruptible(self._answer(entered.text, codes))
                 first_code = next(filter(None, [first_code, *codes]), first_code)
         self._output.print(self._going_on())
         return ExitCode.COMPLETED if self._output.can_ask else first_code
 
-    async def _undisturbed(self, work: Coroutine[Any, Any, None]) -> bool:
+    async def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> bool:
         """Run work that the user can interrupt; return false if Ctrl-C interrupted it."""
         doing = asyncio.create_task(work)
         if self._output.can_ask:

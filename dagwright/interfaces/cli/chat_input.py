@@ -14,7 +14,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from dagwright.store.private_files import make_private_folder
 
 _PROMPT = "> "
-_NEXT_LINE = "  "
+_CONTINUATION_PROMPT = "  "
 
 
 class Interrupted(Exception):
@@ -52,7 +52,7 @@ class TypedMessages:
             history=_history(history),
             multiline=True,
             key_bindings=_keys(),
-            prompt_continuation=_NEXT_LINE,
+            prompt_continuation=_CONTINUATION_PROMPT,
             interrupt_exception=Interrupted,
         )
         self._lines: PromptSession[str] = PromptSession(interrupt_exception=Interrupted)

@@ -27,8 +27,8 @@ def command_settings() -> Settings:
 def lasting_server(connection: Connection, settings: Settings) -> Server:
     """Return the server, without its UI link if the server ends with this command."""
     server = connection.server
-    stays = server.pid is None or LocalServer(settings).is_persistent()
-    return server if stays else replace(server, ui_url=None)
+    is_lasting = server.pid is None or LocalServer(settings).is_persistent()
+    return server if is_lasting else replace(server, ui_url=None)
 
 
 @asynccontextmanager

@@ -52,8 +52,8 @@ def displayed_counts(scheduler: RunScheduler) -> Counter[NodeStatus]:
 def node_status(node: Mapping[str, Any]) -> NodeStatus:
     """Return the displayed state of a node of a document, as `displayed_status`."""
     error = node["error"]
-    read = NodeError(str(error["code"]), "") if error else None
-    return displayed_status(Record(NodeStatus(node["status"]), error=read, reason=node.get("reason")))
+    node_error = NodeError(str(error["code"]), "") if error else None
+    return displayed_status(Record(NodeStatus(node["status"]), error=node_error, reason=node.get("reason")))
 
 
 def record_text(record: Record) -> str:
@@ -149,17 +149,16 @@ def closing_text(answer: Mapping[str, Any]) -> str:
 
     If the request named an assignee, the assignee and the escalations follow.
     """
-    what, by = answer["answer"] or answer["outcome"], answer["by"]
+    outcome_text, by = answer["answer"] or answer["outcome"], answer["by"]
     note = f" ({answer['note']})" if answer["note"] else ""
-    who = f" by {by}" if by else ""
+    actor = f" by {by}" if by else ""
     escalated = f"; {requested_text(answer)}" if "escalations" in answer else ""
     if answer["through"] == "deadline" and answer["outcome"] == "answered":
         at = local_date(seconds_of(answer["at"]))
-        return f"{what} at {at}: no answer, default applied at the deadline{note}{escalated}"
+        return f"{outcome_text} at {at}: no answer, default applied at the deadline{note}{escalated}"
     arguments = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
-    return (
-        f"{what}{who} at {local_date(seconds_of(answer['at']))} through {answer['through']}{note}{arguments}{escalated}"
-    )
+    time_and_channel = f"at {local_date(seconds_of(answer['at']))} through {answer['through']}"
+    return f"{outcome_text}{actor} {time_and_channel}{note}{arguments}{escalated}"
 
 
 def requested_text(answer: Mapping[str, Any]) -> str:

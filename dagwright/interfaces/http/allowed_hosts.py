@@ -23,7 +23,7 @@ class AllowedHosts:
     Args:
         names: hosts of a proxy in front of the gateway; pages of these hosts may use any port and scheme.
         origins: origins of other pages that may call it, such as `https://a.example.com`.
-        visible_run: host that the gateway listens on, besides `localhost`; its pages have the port of `Host`.
+        own: host that the gateway listens on, besides `localhost`; its pages have the port of `Host`.
     """
 
     def __init__(self, names: Iterable[str] = (), origins: Iterable[str] = (), *, own: str = _OF_THIS_MACHINE) -> None:

@@ -12,15 +12,15 @@ T = TypeVar("T")
 async def unless_disconnected(work: Coroutine[Any, Any, T], request: Request) -> T | None:
     """Await `work` and return its result; `None` if the client disconnects first."""
 
-    async def leaves() -> None:
+    async def wait_for_disconnect() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    working, leaving = asyncio.create_task(work), asyncio.create_task(leaves())
+    work_task, disconnect_task = asyncio.create_task(work), asyncio.create_task(wait_for_disconnect())
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return await working if working.done() else None
+        await asyncio.wait({work_task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
+        return await work_task if work_task.done() else None
     finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        work_task.cancel()
+        disconnect_task.cancel()
+        await asyncio.gather(work_task, disconnect_task, return_exceptions=True)

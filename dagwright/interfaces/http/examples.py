@@ -222,7 +222,7 @@ _USAGE: Example = {
     "prompt_tokens_details": {"cached_tokens": 0},
     "completion_tokens_details": {"reasoning_tokens": 0},
 }
-_ABOUT: Example = {"run_id": "run-1", "session_id": None, "status": "completed", "node_counts": {"completed": 1}}
+_RUN_SUMMARY: Example = {"run_id": "run-1", "session_id": None, "status": "completed", "node_counts": {"completed": 1}}
 MODEL: Example = {
     "id": "plan/double",
     "object": "model",
@@ -261,7 +261,7 @@ COMPLETION: Example = {
         }
     ],
     "usage": _USAGE,
-    "dagwright": _ABOUT,
+    "dagwright": _RUN_SUMMARY,
 }
 CHUNKS = """\
 id: run-1/c1/1-0/0.0.00000000./0
@@ -305,7 +305,7 @@ RESPONSE: Example = {
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": 876,
     },
-    "dagwright": _ABOUT,
+    "dagwright": _RUN_SUMMARY,
 }
 RESPONSE_EVENTS = """\
 id: run-1/r1/1-0/0.0.00000000./0

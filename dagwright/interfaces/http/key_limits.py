@@ -40,7 +40,7 @@ _PATTERNS = [(re.compile(f"{path}/?", re.DOTALL), limit) for path, limit in BODY
 _MINUTE_S = 60.0
 INVALID_KEYS_A_MINUTE = 20
 """Requests with an invalid key that one address may send per minute, at each gateway."""
-_ADDRESSES = 10_000
+_MAX_ADDRESSES = 10_000
 """Number of addresses that are tracked, about 2 MB; the least recently seen address is dropped first."""
 _IPV6_NETWORK_BITS = 64
 """An IPv6 client usually has this whole network."""
@@ -112,7 +112,7 @@ class InvalidKeys:
         now, network = self.clock(), _network_of(address)
         bucket = self._buckets.setdefault(network, _Bucket(float(self.a_minute), now))
         self._buckets.move_to_end(network)
-        if len(self._buckets) > _ADDRESSES:
+        if len(self._buckets) > _MAX_ADDRESSES:
             self._buckets.popitem(last=False)
         return bucket.take(a_minute=self.a_minute, now=now)
 

@@ -81,8 +81,8 @@ async def read_limits(run_id: str, context: ContextDep) -> Response:
 )
 async def set_limits(run_id: str, body: LimitsBody, context: ContextDep) -> Response:
     """Change the parallelism, deadline or budget of a run."""
-    named: dict[str, Any] = body.model_dump(exclude_unset=True, exclude={"reason", "by"})
-    return json_response(await send_command(context, run_id, Command.set_limits(named), body))
+    changed_limits: dict[str, Any] = body.model_dump(exclude_unset=True, exclude={"reason", "by"})
+    return json_response(await send_command(context, run_id, Command.set_limits(changed_limits), body))
 
 
 @router.get(

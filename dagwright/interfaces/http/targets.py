@@ -57,16 +57,16 @@ def target_of(context: GatewayContext, model: str | None) -> Target:
     Raises:
         ApiError: the ID refers to nothing.
     """
-    named = (model or context.settings.model or "").strip()
-    if not named:
+    model_id = (model or context.settings.model or "").strip()
+    if not model_id:
         message = "send a model, or set DAGWRIGHT_MODEL for the gateway; GET /v1/models lists all models"
         raise ApiError(400, message, param="model", code="model_missing")
-    kind, slash, name = named.partition("/")
+    kind, slash, name = model_id.partition("/")
     for known in get_args(Kind):
         if slash and kind == known and known != "model":
-            _refuse_unknown(context, named, name, kind=known)
+            _refuse_unknown(context, model_id, name, kind=known)
             return Target(known, name)
-    return Target("model", named)
+    return Target("model", model_id)
 
 
 def _names(context: GatewayContext, kind: Kind) -> list[str]:
@@ -86,13 +86,13 @@ def _refuse_unknown(context: GatewayContext, model: str, name: str, *, kind: Kin
     if kind == "plan":
         refuse_unusable(context, name, param="model")
     near = (suggestion(name, known) or "").replace("'", f"'{kind}/", 1)
-    where = {
+    explanation = {
         "plan": _no_plan(context, name) if kind == "plan" else "",
         "agent": "--agents has no file with an agent of this name",
         "profile": f"available are {', '.join(known)}"
         + ("" if "rounds" in known else "; rounds requires worker tools in --tools"),
     }[kind]
-    message = f"the model {model!r:.120} does not exist: {near or where}; GET /v1/models lists all models"
+    message = f"the model {model!r:.120} does not exist: {near or explanation}; GET /v1/models lists all models"
     raise ApiError(404, message, param="model", code="model_not_found")
 
 

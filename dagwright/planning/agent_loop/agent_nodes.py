@@ -32,24 +32,24 @@ def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> Com
     nodes = nodes_with_agents(plan.nodes, plan.nodes, tools=tools)
     if all(new is old for new, old in zip(nodes, plan.nodes, strict=True)):
         return plan
-    named = with_compensating_tools([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
+    used = with_compensating_tools([node.tool for node in nodes if node.kind in ("tool", "lookup")], plan.tools)
     return with_projections(
-        replace(plan, nodes=nodes, tools={name: tool for name, tool in plan.tools.items() if name in named})
+        replace(plan, nodes=nodes, tools={name: tool for name, tool in plan.tools.items() if name in used})
     )
 
 
 def nodes_with_agents(
     nodes: Sequence[CompiledNode],
-    known: Sequence[CompiledNode],
+    titled: Sequence[CompiledNode],
     *,
     tools: Mapping[str, ToolDeclaration],
 ) -> tuple[CompiledNode, ...]:
     """Replace the nodes of `llm` agents by sub-plans; other nodes are returned unchanged.
 
     Args:
-        known: nodes whose titles label the results in the context of an agent.
+        titled: nodes whose titles label the results in the context of an agent.
     """
-    titles = {node.id: node.title for node in known}
+    titles = {node.id: node.title for node in titled}
     return tuple(_with_agent(node, titles, tools=tools) for node in nodes)
 
 
@@ -68,7 +68,7 @@ def _with_agent(
         node,
         kind="plan",
         arguments={OBJECTIVE: None, **dict.fromkeys(map(result_input, results))},
-        bindings=tuple(map(_moved, node.bindings)),
+        bindings=tuple(map(_binding_of_input, node.bindings)),
         sub_plan=agent_plan(
             spec, prompt=card.prompt or "", results=results, title=node.title or card.name, request=_objective_of(node)
         ),
@@ -81,7 +81,7 @@ def _with_agent(
 
 
 def _objective_of(node: CompiledNode) -> str:
-    """Text of the objective as written in the plan, without the values of its references."""
+    """Return the text of the objective in the plan, without the values of its references."""
     written = node.arguments.get(OBJECTIVE)
     texts = [written] if isinstance(written, str) else []
     for path, template in node.bindings:
@@ -90,7 +90,7 @@ def _objective_of(node: CompiledNode) -> str:
     return "\n".join(texts)
 
 
-def _moved(binding: Binding) -> Binding:
+def _binding_of_input(binding: Binding) -> Binding:
     path, template = binding
     return ((result_input(str(path[1])),), template) if path[0] == _CONTEXT else binding
 

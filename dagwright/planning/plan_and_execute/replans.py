@@ -120,7 +120,7 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanR
     """
     done = [step for step in steps if step[1].status is NodeStatus.COMPLETED]
     limit = characters_of_each(steps)
-    left = [
+    other_messages = [
         user(step_text(node, record, limit=limit))
         for node, record in steps
         if record.status is not NodeStatus.COMPLETED
@@ -129,7 +129,7 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanR
     why = [f"- {reason.description}" for reason in reasons[:_MAX_REASONS]]
     more = [f"- and {len(reasons) - _MAX_REASONS} more"] if len(reasons) > _MAX_REASONS else []
     last = user("\n".join([goal.replan_prompt, "", "Why it is planned again:", *why, *more]))
-    return StepMessages([*steps_sent.messages, *left, last], steps_sent.bindings, steps_sent.cuts)
+    return StepMessages([*steps_sent.messages, *other_messages, last], steps_sent.bindings, steps_sent.cuts)
 
 
 def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:
@@ -140,9 +140,9 @@ def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collecti
     Args:
         replaced: IDs of the nodes that are replaced.
     """
-    left = [(node, record) for node, record in steps if node.id not in replaced and node.on_error != "skip"]
-    unreachable = {state.number_of(node.id) for node, record in left if record.status is NodeStatus.FAILED}
-    blocked = {state.number_of(node.id): node for node, record in left if record.status is NodeStatus.BLOCKED}
+    remaining = [(node, record) for node, record in steps if node.id not in replaced and node.on_error != "skip"]
+    unreachable = {state.number_of(node.id) for node, record in remaining if record.status is NodeStatus.FAILED}
+    blocked = {state.number_of(node.id): node for node, record in remaining if record.status is NodeStatus.BLOCKED}
     waiting: dict[int | None, list[int | None]] = {}
     for number, node in blocked.items():
         for needed in node.dependencies:
@@ -155,7 +155,7 @@ def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collecti
         if number not in unreachable and not _can_start(state, blocked[number], unreachable):
             unreachable.add(number)
             numbers += waiting.get(number, ())
-    return tuple(node.id for node, _ in left if state.number_of(node.id) in unreachable)
+    return tuple(node.id for node, _ in remaining if state.number_of(node.id) in unreachable)
 
 
 def _can_start(state: RunState, node: CompiledNode, unreachable: Collection[int | None]) -> bool:

@@ -40,12 +40,12 @@ PLANNER_STOPPED = "planner_stopped"
 BUDGET_SPENT = "budget_spent"
 """Error codes of runs whose planner did not finish."""
 
-_OWN = re.compile(rf"({INTENTION}|{PLAN}|{ANSWER}|{SUB_GOAL_PREFIX}[0-9]+)(#[0-9]+)?")
+_GENERATED_ID = re.compile(rf"({INTENTION}|{PLAN}|{ANSWER}|{SUB_GOAL_PREFIX}[0-9]+)(#[0-9]+)?")
 
 
 def is_own(node_id: str) -> bool:
     """Return whether the run itself assigns this id, including the ids of sub-goals."""
-    return _OWN.fullmatch(node_id) is not None
+    return _GENERATED_ID.fullmatch(node_id) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class RoundsSpec:
     """A question, and everything that is needed to plan and answer it.
 
     Args:
-        question: in the words of the person.
+        question: as the user wrote it.
         workers: worker tools that a plan may use, as `dagwright.planner.plan_parser` serializes tools.
         registry: text about the worker tools in the planner's prompt.
         schema: response format of the planner.

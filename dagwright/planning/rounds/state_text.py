@@ -1,4 +1,4 @@
-"""State of the rounds as text for the planner: one line per sub-goal, in a limited size.
+"""State of the rounds as text for the planner: a line for each sub-goal, in a limited size.
 
 The text is a message of the call, and its size does not grow with the number of rounds. Long values are shortened;
 worker tools receive whole values, by reference. Values are JSON, so that they cannot end their line and inject
@@ -28,7 +28,7 @@ SLOTS_BYTES = 40_000
 """Limit for the JSON of all slots in one call."""
 MAX_SLOT_BYTES = 4_000
 MIN_SLOT_BYTES = 200
-WORDS_CHARACTERS = 1_000
+STATEMENT_CHARACTERS = 1_000
 """Limit for a message or an error of a worker tool."""
 _PARAMS_BYTES = 1_000
 _REASON_BYTES = 800
@@ -84,86 +84,94 @@ def _reasons(run: RoundsState) -> Iterator[str]:
 
 
 def _state_lines(run: RoundsState) -> Iterator[str]:
-    each = [*run.sub_goals.values()]
-    slots = sum(len(one.slots) for one in each if one.is_done)
+    all_progress = [*run.sub_goals.values()]
+    slots = sum(len(progress.slots) for progress in all_progress if progress.is_done)
     limit = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slots)))
-    by_age = sorted(each, key=lambda one: one.number)
+    by_age = sorted(all_progress, key=lambda progress: progress.number)
     entries = shortened_oldest(
-        [(_line(_describe(one, run, limit=limit)), _line(_brief(one))) for one in by_age], most=STATE_BYTES
+        [(_line(_describe(progress, run, limit=limit)), _line(_brief(progress))) for progress in by_age],
+        most=STATE_BYTES,
     )
-    lines = {one.number: line for one, line in zip(by_age, entries, strict=True)}
+    lines = {progress.number: line for progress, line in zip(by_age, entries, strict=True)}
     groups = (
-        ("Completed sub-goals:", [one for one in each if one.is_done]),
-        ("Failed sub-goals:", [one for one in each if one.status == "failed"]),
+        ("Completed sub-goals:", [progress for progress in all_progress if progress.is_done]),
+        ("Failed sub-goals:", [progress for progress in all_progress if progress.status == "failed"]),
         (
             "Pending sub-goals, which start by themselves as soon as their inputs are available:",
-            [one for one in each if one.status in ("pending", "running")],
+            [progress for progress in all_progress if progress.status in ("pending", "running")],
         ),
     )
     for title, group in groups:
         if group:
             yield title
-            yield from (lines[one.number] for one in group)
+            yield from (lines[progress.number] for progress in group)
 
 
 def _line(document: Mapping[str, Any]) -> str:
     return f"- {json_line(document)}"
 
 
-def _describe(one: SubGoalProgress, run: RoundsState, *, limit: int) -> dict[str, Any]:
-    if one.is_done:
-        return _done(one, limit=limit)
-    return _failed(one) if one.status == "failed" else _pending(one, run)
+def _describe(progress: SubGoalProgress, run: RoundsState, *, limit: int) -> dict[str, Any]:
+    if progress.is_done:
+        return _done(progress, limit=limit)
+    return _failed(progress) if progress.status == "failed" else _pending(progress, run)
 
 
-def _brief(one: SubGoalProgress) -> dict[str, Any]:
+def _brief(progress: SubGoalProgress) -> dict[str, Any]:
     """Return the short form of a sub-goal, with the fields that are needed to refer to it."""
-    description = cut_bytes(_CONTROLS.sub(" ", one.sub_goal.description), max_bytes=_BRIEF_BYTES)
-    document = {"id": one.sub_goal.id, "worker": one.sub_goal.worker, "description": description, "status": one.status}
-    return {**document, "slots": list(one.slots[:_BRIEF_SLOTS]), "truncated": "other fields are omitted"}
-
-
-def _head(one: SubGoalProgress) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "id": one.sub_goal.id,
-        "worker": one.sub_goal.worker,
-        "description": one.sub_goal.description,
+    description = cut_bytes(_CONTROLS.sub(" ", progress.sub_goal.description), max_bytes=_BRIEF_BYTES)
+    document = {
+        "id": progress.sub_goal.id,
+        "worker": progress.sub_goal.worker,
+        "description": description,
+        "status": progress.status,
     }
-    if one.sub_goal.params:
-        document["params"] = _shortened(dict(one.sub_goal.params), limit=_PARAMS_BYTES)
-    if one.sub_goal.inputs:
-        document["inputs"] = INPUTS.encode(one.sub_goal.inputs)
+    return {**document, "slots": list(progress.slots[:_BRIEF_SLOTS]), "truncated": "other fields are omitted"}
+
+
+def _head(progress: SubGoalProgress) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "id": progress.sub_goal.id,
+        "worker": progress.sub_goal.worker,
+        "description": progress.sub_goal.description,
+    }
+    if progress.sub_goal.params:
+        document["params"] = _shortened(dict(progress.sub_goal.params), limit=_PARAMS_BYTES)
+    if progress.sub_goal.inputs:
+        document["inputs"] = INPUTS.encode(progress.sub_goal.inputs)
     return document
 
 
-def _done(one: SubGoalProgress, *, limit: int) -> dict[str, Any]:
-    outputs = {slot: _shortened(one.value_of(slot), limit=limit) for slot in one.sub_goal.outputs}
+def _done(progress: SubGoalProgress, *, limit: int) -> dict[str, Any]:
+    outputs = {slot: _shortened(progress.value_of(slot), limit=limit) for slot in progress.sub_goal.outputs}
     return {
-        **_head(one),
-        "goal_type": one.sub_goal.goal_type,
-        "status": one.status,
-        **_statement_fields(one),
+        **_head(progress),
+        "goal_type": progress.sub_goal.goal_type,
+        "status": progress.status,
+        **_statement_fields(progress),
         "outputs": outputs,
     }
 
 
-def _failed(one: SubGoalProgress) -> dict[str, Any]:
-    tries = {"tries": one.tries} if one.tries > 1 else {}
-    return {**_head(one), "error": _cut(one.error or ""), **_statement_fields(one), **tries}
+def _failed(progress: SubGoalProgress) -> dict[str, Any]:
+    tries = {"tries": progress.tries} if progress.tries > 1 else {}
+    return {**_head(progress), "error": _cut(progress.error or ""), **_statement_fields(progress), **tries}
 
 
-def _pending(one: SubGoalProgress, run: RoundsState) -> dict[str, Any]:
-    waits = [source for source in one.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done]
+def _pending(progress: SubGoalProgress, run: RoundsState) -> dict[str, Any]:
+    waits = [
+        source for source in progress.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done
+    ]
     entries = [{"sub_goal": source, "status": run.sub_goals[source].status} for source in waits]
-    return {**_head(one), "waits_for": entries}
+    return {**_head(progress), "waits_for": entries}
 
 
-def _statement_fields(one: SubGoalProgress) -> dict[str, str]:
-    return {"message": _cut(one.message)} if one.message else {}
+def _statement_fields(progress: SubGoalProgress) -> dict[str, str]:
+    return {"message": _cut(progress.message)} if progress.message else {}
 
 
 def _cut(text: str) -> str:
-    return cut_for_model(text, WORDS_CHARACTERS)
+    return cut_for_model(text, STATEMENT_CHARACTERS)
 
 
 def _shortened(value: Any, *, limit: int) -> Any:
@@ -175,15 +183,15 @@ def _shortened(value: Any, *, limit: int) -> Any:
     if not is_whole(value):
         return {"truncated": "workers receive the whole value"}
     text = json.dumps(value, ensure_ascii=False)
-    if (bytes_of := len(text.encode(errors="replace"))) <= limit:
+    if (size_bytes := len(text.encode(errors="replace"))) <= limit:
         return value
     size = {"length": len(value)} if isinstance(value, list | Mapping) else {}
-    beginning = value if isinstance(value, str) else text
+    preview = value if isinstance(value, str) else text
     return {
         "truncated": "workers receive the whole value",
         **size,
-        "bytes": bytes_of,
-        "preview": cut_bytes(beginning, max_bytes=limit),
+        "bytes": size_bytes,
+        "preview": cut_bytes(preview, max_bytes=limit),
     }
 
 
@@ -196,7 +204,7 @@ def caveats(run: RoundsState, stopped: NodeError | None) -> str:
     Args:
         stopped: why the planner did not finish, if it did not.
     """
-    entries = [line for one in run.sub_goals.values() if (line := _caveat(one)) is not None]
+    entries = [line for progress in run.sub_goals.values() if (line := _caveat(progress)) is not None]
     lines = [f"- {json_line(line)}" for line in entries[:CAVEATS]]
     if (left := len(entries) - CAVEATS) > 0:
         lines.append(f"- and {left} more")
@@ -217,10 +225,10 @@ def gap_lines(gaps: Sequence[SubGoalProgress], stopped: NodeError | None) -> Seq
         stopped: why the planner did not finish, if it did not.
     """
     lines = [f"The work ended early: {_short_line(stopped.message)}"] if stopped is not None else []
-    for one in gaps[:CAVEATS]:
-        status = "not started" if one.status == "pending" else one.status
-        reason = one.message if one.status == "partial" else one.error
-        title = _short_line(one.sub_goal.description or one.sub_goal.worker)
+    for progress in gaps[:CAVEATS]:
+        status = "not started" if progress.status == "pending" else progress.status
+        reason = progress.message if progress.status == "partial" else progress.error
+        title = _short_line(progress.sub_goal.description or progress.sub_goal.worker)
         lines.append(f"{title}: {status}{f': {_short_line(reason)}' if reason else ''}")
     if (left := len(gaps) - CAVEATS) > 0:
         lines.append(f"and {left} more")
@@ -232,10 +240,10 @@ def _short_line(text: str) -> str:
     return _cut(one_line(text))
 
 
-def _caveat(one: SubGoalProgress) -> dict[str, Any] | None:
-    document = {"sub_goal": one.sub_goal.description or one.sub_goal.worker, "status": one.status}
-    if one.status == "partial":
-        return {**document, **_statement_fields(one)}
-    if one.status == "failed":
-        return {**document, "error": _cut(one.error or ""), **_statement_fields(one)}
-    return {**document, "status": "not started"} if one.status == "pending" else None
+def _caveat(progress: SubGoalProgress) -> dict[str, Any] | None:
+    document = {"sub_goal": progress.sub_goal.description or progress.sub_goal.worker, "status": progress.status}
+    if progress.status == "partial":
+        return {**document, **_statement_fields(progress)}
+    if progress.status == "failed":
+        return {**document, "error": _cut(progress.error or ""), **_statement_fields(progress)}
+    return {**document, "status": "not started"} if progress.status == "pending" else None

@@ -29,11 +29,11 @@ _SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-",
 _TOKEN = re.compile(r"\s+|(?P<number>(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>\w+)|[-+*/%^(),]")
 
 
-def _given(name: str) -> dict[str, Any]:
+def _requires(name: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
-@tool(effects="pure", schema={"oneOf": [_given("expression"), _given("query")]})
+@tool(effects="pure", schema={"oneOf": [_requires("expression"), _requires("query")]})
 def calculator(expression: str | float | None = None, query: str | float | None = None) -> int | float:
     """Calculate exactly and return a number.
 
@@ -120,16 +120,16 @@ def _checked_tokens(text: str) -> str:
     if len(text) > TEXT_LIMIT:
         raise _NotArithmetic(f"The expression has {len(text):,} characters, over the limit of {TEXT_LIMIT:,}")
     cleaned = text.translate(_SIGNS).strip()
-    position, before = 0, ""
+    position, last_operand = 0, ""
     while position < len(cleaned):
         match = _TOKEN.match(cleaned, position)
         if match is None:
             raise _not_arithmetic(text, f"unexpected {cleaned[position]!r}")
         if match["name"] and match["name"] not in _NAMES.keys() | _FUNCTIONS.keys():
             raise _not_arithmetic(text, f"unknown name {match['name'][:30]!r}")
-        if before and (match["name"] or match["number"]):
-            raise _not_arithmetic(text, f"no operator between {before!r} and {match[0]!r}")
-        before = (match["name"] or match["number"] or "") if match[0].strip() else before
+        if last_operand and (match["name"] or match["number"]):
+            raise _not_arithmetic(text, f"no operator between {last_operand!r} and {match[0]!r}")
+        last_operand = (match["name"] or match["number"] or "") if match[0].strip() else last_operand
         position = match.end()
     if not cleaned:
         raise _not_arithmetic(text, "it is empty")
@@ -210,9 +210,9 @@ def _zero_power(exponent: Fraction) -> Fraction:
 def _square_root(value: Fraction) -> Fraction:
     if value < 0:
         raise ValueError("A negative number has no square root")
-    top, bottom = math.isqrt(value.numerator), math.isqrt(value.denominator)
-    if top * top == value.numerator and bottom * bottom == value.denominator:
-        return Fraction(top, bottom)
+    numerator_root, denominator_root = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    if numerator_root * numerator_root == value.numerator and denominator_root * denominator_root == value.denominator:
+        return Fraction(numerator_root, denominator_root)
     return Fraction(_DIGITS.sqrt(_decimal(value)))
 
 

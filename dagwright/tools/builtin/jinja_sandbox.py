@@ -21,7 +21,7 @@ RANGE_LIMIT = 1_000
 """Maximum length of a `range`."""
 SECONDS_LIMIT = 5.0
 
-_SHORT = re.compile(r"\$\{([^{}\n]*)\}")
+_SHORT_REFERENCE = re.compile(r"\$\{([^{}\n]*)\}")
 _DICT_METHODS = frozenset({"get", "items", "keys", "values"})
 _TEXT_METHODS = frozenset(
     {
@@ -56,7 +56,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         ValueError: the template is invalid or not allowed, a value is missing, or the text is too long.
     """
     environment = _Sandbox()
-    source = _SHORT.sub(r"{{\1}}", template)
+    source = _SHORT_REFERENCE.sub(r"{{\1}}", template)
     try:
         _check(environment.parse(source), depth=0)
         return _joined(environment.from_string(source).generate(values))
@@ -114,15 +114,15 @@ def _check(node: nodes.Node, *, depth: int) -> None:
         _check(child, depth=depth)
 
 
-def _joined(pieces: Iterable[str]) -> str:
-    end = time.monotonic() + SECONDS_LIMIT
+def _joined(parts: Iterable[str]) -> str:
+    deadline = time.monotonic() + SECONDS_LIMIT
     # Pieces may be single characters: a list of them would be many times larger.
     size, text = 0, StringIO()
-    for piece in pieces:
-        size += len(piece)
+    for part in parts:
+        size += len(part)
         if size > BUILT_IN_RESULT_BYTES:
             raise ValueError(f"The text is over the limit of {BUILT_IN_RESULT_BYTES:,} characters for a result")
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise ValueError(f"Rendering the template takes longer than {SECONDS_LIMIT:g} s")
-        text.write(piece)
+        text.write(part)
     return text.getvalue()

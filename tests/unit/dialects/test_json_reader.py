@@ -56,8 +56,8 @@ def test_syntax_error_has_its_line_and_column(text: str, message: str) -> None:
 
 def test_duplicate_keys_and_lone_surrogates_are_refused_with_their_pointers() -> None:
     assert refusals('{"a": 1, "a": [{"b/c": 1, "b/c": 1, "b/c": 2}], "d": 0}') == [
-        ("invalid_field", "/a", "the key 'a' stands twice in one object"),
-        ("invalid_field", "/a/0/b~1c", "the key 'b/c' stands twice in one object"),
+        ("invalid_field", "/a", "the key 'a' occurs twice in one object"),
+        ("invalid_field", "/a/0/b~1c", "the key 'b/c' occurs twice in one object"),
     ]
     message = "the text '\\\\ud800' holds a lone surrogate, which is no character"
     assert refusals('{"a": ["\\ud83d\\ude00", "\\ud800"]}') == [("invalid_syntax", "/a/1", message)]

@@ -98,8 +98,8 @@ def test_values_outside_json_are_reported_with_their_line_and_column(text: str, 
 
 def test_duplicate_keys_are_reported_with_their_pointers() -> None:
     assert refusals("a: 1\nb:\n - c: 1\n   c: 2\na: 3\n") == [
-        ("invalid_field", "/b/0/c", "the key 'c' stands twice in one object"),
-        ("invalid_field", "/a", "the key 'a' stands twice in one object"),
+        ("invalid_field", "/b/0/c", "the key 'c' occurs twice in one object"),
+        ("invalid_field", "/a", "the key 'a' occurs twice in one object"),
     ]
 
 

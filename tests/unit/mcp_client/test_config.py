@@ -24,9 +24,9 @@ def test_programs_and_addresses_are_read_in_order(tmp_path: Path) -> None:
     disabled = {"disabled": True, "nonsense": 1}
     files, remote, plain = _read(tmp_path, files=program, remote=address, plain=other, off=disabled)
     folder = tmp_path.resolve()
-    assert files.where == Program("npx", ("-y", "server", "."), {"LEVEL": "debug"}, folder / "sub")
-    assert remote.where == Address("https://mcp.example.com/mcp", {"X-Team": "a"})
-    assert plain.where == Program("x", (), {}, folder)
+    assert files.endpoint == Program("npx", ("-y", "server", "."), {"LEVEL": "debug"}, folder / "sub")
+    assert remote.endpoint == Address("https://mcp.example.com/mcp", {"X-Team": "a"})
+    assert plain.endpoint == Program("x", (), {}, folder)
     assert [server.name for server in (files, remote, plain)] == ["files", "remote", "plain"]
     assert files.identity != remote.identity
 
@@ -44,7 +44,7 @@ def test_variables_are_filled_in_and_secrets_hidden(tmp_path: Path) -> None:
     args = ["${PLACE}/in", "${NOT_SET:-there}", "$${PLACE}", "--key=${SECRET_KEY}"]
     [server] = _read(tmp_path, a={"command": "x", "args": args, "env": {"TOKEN": "Bearer ${TOKEN}"}})
     filled = ("/data/in", "there", "${PLACE}", "--key=s3cret-key")
-    assert server.where == Program("x", filled, {"TOKEN": "Bearer t0ken-of-mine"}, tmp_path.resolve())
+    assert server.endpoint == Program("x", filled, {"TOKEN": "Bearer t0ken-of-mine"}, tmp_path.resolve())
     assert (server.secrets, "t0ken" in repr(server)) == (("s3cret-key", "t0ken-of-mine"), False)
     # The identity of a server does not depend on values of variables.
     file = write_servers(tmp_path, a={"command": "x", "env": {"TOKEN": "${TOKEN}"}})
@@ -110,12 +110,12 @@ def test_problem_is_reported_with_its_place(entry: Any, message: str, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", " is no JSON: Expecting property name enclosed in double quotes (line 1, column 2)"),
-        ("[]", " is no file of MCP servers: it is no JSON object"),
+        ("{", " is not JSON: Expecting property name enclosed in double quotes (line 1, column 2)"),
+        ("[]", " is no file of MCP servers: it is not a JSON object"),
         ("{}", ': /mcpServers: expected an object {"name": server}; it has no such key'),
         ('{"mcpservers": {}}', ": /mcpServers: expected an object {\"name\": server}; did you mean 'mcpservers'?"),
         ('{"mcpServers": {}}', " has no MCP server that is not disabled"),
-        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', ": the key 'a' stands twice in one object"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', ": the key 'a' occurs twice in one object"),
     ],
 )
 def test_file_without_servers_is_refused(text: str, message: str, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_near_names_are_few_and_all_alike_whatever_many_share_a_word(database: E
     words = ("kate", "smithfeild")
 
     def near(session: Session) -> list[list[KnownName]]:
-        return list(NameIndex(session, kinds=["company"]).near(words, min_similarity=80))
+        return list(NameIndex(session, kinds=["company"]).similar_names(words, min_similarity=80))
 
     found = database.read(near)
     assert [len(names) <= 50 for names in found] == [True] * len(found)
@@ -213,7 +213,7 @@ def test_names_are_not_searched_for_a_beginning_that_no_word_has(database: Entit
             read.clear()
             bind = session.get_bind()
             event.listen(bind, "before_cursor_execute", lambda _c, _u, statement, *_: read.append(statement))
-            return [name.name for name in NameIndex(session, kinds=None).beginnings(words)]
+            return [name.name for name in NameIndex(session, kinds=None).names_with_prefixes(words)]
 
         return database.read(work)
 

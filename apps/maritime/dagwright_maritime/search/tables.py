@@ -13,7 +13,7 @@ _COUNT = "count"
 _ONE_GROUP = "group"
 """Column title of single groups, such as filters."""
 
-Keyed = tuple[tuple[str, ...], Mapping[str, Any]]
+KeyedGroup = tuple[tuple[str, ...], Mapping[str, Any]]
 """A group with its keys, from the outermost group."""
 
 
@@ -30,8 +30,8 @@ def document_table(
     if not hits:
         return "Nothing matches." if not total else f"{total:,} match; no documents were requested."
     shown = list(hits[:rows])
-    named = dict.fromkeys(name for hit in shown for name in hit)
-    columns = [name for name in first if name in named] + [name for name in named if name not in first]
+    field_names = dict.fromkeys(name for hit in shown for name in hit)
+    columns = [name for name in first if name in field_names] + [name for name in field_names if name not in first]
     if not columns:
         return f"{max(total or 0, len(hits)):,} match; no fields were requested."
     omitted = columns[MAX_COLUMNS:]
@@ -52,12 +52,12 @@ class GroupTable:
     Args:
         names: names of the enclosing aggregations and its own.
         groups: in the order of the result.
-        others: number of documents in groups that the server omitted.
+        omitted_count: number of documents in groups that the server omitted.
     """
 
     names: tuple[str, ...]
-    groups: list[Keyed]
-    others: int = 0
+    groups: list[KeyedGroup]
+    omitted_count: int = 0
 
     def markdown(self, rows: int) -> str:
         """Return the first `rows` groups, and how many more there are."""
@@ -67,8 +67,8 @@ class GroupTable:
         parts = [table([*self.names, _COUNT, *figures], lines)] if shown else ["There are no groups."]
         if len(self.groups) > len(shown):
             parts.append(f"{len(shown):,} of {len(self.groups):,} groups are shown.")
-        if self.others:
-            parts.append(f"{self.others:,} more documents are in groups that were not requested.")
+        if self.omitted_count:
+            parts.append(f"{self.omitted_count:,} more documents are in groups that were not requested.")
         return "\n\n".join(parts)
 
 
@@ -90,22 +90,24 @@ def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
     return "\n\n".join(parts)
 
 
-def _tables(enclosing: Sequence[Keyed], names: tuple[str, ...]) -> Iterator[GroupTable]:
+def _tables(enclosing: Sequence[KeyedGroup], names: tuple[str, ...]) -> Iterator[GroupTable]:
     """Yield a table for each grouping within some groups, then those nested in it."""
     for name in dict.fromkeys(name for _, group in enclosing for name in group):
         groups = [(keys, group[name]) for keys, group in enclosing if bucket_list(group.get(name)) is not None]
-        inside: list[Keyed] = [
+        inside: list[KeyedGroup] = [
             ((*keys, key), bucket) for keys, grouping in groups for key, bucket in bucket_list(grouping) or ()
         ]
         if not groups or _is_one_group(groups[0][1]):
             continue
-        others = sum(omitted_documents(grouping) for _, grouping in groups)
-        yield GroupTable((*names, name), inside, others)
+        omitted_count = sum(omitted_documents(grouping) for _, grouping in groups)
+        yield GroupTable((*names, name), inside, omitted_count)
         yield from _tables(inside, (*names, name))
-    ones = [((*keys, name), one) for keys, group in enclosing for name, one in group.items() if _is_one_group(one)]
-    if ones:
-        yield GroupTable((*names, _ONE_GROUP), ones)
-        yield from _tables(ones, (*names, _ONE_GROUP))
+    single_groups = [
+        ((*keys, name), single) for keys, group in enclosing for name, single in group.items() if _is_one_group(single)
+    ]
+    if single_groups:
+        yield GroupTable((*names, _ONE_GROUP), single_groups)
+        yield from _tables(single_groups, (*names, _ONE_GROUP))
 
 
 def _is_one_group(grouping: Any) -> bool:
