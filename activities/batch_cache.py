@@ -62,12 +62,12 @@ class BatchCache:
         if cached is not None or not self.admission.should_query_store(lookup.tool):
             return cached
         started_s = time.monotonic()
-        looking = asyncio.run_coroutine_threadsafe(self._cache.find_in_store(lookup), self._loop)
-        while not wait([looking], timeout=_POLL_INTERVAL_S).done:
+        search = asyncio.run_coroutine_threadsafe(self._cache.find_in_store(lookup), self._loop)
+        while not wait([search], timeout=_POLL_INTERVAL_S).done:
             if self._cancellation.is_requested:
-                looking.cancel()
+                search.cancel()
                 raise CancelledError
-        cached = looking.result()
+        cached = search.result()
         self.admission.record_store_latency(time.monotonic() - started_s)
         return cached
 

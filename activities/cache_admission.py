@@ -56,7 +56,7 @@ class CacheAdmission:
         self._left_lookups[tool] = min(self._left_lookups.get(tool, _FIRST_LOOKUPS) + _SLOW_CALL_LOOKUPS, _MAX_LOOKUPS)
 
 
-def undisturbed_seconds(took_s: float, *, cpu_s: float) -> float:
+def seconds_without_waiting(took_s: float, *, cpu_s: float) -> float:
     """Return the duration of a call without the time that its thread waited for the interpreter.
 
     Args:
@@ -90,4 +90,4 @@ class CpuClock:
         took_s = now - started_at
         # The work before the call cannot have taken more CPU time than elapsed.
         cpu_s = time.thread_time() - self._cpu_s - max(started_at - self._at, 0.0)
-        return undisturbed_seconds(took_s, cpu_s=cpu_s)
+        return seconds_without_waiting(took_s, cpu_s=cpu_s)

@@ -108,12 +108,12 @@ class CallGuards:
     """Server-side checks before a tool is called, and calls that continue from a batch.
 
     Args:
-        parked: pauses calls of paused tools; `None` if tools cannot be paused.
+        paused: pauses calls of paused tools; `None` if tools cannot be paused.
         starts: records the starts of `write` calls; `None` to record nothing.
         left: slow calls that left their batch; `None` if the worker runs no batches.
     """
 
-    parked: PausedCalls | None = None
+    paused: PausedCalls | None = None
     starts: CallStarts | None = None
     left: LeftCalls | None = None
 
@@ -221,7 +221,7 @@ class ToolCall:
         # A pinned tool runs in the version that the plan was checked against, or not at all.
         self._version = (checked_version() if shared.spec.declaration.is_pinned else None) or shared.spec.version
         self._code = shared.code
-        self._parked = shared.guards.parked if heartbeats is None else None
+        self._paused = shared.guards.paused if heartbeats is None else None
         self._info = info
         self._started_s = time.monotonic()
         starts = shared.guards.starts if effects is Effects.WRITE else None
@@ -283,11 +283,11 @@ class ToolCall:
         if self._heartbeats.earlier_start is not None:
             return Outcome(error=OutcomeUnknown(outcome_unknown_message(self._spec.name)))
         # Pure tools call no service, so they are never paused.
-        if self._parked is not None and self._effects is not Effects.PURE:
+        if self._paused is not None and self._effects is not Effects.PURE:
             # By the name of the call, which may be an alias: `tool resume` finds paused calls by it.
-            parked = await self._parked.pause_if_paused(self._info.activity_type)
-            if parked is not None:
-                return Outcome(error=ToolPaused(f"{self._spec.name}: {parked.message}"))
+            tool_pause = await self._paused.pause_if_paused(self._info.activity_type)
+            if tool_pause is not None:
+                return Outcome(error=ToolPaused(f"{self._spec.name}: {tool_pause.message}"))
         try:
             keywords = await self._keywords(arguments)
         # Errors before the tool is called: arguments, a secret, a validator of the user.
@@ -403,8 +403,8 @@ class ToolCall:
         if isinstance(error, AskPerson):
             try:
                 details |= self._redaction.value(request_details(error))
-            except InvalidResult as odd:
-                error = odd
+            except InvalidResult as cause:
+                error = cause
         declaration = self._spec.declaration
         judge = retry_decision if declaration.worker is None else worker_tool_retry_decision
         decision = judge(error, self._effects)

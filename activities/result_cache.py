@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import structlog
 
-from dagwright.activities.cache_admission import CACHED_CALL_MIN_S, CacheAdmission, undisturbed_seconds
+from dagwright.activities.cache_admission import CACHED_CALL_MIN_S, CacheAdmission, seconds_without_waiting
 from dagwright.activities.cached_results import CachedResult, from_stored_form, to_stored_form
 from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
@@ -117,7 +117,7 @@ class ResultCache:
         if outcome.error is not None or (outcome.used_model and lookup.max_age_s is None):
             return outcome, None
         if lookup.is_pure and outcome.cpu_s is not None and not outcome.used_model:
-            took_s = undisturbed_seconds(took_s, cpu_s=outcome.cpu_s)
+            took_s = seconds_without_waiting(took_s, cpu_s=outcome.cpu_s)
         result = CachedResult(outcome.result, made_at, took_s, lookup.workflow_id, lookup.node)
         if self.put(lookup, result):
             self.start_write(lookup, result)

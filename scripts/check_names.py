@@ -42,6 +42,9 @@ _WORDS: dict[str, str] = {
     "lose_above|told_below": "parent, child",
     "farewell|way_out": "interrupt handling, exit watchdog",
     "patience": "timeout",
+    "shortfall|hard_work|wording": "name the content, such as error, threads, text",
+    "handing_on|takeover|outlook": "transfer, reuse, prediction",
+    "undisturbed": "to the end, while idle, without waiting",
 }
 """Words of snake case in an identifier, and what to write instead."""
 _PATTERNS = [(re.compile(rf"(?:^|_)(?:{words})(?=_|$)"), advice) for words, advice in _WORDS.items()]

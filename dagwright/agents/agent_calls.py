@@ -39,10 +39,10 @@ def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find: Fi
     Args:
         find: looks up cards of other versions, because a plan may have been checked with an older card.
     """
-    known = _Known(agents, environment, find)
+    card_source = _CardSource(agents, environment, find)
     files = {name: agents_reference(file) for name, file in agents.files.items()}
     sources = {f"{AGENT_PREFIX}{card.name}": files.get(card.name, PASSED_CARDS) for card in agents}
-    return ToolRegistry.of(*(_tool_of(card, known) for card in agents), sources=sources)
+    return ToolRegistry.of(*(_tool_of(card, card_source) for card in agents), sources=sources)
 
 
 def declared_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
@@ -51,7 +51,7 @@ def declared_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CardSource:
     agents: AgentRegistry
     environment: ToolEnvironment
     find: FindsCard
@@ -71,7 +71,7 @@ class _Known:
             )
         return stored_card
 
-    def kind(self, card: AgentCard) -> type[ClassAgent]:
+    def class_of(self, card: AgentCard) -> type[ClassAgent]:
         """Return the class of a card; a newer card of the same name may have a different class."""
         assert card.class_name is not None
         if card.name in self.agents and self.agents[card.name].class_name == card.class_name:
@@ -82,7 +82,7 @@ class _Known:
             raise ToolChanged(f"the agent {card.name!r} as the plan was checked with it: {error}") from None
 
 
-def _tool_of(card: AgentCard, known: _Known) -> ToolSpec:
+def _tool_of(card: AgentCard, card_source: _CardSource) -> ToolSpec:
     if card.type == "llm":
         return ToolSpec(_declaration_of(card))
 
@@ -92,10 +92,12 @@ def _tool_of(card: AgentCard, known: _Known) -> ToolSpec:
         from dagwright.agents.service_agents import ServiceCall  # noqa: PLC0415
 
         call = current_call()
-        checked = await known.card(card, call.checked_version)
-        if checked.type == "class":
-            return await known.kind(checked)().run(objective, context or {}, AgentContext(checked, call))
-        return await ServiceCall(checked, call, known.environment).answer(objective, context or {})
+        checked_card = await card_source.card(card, call.checked_version)
+        if checked_card.type == "class":
+            return await card_source.class_of(checked_card)().run(
+                objective, context or {}, AgentContext(checked_card, call)
+            )
+        return await ServiceCall(checked_card, call, card_source.environment).answer(objective, context or {})
 
     return ToolSpec(_declaration_of(card), call_agent, parameters_of(call_agent, Documentation()))
 

@@ -136,10 +136,10 @@ class Forks:
         changed = {name for name in {*inputs, *old.state.inputs} if inputs.get(name) != old.state.inputs.get(name)}
         change = ForkDifferences(changed, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
-        looking = create_scheduler(plan, inputs)
+        fork_scheduler = create_scheduler(plan, inputs)
         # The analysis of a large plan must not block the event loop.
-        taken, seen = await asyncio.to_thread(_takeover_and_outlook, looking, old, source=source, change=change)
-        unknown = [name for name in rerun if not _is_named(name, looking, seen)]
+        taken, seen = await asyncio.to_thread(_reuse_and_prediction, fork_scheduler, old, source=source, change=change)
+        unknown = [name for name in rerun if not _is_named(name, fork_scheduler, seen)]
         if unknown:
             raise ForkRefused(unknown_rerun(unknown[0], plan))
         await self._take_sub_plans(view, plan, taken, change=change, reused=frozenset(seen.reused))
@@ -273,12 +273,12 @@ class Forks:
                     yield page
 
 
-def _takeover_and_outlook(
-    looking: RunScheduler, old: RunScheduler, *, source: Source, change: ForkDifferences
+def _reuse_and_prediction(
+    fork_scheduler: RunScheduler, old: RunScheduler, *, source: Source, change: ForkDifferences
 ) -> tuple[ReusableResults, ForkPrediction]:
     """Return the results that a fork reuses, and the nodes that it would execute."""
-    taken = reusable_results(old, looking.plan, source=source, change=change)
-    return taken, predict_fork(looking, old, taken, change=change)
+    taken = reusable_results(old, fork_scheduler.plan, source=source, change=change)
+    return taken, predict_fork(fork_scheduler, old, taken, change=change)
 
 
 def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:

@@ -42,8 +42,8 @@ def _node(entry: ObjectReader, node_id: str) -> dict[str, Any]:
     entry.name_text("id")
     agent = entry.name_text("agent")
     objective = entry.text("objective")
-    works: Mapping[str, Any] = PLACEHOLDER_TOOL
+    executor: Mapping[str, Any] = PLACEHOLDER_TOOL
     if agent is not None:
-        works = {"agent": agent, "objective": objective if objective is not None else ""}
+        executor = {"agent": agent, "objective": objective if objective is not None else ""}
     depends_on = entry.dependencies("depends_on") if "depends_on" in entry.raw else []
-    return {"id": node_id, **works, "depends_on": depends_on}
+    return {"id": node_id, **executor, "depends_on": depends_on}

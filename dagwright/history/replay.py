@@ -270,7 +270,7 @@ class HistoryReplay:
                 self._start_data.expect_page(event.event_id)
         elif scheduled.activity_id.startswith(wire.ID_CALL_BATCH):
             for name in self._call_batches.add(scheduled):
-                self._start(self._tasks.get, name)
+                self._mark_running(self._tasks.get, name)
         elif not scheduled.activity_id.startswith(wire.INTERNAL_ID_PREFIX):
             self._mark_running(self._tasks.get, scheduled.activity_id)
         elif scheduled.activity_id.startswith(wire.ID_LOAD_VALUES):

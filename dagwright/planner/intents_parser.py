@@ -58,7 +58,7 @@ def parse_intents(
         if repair.code == CUT_OFF
     ]
     if isinstance(raw, dict) and raw.get("intents") == [] and not cut:
-        return _nothing_of(raw)
+        return _plan_without_nodes(raw)
     own = [*cut, *_own_problems(raw)]
     try:
         document = to_document(
@@ -66,7 +66,7 @@ def parse_intents(
         )
         verbs = intent_verbs(tools)
         document, named = repair_tool_names(document, verbs)
-        own += [*_no_verbs(document, tools, verbs), *_given_entities(raw, document, verbs)]
+        own += [*_no_verbs(document, tools, verbs), *_entities_in_params(raw, document, verbs)]
         checked = check_document(document, tools=tools)
     except PlanInvalid as invalid:
         raise PlanInvalid([*own, *(_for_model(problem, context) for problem in invalid.problems)]) from None
@@ -126,7 +126,7 @@ def _json_of(text: str) -> Any:
         return text
 
 
-def _nothing_of(raw: Mapping[str, Any]) -> ParsedPlan:
+def _plan_without_nodes(raw: Mapping[str, Any]) -> ParsedPlan:
     """Return a plan without nodes for an answer that explains why there is nothing to do.
 
     Raises:
@@ -170,7 +170,7 @@ def _no_verbs(
             yield Problem("unknown_tool", message, pointer("intents", index, "verb"), node["id"])
 
 
-def _given_entities(raw: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
+def _entities_in_params(raw: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
     """Yield entities in `params`: a model does not know entity ids, so it invented the value."""
     for index, (intent, node) in enumerate(zip(raw["intents"], document.plan["nodes"], strict=True)):
         verb = tools.get(node.get("tool") or "")
@@ -189,8 +189,8 @@ def _for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:
     if problem.code != "missing_context":
         return problem
     names = ", ".join(f"@{name}" for name in context)
-    there = f"the session has {names}" if names else "the session has no names"
-    return replace(problem, hint=f"{there}; use lookups for existing entities")
+    session_text = f"the session has {names}" if names else "the session has no names"
+    return replace(problem, hint=f"{session_text}; use lookups for existing entities")
 
 
 def _with_verbs(raw: Any, document: Document) -> dict[str, Any]:
@@ -221,9 +221,9 @@ def _summary(raw: Mapping[str, Any], checked: Checked) -> str:
 
 def _explained(raw: Mapping[str, Any]) -> str:
     confidence = _confidence(raw)
-    sure = "does not say how sure it is" if confidence is None else f"is {confidence:.0%} sure"
+    confidence_text = "does not say how sure it is" if confidence is None else f"is {confidence:.0%} sure"
     explanation = one_line(str(raw.get("explanation") or "").strip(), most=_EXPLANATION_SHOWN)
-    return f"The model {sure}" + (f": “{explanation}”" if explanation else ".")
+    return f"The model {confidence_text}" + (f": “{explanation}”" if explanation else ".")
 
 
 def _looked_up(lookups: Sequence[Lookup]) -> str:
@@ -231,8 +231,8 @@ def _looked_up(lookups: Sequence[Lookup]) -> str:
     if not searched:
         return ""
     entries = [f"{one_line(each.search_text, most=80)!r} ({each.entity_type})" for each in searched[:_LOOKUPS_SHOWN]]
-    left = len(searched) - len(entries)
-    return f"Looked up first: {', '.join(entries)}" + (f", and {left} more" if left else "")
+    omitted_count = len(searched) - len(entries)
+    return f"Looked up first: {', '.join(entries)}" + (f", and {omitted_count} more" if omitted_count else "")
 
 
 def _order(levels: Sequence[Sequence[str]]) -> str:

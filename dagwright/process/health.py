@@ -31,7 +31,7 @@ FRESH_S = 1.0
 RETRY_AFTER_S = 2
 DRAINING = "draining"
 """Status of a process that was requested to stop and waits for running calls."""
-_LEAVING_S = 2.0
+_SHUTDOWN_S = 2.0
 
 _LOG = structlog.stdlib.get_logger("dagwright.process.health")
 
@@ -50,7 +50,7 @@ class Readiness:
     def __init__(self, checks: Mapping[str, Check], *, stopped: asyncio.Event | None = None) -> None:
         self._stopped = stopped
         self._checks = checks
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._checked_at = float("-inf")
         self._problems: dict[str, str] = {}
 
@@ -61,7 +61,7 @@ class Readiness:
 
     async def problems(self) -> Mapping[str, str]:
         """Failed checks: name of the check -> reason."""
-        async with self._turn:
+        async with self._lock:
             if time.monotonic() - self._checked_at >= FRESH_S:
                 results = await asyncio.gather(*map(_problem, self._checks.values()))
                 problems = {
@@ -117,7 +117,7 @@ async def serving_health(listener: socket.socket, readiness: Readiness) -> Async
         lifespan="off",
         ws="none",
         server_header=False,
-        timeout_graceful_shutdown=round(_LEAVING_S),
+        timeout_graceful_shutdown=round(_SHUTDOWN_S),
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=asyncio.run, args=(server.serve([listener]),), name="health", daemon=True)
@@ -127,7 +127,7 @@ async def serving_health(listener: socket.socket, readiness: Readiness) -> Async
     finally:
         server.should_exit = True
         # With a timeout: the exit of the process ends the thread in any case.
-        await asyncio.to_thread(thread.join, _LEAVING_S + 1)
+        await asyncio.to_thread(thread.join, _SHUTDOWN_S + 1)
         listener.close()
 
 
@@ -136,21 +136,21 @@ def _app(loop: asyncio.AbstractEventLoop, readiness: Readiness) -> Starlette:
 
     async def livez(_: Request) -> JSONResponse:
         try:
-            await _on(loop, asyncio.sleep(0))
+            await _run_on(loop, asyncio.sleep(0))
         except TimeoutError:
             return _stuck()
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> JSONResponse:
         try:
-            return await _on(loop, readiness.response())
+            return await _run_on(loop, readiness.response())
         except TimeoutError:
             return _stuck()
 
     return Starlette(routes=[Route(LIVEZ, livez), Route(READYZ, readyz)])
 
 
-async def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+async def _run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on another event loop and return its result.
 
     Raises:

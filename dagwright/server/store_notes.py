@@ -35,13 +35,13 @@ async def publish_store(client: Client, store: PayloadStore, *, task_queue: str)
         OtherStore: the workers of the queue use another store.
         StoreUnavailable: the store does not respond.
     """
-    mine = PublishedStore(await store.identify(), store.location)
+    own = PublishedStore(await store.identify(), store.location)
     # A user may end the note between the two calls: then this worker is the first one.
     for _ in range(2):
-        if await _start_note(client, mine, task_queue=task_queue):
+        if await _start_note(client, own, task_queue=task_queue):
             return
         if (published := await published_store(client, task_queue)) is not None:
-            _refuse_other(mine, published, client.namespace, task_queue)
+            _refuse_other(own, published, client.namespace, task_queue)
             return
 
 
@@ -64,12 +64,12 @@ async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -
         RPCError: the server rejects the request.
         StoreUnavailable: the store does not respond.
     """
-    mine = PublishedStore(await store.identify(), store.location)
-    before = await published_store(client, task_queue)
-    if before is not None:
-        await end_note(client, _note_id(task_queue), reason=f"replaced by {mine.location}")
-    await _start_note(client, mine, task_queue=task_queue)
-    return before
+    own = PublishedStore(await store.identify(), store.location)
+    previous_store = await published_store(client, task_queue)
+    if previous_store is not None:
+        await end_note(client, _note_id(task_queue), reason=f"replaced by {own.location}")
+    await _start_note(client, own, task_queue=task_queue)
+    return previous_store
 
 
 async def published_store(client: Client, task_queue: str) -> PublishedStore | None:
@@ -104,19 +104,19 @@ async def _start_note(client: Client, store: PublishedStore, *, task_queue: str)
         return True
 
 
-def _refuse_other(mine: PublishedStore, published: PublishedStore, namespace: str, task_queue: str) -> None:
-    if mine.store_id == published.store_id:
+def _refuse_other(own: PublishedStore, published: PublishedStore, namespace: str, task_queue: str) -> None:
+    if own.store_id == published.store_id:
         return
     adopt = "to use this one without the values of the other, run `dagwright store adopt --yes`"
-    if mine.location == published.location:
+    if own.location == published.location:
         raise OtherStore(
-            f"the payload store {mine.location} has another ID than it had: its values were removed, or its disk is "
-            f"not mounted (ID {mine.store_id[:12]}, and it was {published.store_id[:12]}): restore it; {adopt}"
+            f"the payload store {own.location} has another ID than it had: its values were removed, or its disk is "
+            f"not mounted (ID {own.store_id[:12]}, and it was {published.store_id[:12]}): restore it; {adopt}"
         )
     raise OtherStore(
         f"the workers of task queue {task_queue!r} in namespace {namespace!r} use the payload store "
-        f"{published.location} (ID {published.store_id[:12]}), and this process has {mine.location} "
-        f"(ID {mine.store_id[:12]}): set DAGWRIGHT_PAYLOAD_STORE to the same store; to move a store, copy it with its "
+        f"{published.location} (ID {published.store_id[:12]}), and this process has {own.location} "
+        f"(ID {own.store_id[:12]}): set DAGWRIGHT_PAYLOAD_STORE to the same store; to move a store, copy it with its "
         f"file `store-id`; {adopt}"
     )
 

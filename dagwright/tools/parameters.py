@@ -221,8 +221,8 @@ class _Keyword:
 def _own_copy(listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]) -> Parameters:
     """Return parameters whose schema the caller may change."""
     keywords = [_keyword(each, hints.get(each.name, Any), described.get(each.name)) for each in listed]
-    made = _keywords(tuple(keywords))
-    return dataclasses.replace(made, schema=copy.deepcopy(made.schema))
+    shared = _keywords(tuple(keywords))
+    return dataclasses.replace(shared, schema=copy.deepcopy(shared.schema))
 
 
 def _keyword(parameter: inspect.Parameter, hint: Any, description: str | None) -> _Keyword:
@@ -311,21 +311,21 @@ def _validated(adapter: TypeAdapter[Any], value: Mapping[str, Any], *, problems:
     try:
         return adapter.validate_python(dict(value))
     except ValidationError as error:
-        for one in error.errors(include_url=False, include_input=False, include_context=False):
-            path = _path_of(one["loc"], value, is_missing=one["type"] == "missing")
-            problems.append(f"{pointer_of(path) or '/'}: {one['msg']}")
+        for problem in error.errors(include_url=False, include_input=False, include_context=False):
+            path = _path_of(problem["loc"], value, is_missing=problem["type"] == "missing")
+            problems.append(f"{pointer_of(path) or '/'}: {problem['msg']}")
         return {}
 
 
 def _path_of(location: tuple[str | int, ...], value: Any, *, is_missing: bool) -> tuple[str | int, ...]:
     """Return the part of pydantic's location that exists in the value; the location also contains union members."""
     path: list[str | int] = []
-    for index, piece in enumerate(location):
-        is_key = isinstance(value, Mapping) and piece in value
-        is_index = isinstance(value, list) and isinstance(piece, int)
+    for index, step in enumerate(location):
+        is_key = isinstance(value, Mapping) and step in value
+        is_index = isinstance(value, list) and isinstance(step, int)
         if is_key or is_index:
-            path.append(piece)
-            value = value[piece]
+            path.append(step)
+            value = value[step]
         elif is_missing and index == len(location) - 1:
-            path.append(piece)
+            path.append(step)
     return tuple(path)

@@ -180,19 +180,19 @@ def load_party_file(
 def _parts(database: EntityDatabase, rows: Sequence[PartyRow]) -> Iterator[Sequence[_RowResult | RefusedRow]]:
     """Yield the outcomes by transaction. Rows that wait for another row's rename are loaded after it."""
     waiting: list[_ConflictingRow] = []
-    together = [rows[at : at + ROWS_PER_TRANSACTION] for at in range(0, len(rows), ROWS_PER_TRANSACTION)]
-    for parts in database.write_in_parts(together, _outcomes):
+    chunks = [rows[at : at + ROWS_PER_TRANSACTION] for at in range(0, len(rows), ROWS_PER_TRANSACTION)]
+    for parts in database.write_in_parts(chunks, _outcomes):
         part: Sequence[_RowResult | RefusedRow | _ConflictingRow] = [each for outcomes in parts for each in outcomes]
         waiting += [each for each in part if isinstance(each, _ConflictingRow)]
         yield [each for each in part if not isinstance(each, _ConflictingRow)]
-    turns = _in_rename_order(waiting)
-    for part in database.write_in_parts([each.row for each in turns], _outcome):
+    ready = _in_rename_order(waiting)
+    for part in database.write_in_parts([each.row for each in ready], _outcome):
         yield [each.refused if isinstance(each, _ConflictingRow) else each for each in part]
-    tried = {each.row.line for each in turns}
+    loaded_lines = {each.row.line for each in ready}
     for each in waiting:
-        if each.row.line not in tried:
-            way = f"the rows swap names; first give {each.holder_id!r} a third name in a separate load"
-            yield [RefusedRow(each.row.line, f"{each.refused.reason}; {way}")]
+        if each.row.line not in loaded_lines:
+            advice = f"the rows swap names; first give {each.holder_id!r} a third name in a separate load"
+            yield [RefusedRow(each.row.line, f"{each.refused.reason}; {advice}")]
 
 
 def _in_rename_order(waiting: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
@@ -200,12 +200,12 @@ def _in_rename_order(waiting: Sequence[_ConflictingRow]) -> list[_ConflictingRow
     followers: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
     for each in waiting:
         followers[each.holder_id].append(each)
-    there = {each.row.id for each in waiting}
-    turns = deque(each for each in waiting if each.holder_id not in there)
+    waiting_ids = {each.row.id for each in waiting}
+    ready = deque(each for each in waiting if each.holder_id not in waiting_ids)
     ordered: list[_ConflictingRow] = []
-    while turns:
-        ordered.append(each := turns.popleft())
-        turns += followers.pop(each.row.id, [])
+    while ready:
+        ordered.append(each := ready.popleft())
+        ready += followers.pop(each.row.id, [])
     return ordered
 
 
@@ -281,10 +281,10 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
             raise _NameConflict(text, by=party.id)
         return party, None
     # Empty fields change nothing.
-    where, born = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
-    if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, where, born):
+    country, born = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
+    if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, country, born):
         raise ValueError(f"id: {row.id!r} belongs to {describe_with_birth(holder)}; only its name can change")
-    known = find_party(session, NaturalKey(row.key.kind, row.key.name, where, born))
+    known = find_party(session, NaturalKey(row.key.kind, row.key.name, country, born))
     if known is not None and known is not holder:
         text = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(known)} is {known.id!r}"
         raise _NameConflict(text, by=known.id)
@@ -298,8 +298,8 @@ def _rename(session: Session, party: Party, name: str) -> str | None:
     key_before, party.name, party.name_key = party.name_key, name, name_key(name)
     if party.name_key != key_before:
         own = PartyName.party_id == party.id
-        for again in session.scalars(select(PartyName).where(own, PartyName.name_key == party.name_key)):
-            session.delete(again)
+        for same_name in session.scalars(select(PartyName).where(own, PartyName.name_key == party.name_key)):
+            session.delete(same_name)
         session.flush()
         _add_names(session, party, names=[before], use=NameUse.FORMER)
     return before

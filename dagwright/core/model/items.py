@@ -115,9 +115,9 @@ def parts_of_key(node: CompiledNode) -> list[Projection]:
     return [(path, "value") for path in dict.fromkeys(named) if path and not isinstance(path, str)]
 
 
-def stored_list_to_json(stretch: StoredList) -> dict[str, Any]:
+def stored_list_to_json(stored_list: StoredList) -> dict[str, Any]:
     """Return the JSON form of a slice of a stored list."""
-    return {"list": stored_to_json(stretch.value), "first": stretch.first, "count": len(stretch)}
+    return {"list": stored_to_json(stored_list.value), "first": stored_list.first, "count": len(stored_list)}
 
 
 def stored_list_from_json(encoded: Mapping[str, Any]) -> StoredList:

@@ -38,7 +38,7 @@ class Extension:
         tools: declarations of the tools of the new nodes.
         projections: id of an existing node -> projections of its result that the new nodes read.
         output: new output of the run, as JSON with null at every binding, and its bindings; `None` keeps the output.
-        given_up: ids of nodes that ended without a result and are not replaced.
+        abandoned: ids of nodes that ended without a result and are not replaced.
     """
 
     base: int
@@ -46,7 +46,7 @@ class Extension:
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     projections: Mapping[str, Sequence[Projection]] = field(default_factory=dict)
     output: tuple[Any, Sequence[Binding]] | None = None
-    given_up: Sequence[str] = ()
+    abandoned: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the extension as JSON."""
@@ -62,8 +62,8 @@ class Extension:
         if self.output is not None:
             value, bindings = self.output
             encoded["output"] = [value, field_to_json(BINDINGS_KEY, bindings)]
-        if self.given_up:
-            encoded["abandoned"] = list(self.given_up)
+        if self.abandoned:
+            encoded["abandoned"] = list(self.abandoned)
         return encoded
 
 
@@ -124,8 +124,8 @@ def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
 def _check(extension: Extension, numbers: Mapping[str, int], *, count: int) -> None:
     base = extension.base
     end = base + len(extension.nodes)
-    if any(node_id not in numbers for node_id in (*extension.projections, *extension.given_up)):
-        raise ValueError("`projections` or `given_up` names an unknown node")
+    if any(node_id not in numbers for node_id in (*extension.projections, *extension.abandoned)):
+        raise ValueError("`projections` or `abandoned` names an unknown node")
     for node in extension.nodes:
         if node.id in numbers:
             raise ValueError(f"the run already has a node {node.id!r}")

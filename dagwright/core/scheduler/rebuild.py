@@ -211,7 +211,7 @@ class RecordEdits:
 
         The caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
         """
-        for node_id in extension.given_up:
+        for node_id in extension.abandoned:
             number = self._state.numbers[node_id]
             self._supersede(number, reason=ABANDONED if self._state.plan.nodes[number].is_worker else REPLANNED)
         for node in extension.nodes:

@@ -45,5 +45,5 @@ def apply_addition(rebuild: Rebuild, extension: Extension, by: Actor, *, at: flo
     RecordEdits(rebuild, at).extend(extension)
     for node in extension.nodes:
         step: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
-        what = ADDED if node.supersedes is None else "retry_node"
-        state.override_of(node.id).steps.append(by.step(what, at, request_id=request, **step))
+        command = ADDED if node.supersedes is None else "retry_node"
+        state.override_of(node.id).steps.append(by.step(command, at, request_id=request, **step))

@@ -29,11 +29,11 @@ OTHER_SETTINGS = "other_settings"
 GATEWAY = "gateway"
 """Name of the gateway among the background processes."""
 
-_PLACE = frozenset({"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "DAGWRIGHT_TASK_QUEUE"})
+_SERVER_SETTINGS = frozenset({"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "DAGWRIGHT_TASK_QUEUE"})
 """Settings that choose the server and queue: processes that differ in them serve different runs."""
 FILES_ROOT = "DAGWRIGHT_FILES_ROOT"
 """Defaults to the current folder, so it differs between commands started in two folders."""
-_TURN_S = 30.0
+_LOCK_TIMEOUT_S = 30.0
 """Seconds to wait for the start lock; each holder needs a tenth of a second."""
 _DIGEST_ROUNDS = 100
 
@@ -63,10 +63,10 @@ def refuse_other_settings(settings: Settings, *, ignored: frozenset[str] = froze
         OtherSettings: a process differs; the message names the variables.
         ServerUnreachable: Temporal's own variables cannot be read.
     """
-    for daemon, names in _others(_background(settings), settings, ignored):
+    for daemon, names in _processes_that_differ(_background(settings), settings, ignored):
         raise _other_daemon(daemon, names, settings)
-    for command, names in _others(_commands(settings), settings, ignored):
-        if names is not None and _PLACE & {*names}:
+    for command, names in _processes_that_differ(_commands(settings), settings, ignored):
+        if names is not None and _SERVER_SETTINGS & {*names}:
             continue
         raise _other_command(command, names, settings)
 
@@ -77,7 +77,7 @@ def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -
         return OtherSettings(f"{what} has unknown settings", ": end it with `dagwright down`")
     fix = "use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
     consequence = "continues with it" if daemon.name.startswith(GATEWAY) else "would take part in the run"
-    if is_elsewhere := bool(_PLACE & {*names}):
+    if is_elsewhere := bool(_SERVER_SETTINGS & {*names}):
         # It would not disturb the run, but background processes are found by name only.
         consequence, fix = "serves only that", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
     difference = f"{what} was started with another value of {_setting_text(names, settings)}"
@@ -102,7 +102,7 @@ async def turn_of_background(settings: Settings) -> AsyncIterator[None]:
     """
     make_private_folder(settings.state_dir)
     try:
-        descriptor = await take_lock(settings.state_dir / "workers.lock", timeout_s=_TURN_S)
+        descriptor = await take_lock(settings.state_dir / "workers.lock", timeout_s=_LOCK_TIMEOUT_S)
     except TimeoutError as error:
         raise CommandRefused(f"another command is starting a worker: {error}", status="no_worker") from error
     try:
@@ -189,22 +189,22 @@ def _setting_text(names: Sequence[str], settings: Settings) -> str:
     )
 
 
-def _others(
+def _processes_that_differ(
     processes: Iterable[Daemon], settings: Settings, ignored: frozenset[str]
 ) -> Iterator[tuple[Daemon, list[str] | None]]:
     """Yield the processes whose settings differ, with the names of these; `None` if its settings are unknown."""
-    mine: dict[str, str] = {}
+    own_settings: dict[str, str] = {}
     for process in processes:
-        mine = mine or _settings_of_runs(settings)
+        own_settings = own_settings or _settings_of_runs(settings)
         try:
             record = json.loads(_record_path(process).read_text(encoding="utf-8"))
-            salt, theirs = str(record["salt"]), dict(record["settings"])
+            salt, other_digests = str(record["salt"]), dict(record["settings"])
         except (OSError, ValueError, KeyError, TypeError):
             yield process, None
             continue
-        digests = {name: _digest(salt, value) for name, value in mine.items()}
-        compared = {*digests, *theirs} - ignored
-        if names := sorted(name for name in compared if digests.get(name) != theirs.get(name)):
+        digests = {name: _digest(salt, value) for name, value in own_settings.items()}
+        compared = {*digests, *other_digests} - ignored
+        if names := sorted(name for name in compared if digests.get(name) != other_digests.get(name)):
             yield process, names
 
 

@@ -201,11 +201,11 @@ class Chat:
 
     async def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> bool:
         """Run work that the user can interrupt; return false if Ctrl-C interrupted it."""
-        doing = asyncio.create_task(work)
+        work_task = asyncio.create_task(work)
         if self._output.can_ask:
-            self._interrupt_handling.instead = doing.cancel
+            self._interrupt_handling.instead = work_task.cancel
         try:
-            await doing
+            await work_task
         except Interrupted:
             return await self._left()
         except asyncio.CancelledError:

@@ -70,11 +70,11 @@ TurnOfSession = Annotated[str, Depends(_turn_of)]
 async def list_sessions(context: ContextDep, page: PageDep) -> Response:
     """List the sessions of the caller: open sessions first, then closed ones."""
     # The owner is part of the stored name, so the prefix selects the caller's sessions.
-    sessions, following = await context.sessions.page_of_sessions(
+    sessions, next_cursor = await context.sessions.page_of_sessions(
         limit=page.limit, prefix=stored_session_name(context.caller, ""), after=page.after
     )
-    lines = [_named(context, view, view.to_line()) for view in sessions]
-    return json_response({"object": "list", "data": lines, **next_page(following)})
+    lines = [_with_public_name(context, view, view.to_line()) for view in sessions]
+    return json_response({"object": "list", "data": lines, **next_page(next_cursor)})
 
 
 @router.get(
@@ -87,7 +87,7 @@ async def read_session(session_id: str, context: ContextDep) -> Response:
     view = await session_view(context, session_id)
     running = view.session.running
     run = None if running is None else await run_document(context, running.run)
-    return json_response({**_named(context, view, view.to_json()), "run": run})
+    return json_response({**_with_public_name(context, view, view.to_json()), "run": run})
 
 
 @router.get(
@@ -172,7 +172,7 @@ async def _stream(
     return await event_stream(context, run, cursor if is_of_run else None, session_run=run, encode=encode)
 
 
-def _named(context: GatewayContext, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:
+def _with_public_name(context: GatewayContext, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a session with the names of the API, without its Temporal workflow ID."""
     document = {name: value for name, value in document.items() if name not in ("session_id", "workflow_id")}
     return {"session_id": public_session_id(context.caller, view.session.name), **document}

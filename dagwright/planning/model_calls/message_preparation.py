@@ -36,6 +36,6 @@ def json_line(value: Any) -> str:
     """Serialize a value as JSON on one line for any reader."""
     # Some readers also split lines at these Unicode line separators.
     text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
-    for sign in ("\x85", "\u2028", "\u2029"):
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    for separator in ("\x85", "\u2028", "\u2029"):
+        text = text.replace(separator, f"\\u{ord(separator):04x}")
     return text.encode("utf-8", errors="replace").decode()

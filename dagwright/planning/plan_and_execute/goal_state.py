@@ -494,7 +494,7 @@ class GoalState:
                 replace(node, id=self._new_id(node), dependencies=needed, approval=approval, supersedes=replaced_id)
             )
         replaced = [node.supersedes for node in nodes if node.supersedes is not None]
-        return Extension(base, tuple(nodes), planned.tools, projections, given_up=self._unreachable(replaced))
+        return Extension(base, tuple(nodes), planned.tools, projections, abandoned=self._unreachable(replaced))
 
     def skip_unreachable(self, parsed: Mapping[str, Any]) -> Extension | None:
         """Skip the nodes that can no longer run, for a replan whose nodes were all added before it was complete.
@@ -509,7 +509,7 @@ class GoalState:
             node.id in failed and record.status is NodeStatus.FAILED and node.on_error != "skip"
             for node, record in self._planned()
         )
-        return replace(self._extension(), given_up=self._unreachable(())) if is_left else None
+        return replace(self._extension(), abandoned=self._unreachable(())) if is_left else None
 
     def _unreachable(self, replaced: Sequence[str]) -> tuple[str, ...]:
         replan_context = self._replan_context

@@ -109,9 +109,9 @@ def rounds_document(scheduler: RunScheduler, compact: Compact) -> dict[str, Any]
     run = RoundsState(scheduler.state, extender.rounds)
     try:
         return _document(run, scheduler, extender.rounds, compact)
-    except GoalUnreachable as given_up:
+    except GoalUnreachable as unreachable:
         # A result that is not an answer of a planner has ended the run.
-        return {"phase": "failed", "question": extender.rounds.question, "planner_reasoning": given_up.error.message}
+        return {"phase": "failed", "question": extender.rounds.question, "planner_reasoning": unreachable.error.message}
 
 
 def short_rounds_document(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,8 +105,8 @@ class Rounds:
             return None
         try:
             return why_stopped(RoundsState(state, self.rounds))
-        except GoalUnreachable as given_up:
-            return given_up.error
+        except GoalUnreachable as unreachable:
+            return unreachable.error
 
     def is_own(self, node_id: str) -> bool:
         """Return whether the run itself assigns this id."""
@@ -192,21 +192,21 @@ class Rounds:
             )
         left = () if stopped is not None else tuple(run.abandoned_nodes())
         if self.rounds.synthesis == "assemble":
-            return self._assembled(run, inputs, stopped, given_up=left)
+            return self._assembled(run, inputs, stopped, abandoned=left)
         numbers = [run.sub_goals[source].number for source in sources]
         node = answer_node(
             self.rounds, inputs, caveats(run, stopped), dependencies=tuple(dict.fromkeys((*numbers, run.last.number)))
         )
-        return self._extension(run, node, output=output_of_answer(), given_up=left)
+        return self._extension(run, node, output=output_of_answer(), abandoned=left)
 
     def _assembled(
-        self, run: RoundsState, inputs: Mapping[str, Input], stopped: NodeError | None, *, given_up: Sequence[str]
+        self, run: RoundsState, inputs: Mapping[str, Input], stopped: NodeError | None, *, abandoned: Sequence[str]
     ) -> Extension | None:
         """Return the output that is assembled without a model; `None` once the run has it."""
         output = assembled_output(inputs, run, gap_lines(run.gaps(inputs), stopped))
         if tuple(run.state.plan.output_bindings) == tuple(output[1]):
             return None
-        return self._extension(run, output=output, given_up=given_up)
+        return self._extension(run, output=output, abandoned=abandoned)
 
     def _stop(self, run: RoundsState, stopped: NodeError) -> Extension | None:
         """Create the call that answers from the available deliverables.
@@ -233,10 +233,10 @@ class Rounds:
         return self._extension(run, output=output)
 
     def _extension(
-        self, run: RoundsState, *nodes: CompiledNode, output: Output | None = None, given_up: Sequence[str] = ()
+        self, run: RoundsState, *nodes: CompiledNode, output: Output | None = None, abandoned: Sequence[str] = ()
     ) -> Extension:
         return Extension(
-            run.state.plan.written_count, nodes, self._tools(nodes), output=output, given_up=tuple(given_up)
+            run.state.plan.written_count, nodes, self._tools(nodes), output=output, abandoned=tuple(abandoned)
         )
 
     def _tools(self, nodes: Sequence[CompiledNode]) -> dict[str, ToolDeclaration]:

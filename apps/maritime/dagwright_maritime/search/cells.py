@@ -65,11 +65,11 @@ def _plain(value: Any) -> str:
 
 def _one_line(text: str) -> str:
     whole = unicodedata.normalize("NFC", text.encode(errors="replace").decode())
-    seen = ("" if _is_unseen(each) else " " if _is_break(each) else each for each in whole)
+    seen = ("" if _is_invisible(each) else " " if _is_break(each) else each for each in whole)
     return " ".join("".join(seen).split())
 
 
-def _is_unseen(character: str) -> bool:
+def _is_invisible(character: str) -> bool:
     """Return whether a character is an invisible control character, such as a bidirectional mark."""
     return unicodedata.category(character) == "Cf" and character not in _JOINERS
 

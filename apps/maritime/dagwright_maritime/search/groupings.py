@@ -72,17 +72,17 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
     if kind_and_body is None:
         return {}
     kind, body = kind_and_body
-    here = (*path, kind)
+    location = (*path, kind)
     if kind in _FIGURES:
         if nested:
             check.refuse(path, f"{kind} makes no groups, so it cannot have aggregations")
-        figure = _FIGURES[kind](check, body, here, multiplier)
+        figure = _FIGURES[kind](check, body, location, multiplier)
         check.figures += multiplier * (len(figure.get("percents", ())) or _NUMBERS.get(kind, 1))
         return {kind: figure}
     if kind not in _GROUPS:
-        check.refuse(here, f"unknown aggregation; allowed: {', '.join([*_GROUPS, *_FIGURES])}")
+        check.refuse(location, f"unknown aggregation; allowed: {', '.join([*_GROUPS, *_FIGURES])}")
         return {}
-    checked, groups = _GROUPS[kind](check, body, here)
+    checked, groups = _GROUPS[kind](check, body, location)
     check.buckets += multiplier * groups
     if not nested:
         return {kind: checked}
@@ -118,14 +118,14 @@ def _date_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     if ("calendar_interval" in body) == ("fixed_interval" in body):
         check.refuse(path, "expected either calendar_interval or fixed_interval")
     elif "calendar_interval" in body:
-        here = (*path, "calendar_interval")
+        location = (*path, "calendar_interval")
         what = "day, week, month, quarter or year"
-        checked["calendar_interval"] = check.text(body["calendar_interval"], here, form=_CALENDAR, what=what)
+        checked["calendar_interval"] = check.text(body["calendar_interval"], location, form=_CALENDAR, what=what)
     else:
-        here = (*path, "fixed_interval")
-        checked["fixed_interval"] = check.text(body["fixed_interval"], here, form=_DAYS, what="days, such as 7d")
+        location = (*path, "fixed_interval")
+        checked["fixed_interval"] = check.text(body["fixed_interval"], location, form=_DAYS, what="days, such as 7d")
     checked |= date_parameters(check, body, path) | _order(check, body, path)
-    return members(checked | _filled(check, body, path)), _UNKNOWN_GROUPS
+    return members(checked | _min_doc_count(check, body, path)), _UNKNOWN_GROUPS
 
 
 def _histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
@@ -135,7 +135,7 @@ def _histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     if isinstance(interval, bool | str) or (interval is not None and interval < 1):
         check.refuse((*path, "interval"), "expected a number from 1")
     checked |= {"interval": interval, **_order(check, body, path)}
-    return members(checked | _filled(check, body, path)), _UNKNOWN_GROUPS
+    return members(checked | _min_doc_count(check, body, path)), _UNKNOWN_GROUPS
 
 
 def _range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
@@ -151,13 +151,13 @@ def _date_range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 
 def _ranges(check: Check, body: Json, path: Path) -> tuple[Json, int]:
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "ranges": []}
-    ranges, here = body.get("ranges"), (*path, "ranges")
+    ranges, location = body.get("ranges"), (*path, "ranges")
     if not isinstance(ranges, list) or not 0 < len(ranges) <= _RANGES:
-        check.refuse(here, f"expected a list of 1 to {_RANGES} ranges")
+        check.refuse(location, f"expected a list of 1 to {_RANGES} ranges")
         return members(checked), 1
     for position, each in enumerate(ranges):
-        known = check.known(each, (*here, position), keys=("from", "to", "key"))
-        checked["ranges"].append({name: check.scalar(known[name], (*here, position, name)) for name in known})
+        known = check.known(each, (*location, position), keys=("from", "to", "key"))
+        checked["ranges"].append({name: check.scalar(known[name], (*location, position, name)) for name in known})
     return members(checked), len(ranges)
 
 
@@ -167,14 +167,14 @@ def _filter(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 
 def _filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.known(value, path, keys=("filters", "other_bucket", "other_bucket_key"))
-    filters, here = body.get("filters"), (*path, "filters")
+    filters, location = body.get("filters"), (*path, "filters")
     if not isinstance(filters, dict) or not 0 < len(filters) <= _RANGES:
-        check.refuse(here, f"expected an object of 1 to {_RANGES} conditions by name")
+        check.refuse(location, f"expected an object of 1 to {_RANGES} conditions by name")
         return {}, 1
     checked: Json = {"filters": {}}
     for name, each in filters.items():
-        if check.scalar(name, here) is not None:
-            checked["filters"][name] = check_condition(check, each, (*here, name))
+        if check.scalar(name, location) is not None:
+            checked["filters"][name] = check_condition(check, each, (*location, name))
     if "other_bucket" in body:
         checked["other_bucket"] = check.flag(body["other_bucket"], (*path, "other_bucket"))
     if "other_bucket_key" in body:
@@ -208,7 +208,7 @@ def _least_documents(check: Check, body: Json, path: Path) -> Json:
     return {"min_doc_count": check.count(body["min_doc_count"], (*path, "min_doc_count"), least=1, most=2**31 - 1)}
 
 
-def _filled(check: Check, body: Json, path: Path) -> Json:
+def _min_doc_count(check: Check, body: Json, path: Path) -> Json:
     """Return `min_doc_count` of a histogram, by default 1: the number of empty groups would be unlimited."""
     return {"min_doc_count": 1} | _least_documents(check, body, path)
 
@@ -232,8 +232,8 @@ def _cardinality(check: Check, value: Any, path: Path, multiplier: int) -> Json:
     body = check.known(value, path, keys=("field", "precision_threshold"))
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if "precision_threshold" in body:
-        here = (*path, "precision_threshold")
-        checked["precision_threshold"] = check.count(body["precision_threshold"], here, most=40_000)
+        location = (*path, "precision_threshold")
+        checked["precision_threshold"] = check.count(body["precision_threshold"], location, most=40_000)
     return members(checked)
 
 

@@ -124,7 +124,7 @@ class Check:
         is_number = isinstance(value, int | float)
         if is_number and math.isfinite(value) and -_INTEGER_LIMIT <= value < _INTEGER_LIMIT:
             return value
-        if isinstance(value, str) and len(value) <= TEXT_CHARACTERS and _is_whole(value):
+        if isinstance(value, str) and len(value) <= TEXT_CHARACTERS and _is_encodable(value):
             return value
         what = f"a text of at most {TEXT_CHARACTERS} characters, a number, true or false"
         self.refuse(path, f"expected {what}, got {_short_json(value)}")
@@ -181,7 +181,7 @@ def members(mapping: Mapping[str, Any]) -> Json:
     return {name: value for name, value in mapping.items() if value is not None}
 
 
-def _is_whole(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     """Return whether a text has no lone surrogates."""
     try:
         text.encode()
