@@ -132,9 +132,11 @@ def read_failure(
         attempt = _attempt_of(cause, _attempts_of(error, node))
         if _unstored_bytes(error) is not None:
             is_repeatable = effects is not Effects.WRITE
-            failure = NodeError(wire.ERROR_STORE_UNAVAILABLE, message, is_repeatable, _whole_of(cause))
+            failure = NodeError(wire.ERROR_STORE_UNAVAILABLE, message, is_repeatable, _full_text_ref_of(cause))
             return failure, _of_calls(error, attempt)
-        return NodeError(cause.type or "tool_failed", message, not cause.non_retryable, _whole_of(cause)), attempt
+        return NodeError(
+            cause.type or "tool_failed", message, not cause.non_retryable, _full_text_ref_of(cause)
+        ), attempt
     if isinstance(cause, TimeoutError):
         used = usage_of_heartbeat(cause.last_heartbeat_details)
         reads_starts = reads_starts or _has_repeated_lost_attempts(error, cause)
@@ -157,11 +159,11 @@ def _has_repeated_lost_attempts(error: BaseException, timeout: TimeoutError) -> 
 
 def _attempts_of(error: BaseException, node: CompiledNode) -> int:
     """Return the number of attempts of a task that does not report it; the server only reports why it stopped."""
-    was_last = (
+    is_last_attempt = (
         isinstance(error, ActivityError | ChildWorkflowError)
         and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
     )
-    return node.retry.max_attempts if was_last else 1
+    return node.retry.max_attempts if is_last_attempt else 1
 
 
 def _details_of(error: BaseException) -> Any:
@@ -170,17 +172,17 @@ def _details_of(error: BaseException) -> Any:
     return cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
 
 
-def _whole_of(error: ApplicationError) -> str | None:
+def _full_text_ref_of(error: ApplicationError) -> str | None:
     """Return the reference of the full message of a failure whose message was cut."""
     details = error.details[0] if error.details else None
     ref = details.get(wire.DETAIL_FULL_TEXT) if isinstance(details, Mapping) else None
     return ref if isinstance(ref, str) and len(ref) <= REF_BYTES else None
 
 
-def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
+def _attempt_of(error: ApplicationError, default_attempts: int) -> Attempt:
     details = error.details[0] if error.details else None
     if not isinstance(details, Mapping):
-        return Attempt(otherwise)
+        return Attempt(default_attempts)
     metadata = {
         wire.METADATA_ATTEMPT: str(details.get("attempt", 1)).encode(),
         wire.METADATA_STARTED_AT: str(details.get("started_at") or "").encode(),
@@ -202,8 +204,8 @@ def outcome_unknown_message(tool: str, *, what: str = _DIED) -> str:
 
 
 def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, reads_starts: bool) -> NodeError:
-    lost = error.type in (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
-    if effects is Effects.WRITE and lost:
+    is_lost = error.type in (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
+    if effects is Effects.WRITE and is_lost:
         what = _DIED if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
         if reads_starts and started_attempt(error.last_heartbeat_details) is None:
             message = f"{node.tool} was not called: {what} before the call started, so nothing was changed"
@@ -252,8 +254,8 @@ class ReadyCall:
     @property
     def size_bytes(self) -> int:
         """Approximate size of the arguments with the bindings and the answers of people."""
-        beside = [*self.bindings, *self.task.answers]
-        return len(self.arguments) + sum(len(pydantic_core.to_json(part)) for part in beside)
+        other_parts = [*self.bindings, *self.task.answers]
+        return len(self.arguments) + sum(len(pydantic_core.to_json(part)) for part in other_parts)
 
 
 def next_call(scheduler: RunScheduler, at: float) -> ReadyCall | None:

@@ -77,9 +77,9 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
         return Conversation("", answers=answers, has_other_results=len(answers) < len(results))
     if messages[-1].role != "user":
         raise ApiError(400, "the last message must have the role user or tool", param="messages")
-    spoken = [each for each in messages if each.role in ("user", "assistant")]
+    dialogue = [each for each in messages if each.role in ("user", "assistant")]
     system = [text_of(each) for each in messages if each.role in ("system", "developer")]
-    return Conversation(text_of(messages[-1]), "\n\n".join(filter(None, system)), _turns(spoken[:-1]))
+    return Conversation(text_of(messages[-1]), "\n\n".join(filter(None, system)), _turns(dialogue[:-1]))
 
 
 def text_of(message: ChatMessage) -> str:
@@ -93,8 +93,10 @@ def text_of(message: ChatMessage) -> str:
     texts = []
     for part in message.content:
         if part.get("type") not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
-            prompt = f"a run accepts text only, not {part.get('type')!r:.40}; use routing_mode direct for other content"
-            raise ApiError(400, prompt, param="messages", code=UNSUPPORTED)
+            error_text = (
+                f"a run accepts text only, not {part.get('type')!r:.40}; use routing_mode direct for other content"
+            )
+            raise ApiError(400, error_text, param="messages", code=UNSUPPORTED)
         texts.append(part["text"])
     return "\n".join(texts)
 
@@ -150,6 +152,6 @@ def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run
     except (ValueError, KeyError, TypeError):
         run_id = ""
     if not (run_id and run_id.isprintable()):
-        prompt = "the arguments of the call of answer_feedback were changed; send them back as they were received"
-        raise ApiError(400, prompt, param="messages", code="answer_refused")
+        error_text = "the arguments of the call of answer_feedback were changed; send them back as they were received"
+        raise ApiError(400, error_text, param="messages", code="answer_refused")
     return GivenAnswer(call, run_id, text_of(message))
