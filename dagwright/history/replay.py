@@ -102,7 +102,7 @@ class HistoryReplay:
         self.closed_as: str | None = None
         self.document: dict[str, Any] | None = None
         """Result document in the closing event."""
-        self._recorded_document: dict[str, Any] | None = None
+        self._recorded: dict[str, Any] | None = None
         """Result document that a cancelled run recorded before its end."""
         self.error: NodeError | None = None
         self.opened: dict[str, Request] = {}
@@ -255,7 +255,7 @@ class HistoryReplay:
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._timers.add(event)
             case EventType.EVENT_TYPE_MARKER_RECORDED:
-                self._recorded_document = recorded_document(event) or self._recorded_document
+                self._recorded = recorded_document(event) or self._recorded
             case _:
                 self._batches.add(event)
 
@@ -475,7 +475,7 @@ class HistoryReplay:
                 await self._apply_child_end(event, at)
 
     @property
-    def _started_scheduler(self) -> RunScheduler | None:
+    def _started(self) -> RunScheduler | None:
         """Scheduler of a run that has started; messages are stored until then."""
         return self.scheduler if self._limits is not None else None
 
@@ -491,16 +491,16 @@ class HistoryReplay:
         elif name != wire.SIGNAL_SUB_PLAN_ENDED:
             note_unknown_signal(name, self._notes)
         elif (end := read_sub_plan_report(partial(read_argument, payloads), self._notes)) is not None:
-            if self._started_scheduler is None:
+            if self._started is None:
                 self._early_ends.append(end)
             else:
-                self._handle_report(self._started_scheduler, end, at)
+                self._handle_report(self._started, end, at)
 
     def _handle_budget_message(self, budget_message: BudgetMessage | None, at: float) -> None:
-        if budget_message is not None and self._started_scheduler is None:
+        if budget_message is not None and self._started is None:
             self._early_budget_messages.append(budget_message)
-        elif budget_message is not None and self._started_scheduler is not None:
-            budgets.apply_budget_message(self._started_scheduler, budget_message, at=at)
+        elif budget_message is not None and self._started is not None:
+            budgets.apply_budget_message(self._started, budget_message, at=at)
 
     def _handle_report(self, scheduler: RunScheduler, end: SubPlanEnd, at: float) -> None:
         if not is_expected_report(end, scheduler, self._notes):
@@ -513,9 +513,7 @@ class HistoryReplay:
 
     def _handle_command(self, name: str, payloads: Sequence[Payload], at: float, *, through: Through) -> None:
         """Apply a command, or store it until the run has its plan."""
-        self._commands.handle(
-            name, partial(read_argument, payloads), through=through, scheduler=self._started_scheduler, at=at
-        )
+        self._commands.handle(name, partial(read_argument, payloads), through=through, scheduler=self._started, at=at)
 
     def _apply_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
         name = self._scheduled.pop(scheduled_id, "")
@@ -592,7 +590,7 @@ class HistoryReplay:
             await self._apply_event(pending, at)
         self.ended_at = at
         self.closed_as = CLOSED_AS[event.event_type]
-        self.document = closing_document(event) or (self._recorded_document if self.closed_as == "cancelled" else None)
+        self.document = closing_document(event) or (self._recorded if self.closed_as == "cancelled" else None)
         self.error = await closing_error(event, self._converter, has_document=self.document is not None) or self.error
         if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
             # The run was refused before it started.
