@@ -28,7 +28,7 @@ from dagwright.core.model.states import RunStatus
 from dagwright.protocol.command_handler import bug_message
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.run_attributes import priority_of
-from dagwright.protocol.sessions import SessionRecord, TurnRefused, input_problem, name_of_session, session_from_json
+from dagwright.protocol.sessions import SessionRecord, TurnRejection, input_problem, name_of_session, session_from_json
 from dagwright.protocol.turns import (
     OUTCOME_BYTES,
     TurnEnd,
@@ -227,10 +227,10 @@ class SessionWorkflow:
             start = turn_start_from_json(read_message(message.payload))
             refusal = self._session.refusal_of(start)
         except MessageInvalid as error:
-            refusal = TurnRefused(error.code, str(error))
+            refusal = TurnRejection(error.code, str(error))
         # The process edge: an exception in a validator would be retried without end.
         except Exception as error:
-            refusal = TurnRefused("invalid", bug_message(error))
+            refusal = TurnRejection("invalid", bug_message(error))
         if refusal is None:
             return start
         reported = {"code": refusal.code, "run_id": refusal.run, "version": self._session.version}

@@ -32,7 +32,7 @@ def prepare_ask(start: AskStart, toolset: Toolset, session: SessionRecord | None
         session: state of the session whose turn the run is.
 
     Raises:
-        GoalRefused: the request cannot be planned.
+        GoalRejected: the request cannot be planned.
         OptionInvalid: an option is invalid.
     """
     given = start.options

@@ -50,7 +50,7 @@ from dagwright.toolset.given_tools import ToolSource
 from dagwright.toolset.toolset import Toolset
 
 
-class OtherEventLoop(DagwrightError, RuntimeError):
+class WrongEventLoop(DagwrightError, RuntimeError):
     """The client is used in another event loop than it was connected in; connect one client per event loop."""
 
 
@@ -62,7 +62,7 @@ class Client:
     Create one with `Client.connect()` or `Client.from_temporal()`. A client belongs to the event loop that it was
     connected in. `SyncClient` is the client for code without an event loop.
 
-    Every method raises `ClientClosed` if the client is closed, `OtherEventLoop` if it was connected in another event
+    Every method raises `ClientClosed` if the client is closed, `WrongEventLoop` if it was connected in another event
     loop, `ServerUnreachable` if the server does not respond, and `ServerError` if it rejects a request.
 
     Example:
@@ -89,7 +89,7 @@ class Client:
         namespace: str | None = None,
         settings: Settings | None = None,
         keep_server: bool = False,
-    ) -> "Connecting":
+    ) -> "PendingClient":
         """Connect to a server: `async with Client.connect() as client`, or `await` and close it later.
 
         Args:
@@ -115,11 +115,11 @@ class Client:
                 client = cls(create_services(connection, known), stack.pop_all())
             return client
 
-        return Connecting(open_client)
+        return PendingClient(open_client)
 
     @classmethod
     @checks_arguments
-    def from_temporal(cls, client: TemporalClient, *, settings: Settings | None = None) -> "Connecting":
+    def from_temporal(cls, client: TemporalClient, *, settings: Settings | None = None) -> "PendingClient":
         """Use a client of Temporal's SDK that is connected already, as `connect` does; it stays open.
 
         Args:
@@ -134,7 +134,7 @@ class Client:
             known = settings or load_settings()
             return cls(create_services(await connection_of(client), known), AsyncExitStack())
 
-        return Connecting(open_client)
+        return PendingClient(open_client)
 
     @property
     def _services(self) -> Services:
@@ -142,12 +142,12 @@ class Client:
 
         Raises:
             ClientClosed: the client is closed.
-            OtherEventLoop: the client was connected in another event loop.
+            WrongEventLoop: the client was connected in another event loop.
         """
         if self._is_closed:
             raise ClientClosed("the client is closed: connect again with Client.connect()")
         if _current_loop() not in (None, self._loop):
-            raise OtherEventLoop(
+            raise WrongEventLoop(
                 "the client was connected in another event loop: connect one in this loop, or use SyncClient"
             )
         return self._open_services
@@ -205,7 +205,7 @@ class Client:
             RunIdInUse: the ID belongs to a run with another plan, other inputs or another model.
             OptionInvalid: an option is invalid.
             ToolLoadError: an object among the tools is not a tool.
-            TurnNotTaken: the session does not accept the turn.
+            TurnRejected: the session does not accept the turn.
         """
         options = without_none(options)
         services = self._services
@@ -239,8 +239,8 @@ class Client:
             tools: as in `start`.
 
         Raises:
-            GoalRefused: the request cannot be planned.
-            RunIdInUse, OptionInvalid, ToolLoadError, TurnNotTaken: as in `start`.
+            GoalRejected: the request cannot be planned.
+            RunIdInUse, OptionInvalid, ToolLoadError, TurnRejected: as in `start`.
         """
         options = without_none(options)
         services = self._services
@@ -459,7 +459,7 @@ class Client:
         return self.get_run(started.workflow_id)
 
 
-class Connecting:
+class PendingClient:
     """A client that is not connected yet: `await` it, or use it in `async with`, which closes the client."""
 
     def __init__(self, open_client: Callable[[], Awaitable[Client]]) -> None:

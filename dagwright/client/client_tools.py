@@ -55,7 +55,7 @@ class ClientTools:
 
         Raises:
             ToolLoadError: a tool cannot be used.
-            OtherStore: the workers use another payload store.
+            StoreMismatch: the workers use another payload store.
         """
         base = await self._loaded()
         passed = [await self._load(tools)] if tools else []

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.client.forks import ForkDraft, ForkRefused, Forks, retooled
+from dagwright.client.forks import ForkDraft, ForkRejected, Forks, retooled
 from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.model.compiled import CompiledPlan
@@ -57,11 +57,11 @@ async def draft_of(
     Raises:
         RunNotFound: there is no such run.
         PlanInvalid: the plan or the inputs are invalid.
-        ForkRefused: the run cannot be forked with these changes.
+        ForkRejected: the run cannot be forked with these changes.
     """
     view = await runs.feed(workflow_id).read()
     if view.scheduler is None:
-        raise ForkRefused(f"nothing is known of the plan of {workflow_id!r}; start it again with `run`")
+        raise ForkRejected(f"nothing is known of the plan of {workflow_id!r}; start it again with `run`")
     known = dict(view.scheduler.state.inputs)
     # The check of a large plan must not block the event loop.
     if changes.plans:
@@ -146,7 +146,7 @@ async def start_fork(draft: ForkDraft, *, runs: Runs, forks: Forks, options: For
     """Start a fork with the owner of its original run; starting the same fork twice returns the same run.
 
     Raises:
-        ForkRefused: a reused result is lost.
+        ForkRejected: a reused result is lost.
         RunIdInUse: `run_id` belongs to another run, or the same fork was started with other tags than those in the
             options.
         StoreUnavailable: the store is unavailable.

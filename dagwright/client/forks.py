@@ -3,7 +3,7 @@
 The reused results are computed from the history of the original run and passed to the fork in a run snapshot, as on
 continue-as-new. Starting a fork is therefore atomic: it has all reused results, or it is not started.
 
-    ForkRefused        the fork would repeat an effect that must not happen twice, or reuses too much data
+    ForkRejected       the fork would repeat an effect that must not happen twice, or reuses too much data
 """
 
 import asyncio
@@ -55,7 +55,7 @@ SUB_PLANS_READ = 100
 """Sub-plans whose histories one fork reads."""
 
 
-class ForkRefused(DagwrightError):
+class ForkRejected(DagwrightError):
     """The run cannot be forked with these changes; the message has the reason and a hint."""
 
 
@@ -125,14 +125,14 @@ class Forks:
             rerun: nodes and items to execute again with new idempotency keys; in a sub-plan the path to them.
 
         Raises:
-            ForkRefused: the run cannot be forked with these changes.
+            ForkRejected: the run cannot be forked with these changes.
         """
         if view.scheduler is None or view.run_input is None:
-            raise ForkRefused(f"nothing is known of the plan of {view.workflow_id!r}; start it again with `run`")
+            raise ForkRejected(f"nothing is known of the plan of {view.workflow_id!r}; start it again with `run`")
         old, run_input = view.scheduler, view.run_input
         if run_input.parent is not None:
             above = run_input.parent.workflow_id
-            raise ForkRefused(f"{view.workflow_id!r} is a part of the run {above!r}: fork that one")
+            raise ForkRejected(f"{view.workflow_id!r} is a part of the run {above!r}: fork that one")
         changed = {name for name in {*inputs, *old.state.inputs} if inputs.get(name) != old.state.inputs.get(name)}
         change = ForkDifferences(changed, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
@@ -141,10 +141,10 @@ class Forks:
         taken, seen = await asyncio.to_thread(_reuse_and_prediction, fork_scheduler, old, source=source, change=change)
         unknown = [name for name in rerun if not _is_named(name, fork_scheduler, seen)]
         if unknown:
-            raise ForkRefused(unknown_rerun(unknown[0], plan))
+            raise ForkRejected(unknown_rerun(unknown[0], plan))
         await self._take_sub_plans(view, plan, taken, change=change, reused=frozenset(seen.reused))
         if taken.problems:
-            raise ForkRefused("; ".join(taken.problems[:5]))
+            raise ForkRejected("; ".join(taken.problems[:5]))
         written = await asyncio.to_thread(plan_to_json, plan)
         content = {"of": view.first_run_id, "plan": written, "inputs": dict(inputs), "rerun": sorted(rerun)}
         return ForkDraft(
@@ -164,7 +164,7 @@ class Forks:
         """Return the run input of a fork without its plan and inputs; its values are stored durably first.
 
         Raises:
-            ForkRefused: a reused result is lost.
+            ForkRejected: a reused result is lost.
             StoreUnavailable: the store is unavailable.
         """
         await self._renew(draft.plan, draft.book)
@@ -201,7 +201,7 @@ class Forks:
                     view, task_id, node.sub_plan, taken, change=change
                 )
         if len(taken.book.tasks) > MAX_REUSABLE_RESULTS:
-            raise ForkRefused(
+            raise ForkRejected(
                 f"a fork reuses the results of at most {MAX_REUSABLE_RESULTS:,} nodes and items, and "
                 f"{view.workflow_id!r} has {len(taken.book.tasks):,}"
             )
@@ -212,7 +212,7 @@ class Forks:
         """Return the run snapshot of a sub-plan of the fork."""
         self._read += 1
         if self._read > SUB_PLANS_READ:
-            raise ForkRefused(f"over {SUB_PLANS_READ} sub-plans of {view.workflow_id!r} would have to be taken over")
+            raise ForkRejected(f"over {SUB_PLANS_READ} sub-plans of {view.workflow_id!r} would have to be taken over")
         assert view.scheduler is not None
         child_id = child_workflow_id(view.workflow_id, call_of_task(view.scheduler.state, task_id))
         child = await self._feed(child_id).read()
@@ -251,7 +251,7 @@ class Forks:
                     reusable.result, nodes.get(task_id) or nodes.get(_node_of(task_id))
                 )
             except (PayloadMissing, PayloadDamaged) as lost:
-                raise ForkRefused(
+                raise ForkRejected(
                     f"the result of {task_id!r} is lost ({lost}); add it to `rerun` to run it again"
                 ) from None
 
@@ -329,21 +329,21 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
         rerun: nodes to execute again; if a planner node is among them, the nodes of its plan are omitted.
 
     Raises:
-        ForkRefused: nodes of the plan replaced other nodes, or the effects of a tool have changed.
+        ForkRejected: nodes of the plan replaced other nodes, or the effects of a tool have changed.
     """
     plan = without_compensation(without_later_rounds(without_later_plans(plan, rerun), rerun))
     if any(node.supersedes is not None for node in plan.nodes):
         advice = "give the intended plan as the `plan` of the fork"
         if plan.has_planner:
             advice += f", or add {PLAN!r} to `rerun` to have the model plan again"
-        raise ForkRefused(f"nodes of this run took the place of others; {advice}")
+        raise ForkRejected(f"nodes of this run took the place of others; {advice}")
     declared = {}
     # A plan may declare tools that only nodes of an answer would call.
     called = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)
     for name, tool in plan.tools.items():
         now = tools.get(name)
         if now is not None and now.effects is not tool.effects and name in called:
-            raise ForkRefused(
+            raise ForkRejected(
                 f"the effects of {name!r} are {now.effects.value} now; give the intended plan as the `plan` of the fork"
             )
         declared[name] = now or tool

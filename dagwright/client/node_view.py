@@ -16,7 +16,7 @@ from dagwright.history.map_items import ItemNotStarted, failed_map_batches
 from dagwright.history.node_paths import SubPlanNotStarted, resolve_path
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
 from dagwright.history.queues import NOTES_OF_WAITING
-from dagwright.history.run_explainer import NodeUnknown
+from dagwright.history.run_explainer import NodeNotFound
 from dagwright.history.run_reader import RunView
 
 _UNDER_WAY = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
@@ -44,7 +44,7 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
 
     Raises:
         RunNotFound: there is no such run.
-        NodeUnknown: the run has no such node, or does not know it yet.
+        NodeNotFound: the run has no such node, or does not know it yet.
     """
     name = normalize("NFC", node)
     above = await runs.feed(workflow_id).read()
@@ -52,11 +52,11 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
         there = await resolve_path(above, name, open_reader=runs.feed)
         view = await runs.view_of_item(there.view, there.name)
     except (ItemNotStarted, SubPlanNotStarted) as unknown:
-        raise NodeUnknown(str(unknown)) from None
+        raise NodeNotFound(str(unknown)) from None
     document = await runs.document(view, full=full, only=there.name)
     found = document["nodes"].get(there.name)
     if found is None:
-        raise NodeUnknown(_no_node(document, there.name, view.workflow_id))
+        raise NodeNotFound(_no_node(document, there.name, view.workflow_id))
     elsewhere = {} if view.workflow_id == above.workflow_id else {"run_id": view.workflow_id}
     arguments = None if view.scheduler is None else arguments_for_display(view.scheduler.state, there.name)
     shown = {"node_id": name, **elsewhere, **_failed_items(view, there.name), **found, "arguments": arguments}

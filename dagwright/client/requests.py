@@ -83,7 +83,7 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: SessionReco
         session: state of the session if the request is a turn; otherwise `None`.
 
     Raises:
-        GoalRefused: the request cannot be planned.
+        GoalRejected: the request cannot be planned.
     """
     policy = request.options.policy or (session.policy if session is not None else None)
     options = replace(request.options, policy=policy)
@@ -186,7 +186,7 @@ async def start_turn(
         run, busy: as in `Sessions.take_turn`.
 
     Raises:
-        TurnNotTaken: the session does not take the turn.
+        TurnRejected: the session does not take the turn.
     """
     newest: StartRequest | None = None
 

@@ -148,7 +148,7 @@ class Run:
             node_id: in a sub-plan the path to it, `archive/check`.
 
         Raises:
-            NodeUnknown: the run has no such node, or does not know it yet.
+            NodeNotFound: the run has no such node, or does not know it yet.
         """
         document = (await look_at_node(self._services.runs, self._id, node_id, full=True)).document
         return node_of(str(document["node_id"]), document)
@@ -331,7 +331,7 @@ class Run:
             PlanInvalid: the plan or the inputs are invalid.
             RunIdInUse: the ID belongs to another run, or the same fork has other tags than `tags`.
             OptionInvalid: a tag is invalid.
-            ForkRefused: the fork would repeat what must not happen twice, or a result is lost.
+            ForkRejected: the fork would repeat what must not happen twice, or a result is lost.
         """
         services, tools = self._services, RunTools(self._services, self._id, self._tools)
         draft = await self._draft(_fork_of(plan, inputs, rerun), tools)
@@ -356,7 +356,7 @@ class Run:
         """Explain why the run or a node is waiting or has failed, or list the sources of its result.
 
         Raises:
-            NodeUnknown: as `node`.
+            NodeNotFound: as `node`.
         """
         return explanation_of(await self._services.runs.explain(self._id, node_id))
 
@@ -364,7 +364,7 @@ class Run:
         """Return the sources of the result of a node.
 
         Raises:
-            NodeUnknown: as `node`.
+            NodeNotFound: as `node`.
         """
         return lineage_of((await look_at_node(self._services.runs, self._id, node_id)).document)
 

@@ -94,7 +94,7 @@ class Runs:
 
         Raises:
             RunIdInUse: a run with this ID has another plan, other inputs or another model.
-            IdInvalid: the ID is invalid.
+            RunIdInvalid: the ID is invalid.
         """
         encoded = await self.encode(request)
         chosen = checked_id(request.workflow_id) if request.workflow_id is not None else made_id()
@@ -125,7 +125,7 @@ class Runs:
         """Return the run that `start` would attach to; `None` if there is no such run. Start nothing.
 
         Raises:
-            RunIdInUse, IdInvalid: as `start`.
+            RunIdInUse, RunIdInvalid: as `start`.
         """
         return await self.same(checked_id(request.workflow_id or ""), await self.encode(request))
 
@@ -333,7 +333,7 @@ class Runs:
 
         Raises:
             RunNotFound: there is no such run.
-            NodeUnknown: the run has no such node, or does not know it yet.
+            NodeNotFound: the run has no such node, or does not know it yet.
         """
         explaining = RunExplainer(self.feed, self._store)
         if node:

@@ -35,7 +35,7 @@ async def prepare_to_start(connection: Connection, settings: Settings, toolset: 
     """Check that the workers of the namespace can serve runs of this process, before it starts any.
 
     Raises:
-        OtherStore: the workers use another payload store.
+        StoreMismatch: the workers use another payload store.
         StoreUnavailable: the payload store does not respond.
     """
     record_protected(settings, toolset.environment.protected)

@@ -119,8 +119,8 @@ class Session:
             **options: as in `Client.ask`.
 
         Raises:
-            TurnNotTaken: the session takes no more turns, or no worker serves it.
-            GoalRefused: the request cannot be planned.
+            TurnRejected: the session takes no more turns, or no worker serves it.
+            GoalRejected: the request cannot be planned.
         """
         return await self._client.ask(text, run_id=run_id, tools=tools, session=self._id, **options)
 
@@ -143,7 +143,7 @@ class Session:
             **options: as in `Client.start`.
 
         Raises:
-            TurnNotTaken: the session takes no more turns, or no worker serves it.
+            TurnRejected: the session takes no more turns, or no worker serves it.
             PlanInvalid: the plan is invalid.
         """
         return await self._client.start(plan, inputs=inputs, run_id=run_id, tools=tools, session=self._id, **options)

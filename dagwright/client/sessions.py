@@ -66,11 +66,11 @@ class SessionNotFound(DagwrightError):
     """There is no session with this name, or it cannot be read; the message says which."""
 
 
-class TurnNotTaken(DagwrightError):
+class TurnRejected(DagwrightError):
     """The session did not start the turn.
 
     Args:
-        code: as in `TurnRefused`; `no_worker` if no worker serves the session; `invalid` or `too_large`.
+        code: as in `TurnRejection`; `no_worker` if no worker serves the session; `invalid` or `too_large`.
         run: the running turn of the session, if it is the reason.
     """
 
@@ -242,9 +242,9 @@ class Sessions:
             busy: called for a turn that is running; without it, the method does not wait for a busy session.
 
         Raises:
-            TurnNotTaken: the session rejects the turn; the code `session_busy` occurs only without `busy`.
+            TurnRejected: the session rejects the turn; the code `session_busy` occurs only without `busy`.
             RunIdInUse: another run has this ID, even with the same plan in another session.
-            IdInvalid: the ID is invalid.
+            RunIdInvalid: the ID is invalid.
             SessionNotFound: another workflow has the ID of the session.
         """
 
@@ -270,7 +270,7 @@ class Sessions:
                 await self._serve()
                 try:
                     await self._send(name, turn, run=chosen, version=session.version)
-                except TurnNotTaken as refused:
+                except TurnRejected as refused:
                     refusals += 1
                     if refused.code not in _PASSING or refusals > MOST_REFUSALS:
                         raise
@@ -326,16 +326,16 @@ class Sessions:
             if error.status not in _LOST:
                 raise
             # The session ended at this moment, or continued as new. Sending a turn twice starts one turn.
-            raise TurnNotTaken("session_changed", f"the session {name!r} does not answer: {error}") from None
+            raise TurnRejected("session_changed", f"the session {name!r} does not answer: {error}") from None
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             message = f"no worker serves the session {name!r}; the turn starts if one still comes, as the run {run!r}"
-            raise TurnNotTaken("no_worker", message) from None
+            raise TurnRejected("no_worker", message) from None
 
     async def _there(self, name: str, run: str) -> Started:
         """Return the run of an accepted turn as soon as it exists.
 
         Raises:
-            TurnNotTaken: the run could not be started.
+            TurnRejected: the run could not be started.
             RunIdInUse: another run has this ID.
         """
         give_up_at = time.monotonic() + TURN_TIMEOUT_S
@@ -349,9 +349,9 @@ class Sessions:
                     raise
             turn = (await self.read(name)).session.turn_of(run)
             if turn is not None and turn.ended_at is not None:
-                raise TurnNotTaken("not_started", turn.outcome or f"the run {run!r} could not be started")
+                raise TurnRejected("not_started", turn.outcome or f"the run {run!r} could not be started")
             if time.monotonic() > give_up_at:
-                raise TurnNotTaken("no_worker", f"no worker serves the session {name!r}, so the run has not started")
+                raise TurnRejected("no_worker", f"no worker serves the session {name!r}, so the run has not started")
             await asyncio.sleep(0.05)
 
     async def settled(self, name: str, run: str) -> None:
@@ -432,14 +432,14 @@ def _refuse_of_others(name: str, run: WorkflowExecution) -> None:
         raise RunIdInUse(f"the id {run.id!r} belongs to a run {whose}, and not of {name!r}; choose another id")
 
 
-def _busy(name: str, run: str) -> TurnNotTaken:
+def _busy(name: str, run: str) -> TurnRejected:
     message = f"the session {name!r} is busy with the run {run!r}; try again when it has ended"
-    return TurnNotTaken("session_busy", message, run)
+    return TurnRejected("session_busy", message, run)
 
 
-def _not_taken(error: WorkflowUpdateFailedError) -> TurnNotTaken:
+def _not_taken(error: WorkflowUpdateFailedError) -> TurnRejected:
     """Return the session's rejection of a turn."""
     cause = error.cause
     detail: Any = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
     known = detail if isinstance(detail, Mapping) else {}
-    return TurnNotTaken(str(known.get("code", "invalid")), getattr(cause, "message", str(cause)), known.get("run_id"))
+    return TurnRejected(str(known.get("code", "invalid")), getattr(cause, "message", str(cause)), known.get("run_id"))

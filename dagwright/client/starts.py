@@ -23,7 +23,7 @@ NO_EXTRAS = RunInput()
 """Run input that has only plan and inputs."""
 
 
-class IdInvalid(DagwrightError):
+class RunIdInvalid(DagwrightError):
     """The ID is not valid for a run."""
 
 
@@ -162,13 +162,13 @@ def checked_id(workflow_id: str) -> str:
     """Return a run ID unchanged if it is valid.
 
     Raises:
-        IdInvalid: the ID is invalid.
+        RunIdInvalid: the ID is invalid.
     """
     if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > WORKFLOW_ID_BYTES:
-        raise IdInvalid(f"a run ID must have 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8, not {workflow_id!r:.60}")
+        raise RunIdInvalid(f"a run ID must have 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8, not {workflow_id!r:.60}")
     if any("\ud800" <= character <= "\udfff" or character < " " for character in workflow_id):
-        raise IdInvalid(f"the run ID {workflow_id!r} has control characters or surrogates, which are not allowed")
+        raise RunIdInvalid(f"the run ID {workflow_id!r} has control characters or surrogates, which are not allowed")
     if workflow_id.startswith(wire.ID_SESSION):
         message = f"the run ID {workflow_id!r} starts with {wire.ID_SESSION!r}, which is reserved for sessions"
-        raise IdInvalid(f"{message}: choose another ID, or start a turn with the option `session`")
+        raise RunIdInvalid(f"{message}: choose another ID, or start a turn with the option `session`")
     return workflow_id

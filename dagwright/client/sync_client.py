@@ -255,7 +255,7 @@ class SyncClient:
         """Serve runs and tools while the block lasts, as `Worker`.
 
         Raises:
-            ToolLoadError, OtherStore, StoreUnavailable, PricesUnreadable: as `Worker`.
+            ToolLoadError, StoreMismatch, StoreUnavailable, PricesUnreadable: as `Worker`.
         """
         worker = self._loop.call(lambda: Worker(self._client, tools, agents, task_queue=task_queue))
         self._loop.run(worker.__aenter__())

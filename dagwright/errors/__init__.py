@@ -1,27 +1,27 @@
 """The errors of the Python API; `DagwrightError` is the base of all of them."""
 
-from dagwright.client.client import OtherEventLoop
+from dagwright.client.client import WrongEventLoop
 from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback import FeedbackRejected
-from dagwright.client.forks import ForkRefused
+from dagwright.client.forks import ForkRejected
 from dagwright.client.options import OptionInvalid
 from dagwright.client.results import RunCancelled, RunEnded, RunFailed, ValueNotLoaded
 from dagwright.client.runs import RunIdInUse
-from dagwright.client.sessions import SessionNotFound, TurnNotTaken
-from dagwright.client.starts import IdInvalid
+from dagwright.client.sessions import SessionNotFound, TurnRejected
+from dagwright.client.starts import RunIdInvalid
 from dagwright.client.steering import CommandRejected
 from dagwright.core.errors import ClientClosed, DagwrightError
 from dagwright.core.extras import MissingExtra
 from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.history.run_explainer import NodeUnknown
+from dagwright.history.run_explainer import NodeNotFound
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.llm.prices import PricesUnreadable
-from dagwright.planner.goal_validation import GoalRefused
+from dagwright.planner.goal_validation import GoalRejected
 from dagwright.protocol.conversion import ConverterUnusable
 from dagwright.protocol.sessions import SessionNameInvalid
 from dagwright.server.errors import ServerError, ServerUnreachable
 from dagwright.settings import SettingsError
-from dagwright.store.errors import OtherStore, StoreError, StoreUnavailable
+from dagwright.store.errors import StoreError, StoreMismatch, StoreUnavailable
 from dagwright.tools.errors import GiveUp, InvalidResult, NoToolContext, RetryLater, ToolError, ToolLoadError
 from dagwright.worker.plugin import PluginConflict
 from dagwright.workflows.child import ChildRunFailed
@@ -34,17 +34,14 @@ __all__ = [
     "CursorInvalid",
     "DagwrightError",
     "FeedbackRejected",
-    "ForkRefused",
+    "ForkRejected",
     "GiveUp",
-    "GoalRefused",
-    "IdInvalid",
+    "GoalRejected",
     "InvalidResult",
     "MissingExtra",
     "NoToolContext",
-    "NodeUnknown",
+    "NodeNotFound",
     "OptionInvalid",
-    "OtherEventLoop",
-    "OtherStore",
     "PlanInvalid",
     "PluginConflict",
     "PricesUnreadable",
@@ -55,6 +52,7 @@ __all__ = [
     "RunEnded",
     "RunFailed",
     "RunIdInUse",
+    "RunIdInvalid",
     "RunNotFound",
     "ServerError",
     "ServerUnreachable",
@@ -62,9 +60,11 @@ __all__ = [
     "SessionNotFound",
     "SettingsError",
     "StoreError",
+    "StoreMismatch",
     "StoreUnavailable",
     "ToolError",
     "ToolLoadError",
-    "TurnNotTaken",
+    "TurnRejected",
     "ValueNotLoaded",
+    "WrongEventLoop",
 ]

@@ -1,6 +1,6 @@
 """Explanation of the state of a run or node from its history and the histories of its sub-plans, without a worker.
 
-NodeUnknown        the run does not have the node, or its plan is not known yet
+NodeNotFound        the run does not have the node, or its plan is not known yet
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ _KIND_OF_INNER: dict[NodeStatus, ReasonKind] = {
 }
 
 
-class NodeUnknown(DagwrightError):
+class NodeNotFound(DagwrightError):
     """A run does not have the node, or its plan is not known yet."""
 
 
@@ -173,7 +173,7 @@ class RunExplainer:
 
         Raises:
             RunNotFound: there is no such run.
-            NodeUnknown: the run has no such node.
+            NodeNotFound: the run has no such node.
         """
         top = await self._feed(workflow_id).read()
         view, name, path = await self._find(top, node)
@@ -191,11 +191,11 @@ class RunExplainer:
         try:
             resolved = await resolve_path(view, node, open_reader=self._feed)
         except SubPlanNotStarted as unknown:
-            raise NodeUnknown(str(unknown)) from None
+            raise NodeNotFound(str(unknown)) from None
         view, node = resolved.view, resolved.name
         scheduler = view.scheduler
         if scheduler is None:
-            raise NodeUnknown(f"the run {view.workflow_id!r} has no plan{'' if view.is_closed else ' yet'}")
+            raise NodeNotFound(f"the run {view.workflow_id!r} has no plan{'' if view.is_closed else ' yet'}")
         if scheduler.record_of(node) is not None:
             return view, node, resolved.path
         try:
@@ -203,12 +203,12 @@ class RunExplainer:
             if there is not view or await OffloadedNodes(scheduler, self._store).find(node) is not None:
                 return there, node, resolved.path
         except ItemNotStarted as unknown:
-            raise NodeUnknown(str(unknown)) from None
+            raise NodeNotFound(str(unknown)) from None
         except StoreError as error:
-            raise NodeUnknown(unreadable_note(error)["message"]) from None
+            raise NodeNotFound(unreadable_note(error)["message"]) from None
         near = get_close_matches(node, [each.id for each, _ in scheduler.state.shown()][:1_000], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise NodeUnknown(f"the run {view.workflow_id!r} has no node {node!r}{hint}")
+        raise NodeNotFound(f"the run {view.workflow_id!r} has no node {node!r}{hint}")
 
     async def _chain_of_run(self, view: RunView) -> Chain:
         if view.scheduler is None:

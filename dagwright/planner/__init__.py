@@ -4,7 +4,7 @@ Pure: no module here calls a model or starts a run. Must not import Temporal's c
 """
 
 from dagwright.planner.goal_start import PlanningOptions, prepare_goal
-from dagwright.planner.goal_validation import GOAL_LIMIT_BYTES, GoalRefused, validate_goal
+from dagwright.planner.goal_validation import GOAL_LIMIT_BYTES, GoalRejected, validate_goal
 from dagwright.planner.prompts import ANSWER_PROMPT, planning_messages, repair_message
 from dagwright.planner.rounds_start import RoundsOptions, prepare_rounds
 from dagwright.planner.tool_catalogue import Catalogue, build_catalogue
@@ -13,7 +13,7 @@ __all__ = [
     "ANSWER_PROMPT",
     "GOAL_LIMIT_BYTES",
     "Catalogue",
-    "GoalRefused",
+    "GoalRejected",
     "PlanningOptions",
     "RoundsOptions",
     "build_catalogue",

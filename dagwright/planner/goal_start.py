@@ -13,7 +13,7 @@ from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
-from dagwright.planner.goal_validation import GoalRefused, validate_goal
+from dagwright.planner.goal_validation import GoalRejected, validate_goal
 from dagwright.planner.intents_prompts import intents_messages
 from dagwright.planner.intents_schema import intents_schema
 from dagwright.planner.plan_parser import encode_tools
@@ -94,7 +94,7 @@ def prepare_goal(
         tools: tools that a plan may use, including agents.
 
     Raises:
-        GoalRefused: the request cannot be planned for.
+        GoalRejected: the request cannot be planned for.
     """
     if options.profile == "intents":
         return _prepare_intents(text, tools, options)
@@ -173,7 +173,7 @@ def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
     """Refuse a request if its tools and agents are too large for the run, which stores the prompts of all agents.
 
     Raises:
-        GoalRefused: the tools and agents are too large; the message names the largest agents.
+        GoalRejected: the tools and agents are too large; the message names the largest agents.
     """
     sizes = [encoded_size(dict(node.arguments)) for node in plan.nodes]
     try:
@@ -188,7 +188,7 @@ def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
     text = f"the agents and tools that a plan may use have {max(sizes):,} bytes together"
     message = f"{text}; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
     hint = f"the largest agents are {largest}: shorten their prompts" if largest else "describe tools in fewer words"
-    raise GoalRefused("too_large", message, hint=f"{hint}, or name fewer in `agents` and `tools`")
+    raise GoalRejected("too_large", message, hint=f"{hint}, or name fewer in `agents` and `tools`")
 
 
 _FIELDS = (
@@ -277,7 +277,7 @@ def goal_from_document(
     )
     try:
         return prepare_goal(document["goal"], tools, options)[0]
-    except GoalRefused as refused:
+    except GoalRejected as refused:
         raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None
 
 

@@ -9,7 +9,7 @@ GOAL_LIMIT_BYTES = 64 * 1024
 """Limit for a request in UTF-8, about 16,000 tokens. Longer text belongs in a file that a tool of the plan reads."""
 
 
-class GoalRefused(DagwrightError, ValueError):
+class GoalRejected(DagwrightError, ValueError):
     """The request cannot be planned for; the message states the reason and a hint."""
 
     def __init__(self, code: str, message: str, *, hint: str) -> None:
@@ -27,21 +27,23 @@ def validate_goal(goal: Any, catalogue: Catalogue) -> str:
         catalogue: tools and agents that a plan may use.
 
     Raises:
-        GoalRefused: the request is empty, too long or not a string, or a plan could use no tool and no agent.
+        GoalRejected: the request is empty, too long or not a string, or a plan could use no tool and no agent.
     """
     if not isinstance(goal, str):
-        raise GoalRefused(
+        raise GoalRejected(
             "invalid_field", f"the request must be a string, not {type(goal).__name__}", hint="write it as text"
         )
     if any("\ud800" <= character <= "\udfff" for character in goal):
-        raise GoalRefused("invalid_field", "the request contains a lone surrogate", hint="encode it as UTF-8")
+        raise GoalRejected("invalid_field", "the request contains a lone surrogate", hint="encode it as UTF-8")
     text = goal.strip()
     if not text:
-        raise GoalRefused("empty_goal", "the request is empty", hint="describe the task in text")
+        raise GoalRejected("empty_goal", "the request is empty", hint="describe the task in text")
     if (size := len(text.encode())) > GOAL_LIMIT_BYTES:
         message = f"the request has {size:,} bytes; at most {GOAL_LIMIT_BYTES:,} are allowed"
-        raise GoalRefused("too_large", message, hint="move long text into a file, and describe the file in the request")
+        raise GoalRejected(
+            "too_large", message, hint="move long text into a file, and describe the file in the request"
+        )
     if not catalogue.tools:
         message = "there is no tool and no agent that a plan could use"
-        raise GoalRefused("no_tools", message, hint="name some in `tools` or `agents`")
+        raise GoalRejected("no_tools", message, hint="name some in `tools` or `agents`")
     return text

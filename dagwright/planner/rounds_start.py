@@ -11,7 +11,7 @@ from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.times import parse_duration
 from dagwright.core.model.tools import ROUNDS_KIND, ToolDeclaration
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
-from dagwright.planner.goal_validation import GoalRefused, validate_goal
+from dagwright.planner.goal_validation import GoalRejected, validate_goal
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_prompts import ANSWER_PROMPT, intention_messages, planner_prompt, worker_catalogue
 from dagwright.planner.rounds_schema import rounds_schema
@@ -57,16 +57,16 @@ def prepare_rounds(
         tools: all tools; only the worker tools among them are used.
 
     Raises:
-        GoalRefused: the question cannot be planned for.
+        GoalRejected: the question cannot be planned for.
     """
     workers = workers_among(tools)
     if not workers:
         message = "there is no worker"
-        raise GoalRefused("no_tools", message, hint="name a module or file of functions with @worker_tool in `tools`")
+        raise GoalRejected("no_tools", message, hint="name a module or file of functions with @worker_tool in `tools`")
     try:
         check_workers(workers)
     except WorkersRefused as refused:
-        raise GoalRefused("no_tools", str(refused), hint="name other worker tools in `tools`") from None
+        raise GoalRejected("no_tools", str(refused), hint="name other worker tools in `tools`") from None
     registry = worker_catalogue(workers)
     question = validate_goal(text, registry)
     rounds = RoundsSpec(
@@ -87,7 +87,7 @@ def prepare_rounds(
         message = (
             f"the workers and the question have {size:,} bytes together; at most {ARGUMENTS_LIMIT_BYTES // 2:,} fit"
         )
-        raise GoalRefused("too_large", message, hint="describe workers in fewer words, or ask in fewer")
+        raise GoalRejected("too_large", message, hint="describe workers in fewer words, or ask in fewer")
     return replace(plan, deadline_s=options.limits.deadline_s), registry.note()
 
 
@@ -156,5 +156,5 @@ def rounds_from_document(
         raise PlanInvalid(problems)
     try:
         return prepare_rounds(document["goal"], tools, RoundsOptions(config, limits, turns))[0]
-    except GoalRefused as refused:
+    except GoalRejected as refused:
         raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None

@@ -160,7 +160,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnRefused:
+class TurnRejection:
     """Refusal of a turn.
 
     Args:
@@ -244,20 +244,20 @@ class SessionRecord:
 
     # Transitions.
 
-    def refusal_of(self, start: TurnStart) -> TurnRefused | None:
+    def refusal_of(self, start: TurnStart) -> TurnRejection | None:
         """Return why a turn cannot start, or `None`; a turn that exists already is not refused."""
         if self.turn_of(start.run) is not None:
             return None
         if self.is_ending:
-            return TurnRefused("session_ending", f"the session {self.name!r} is ending and accepts no more requests")
+            return TurnRejection("session_ending", f"the session {self.name!r} is ending and accepts no more requests")
         if (running := self.running) is not None:
             message = (
                 f"the session {self.name!r} is busy with the run {running.run!r}; the next turn can start after it"
             )
-            return TurnRefused("session_busy", message, running.run)
+            return TurnRejection("session_busy", message, running.run)
         if start.version not in (None, self.version):
             message = f"the session {self.name!r} has changed since this turn was prepared: prepare it again"
-            return TurnRefused("session_changed", message)
+            return TurnRejection("session_changed", message)
         return None
 
     def start_turn(self, start: TurnStart, *, at: float) -> bool:

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
 from dagwright.server.note_workflows import end_note, note_id, read_note, start_note
-from dagwright.store import OtherStore, PayloadStore
+from dagwright.store import StoreMismatch, PayloadStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ async def publish_store(client: Client, store: PayloadStore, *, task_queue: str)
     """Publish the store of a worker, or compare it with the published store.
 
     Raises:
-        OtherStore: the workers of the queue use another store.
+        StoreMismatch: the workers of the queue use another store.
         StoreUnavailable: the store does not respond.
     """
     own = PublishedStore(await store.identify(), store.location)
@@ -49,7 +49,7 @@ async def check_store(client: Client, store: PayloadStore, *, task_queue: str) -
     """Compare the store of a process that starts runs with the published store, if there is one.
 
     Raises:
-        OtherStore: the workers of the queue use another store.
+        StoreMismatch: the workers of the queue use another store.
         StoreUnavailable: the store does not respond.
     """
     published = await published_store(client, task_queue)
@@ -109,11 +109,11 @@ def _refuse_other(own: PublishedStore, published: PublishedStore, namespace: str
         return
     adopt = "to use this one without the values of the other, run `dagwright store adopt --yes`"
     if own.location == published.location:
-        raise OtherStore(
+        raise StoreMismatch(
             f"the payload store {own.location} has another ID than it had: its values were removed, or its disk is "
             f"not mounted (ID {own.store_id[:12]}, and it was {published.store_id[:12]}): restore it; {adopt}"
         )
-    raise OtherStore(
+    raise StoreMismatch(
         f"the workers of task queue {task_queue!r} in namespace {namespace!r} use the payload store "
         f"{published.location} (ID {published.store_id[:12]}), and this process has {own.location} "
         f"(ID {own.store_id[:12]}): set DAGWRIGHT_PAYLOAD_STORE to the same store; to move a store, copy it with its "

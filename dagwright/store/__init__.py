@@ -7,10 +7,10 @@ neither locks nor versions. Workflows never import this package, because it does
 
 from dagwright.store.errors import (
     LocationInvalid,
-    OtherStore,
     PayloadDamaged,
     PayloadMissing,
     StoreError,
+    StoreMismatch,
     StoreUnavailable,
 )
 from dagwright.store.opening import open_store
@@ -19,11 +19,11 @@ from dagwright.store.payloads import CacheEntry, PayloadStore, StoredPayload, is
 __all__ = [
     "CacheEntry",
     "LocationInvalid",
-    "OtherStore",
     "PayloadDamaged",
     "PayloadMissing",
     "PayloadStore",
     "StoreError",
+    "StoreMismatch",
     "StoreUnavailable",
     "StoredPayload",
     "is_ref",

@@ -1,6 +1,6 @@
 """The types that methods of the Python API return, for annotations."""
 
-from dagwright.client.client import Connecting
+from dagwright.client.client import PendingClient
 from dagwright.client.feedback_request import FeedbackRequest, Inbox
 from dagwright.client.results import NodeResult, RunResult
 from dagwright.client.run_lists import RunSummary
@@ -18,7 +18,6 @@ from dagwright.workflows.child import ChildRun, PlanResult
 __all__ = [
     "ChildRun",
     "Condition",
-    "Connecting",
     "Drawing",
     "Explanation",
     "Expression",
@@ -31,6 +30,7 @@ __all__ = [
     "NodeHandle",
     "NodeResult",
     "PausedTool",
+    "PendingClient",
     "PlanResult",
     "ResumedTool",
     "RunResult",

@@ -185,7 +185,7 @@ class _SharedQueue:
         """Serve the queue while the block lasts, with the other blocks.
 
         Raises:
-            OtherStore: the other workers of the queue use another payload store.
+            StoreMismatch: the other workers of the queue use another payload store.
             StoreUnavailable: the payload store does not respond.
         """
         self._users += 1
@@ -221,7 +221,7 @@ async def _around(served: _Served, settings: Settings) -> AsyncIterator[None]:
     """Hold the resources and tasks of a worker while the block lasts.
 
     Raises:
-        OtherStore: the other workers of the queue use another payload store.
+        StoreMismatch: the other workers of the queue use another payload store.
         StoreUnavailable: the payload store does not respond.
         PricesUnreadable: the prices of models cannot be read.
     """

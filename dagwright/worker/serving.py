@@ -102,7 +102,7 @@ async def publish_toolset(client: Client, toolset: Toolset, *, task_queue: str) 
     """Publish the payload store, the tools and the agents of a process for the other processes.
 
     Raises:
-        OtherStore: the other workers of the queue use another payload store.
+        StoreMismatch: the other workers of the queue use another payload store.
         StoreUnavailable: the payload store does not respond.
     """
     await publish_store(client, toolset.store, task_queue=task_queue)
@@ -139,7 +139,7 @@ async def serving(
     """Serve runs and tools while the block lasts, or those that the role of the capacity has.
 
     Raises:
-        OtherStore: the other workers of the queue use another payload store.
+        StoreMismatch: the other workers of the queue use another payload store.
         StoreUnavailable: the payload store does not respond.
     """
     await publish_toolset(client, toolset, task_queue=task_queue)

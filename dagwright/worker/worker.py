@@ -96,7 +96,7 @@ class Worker:
         Raises:
             DagwrightError: the worker is open already.
             ToolLoadError: a module or file cannot be loaded.
-            OtherStore: the other workers use another payload store.
+            StoreMismatch: the other workers use another payload store.
             StoreUnavailable: large values cannot be stored.
             PricesUnreadable: the prices of models cannot be read.
         """

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.forks import ForkDraft, ForkRefused, Forks, retooled
+from dagwright.client.forks import ForkDraft, ForkRejected, Forks, retooled
 from dagwright.core.scheduler import map_batches
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.plans.pages import made_to_travel
@@ -172,7 +172,7 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
     first = await runs.start({"nodes": [each, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
     await document_of(first)
     for strange in ("m[2]/made", "m[1]/mode", "sub/b", "sub/a/b"):
-        with pytest.raises(ForkRefused, match="the fork has no such node or item"):
+        with pytest.raises(ForkRejected, match="the fork has no such node or item"):
             await fork(runs, first, rerun=[strange])
     draft, second = await fork(runs, first, rerun=["m[1]/made"])
     await document_of(second)
@@ -238,7 +238,7 @@ async def test_groups_of_very_many_pure_nodes_run_again(runs: Runs) -> None:
 async def test_part_of_another_run_is_not_forked_alone(runs: Runs) -> None:
     first = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
     await document_of(first)
-    with pytest.raises(ForkRefused, match=f"is a part of the run '{first.id}': fork that one"):
+    with pytest.raises(ForkRejected, match=f"is a part of the run '{first.id}': fork that one"):
         await fork(runs, runs.client.get_workflow_handle(f"{first.id}/sub"))
 
 
@@ -246,7 +246,7 @@ async def test_continuing_run_is_forked_without_its_changes(runs: Runs, bench: B
     plan = {"nodes": [call("held", "hold_write", name=unique), call("done", "echo")]}
     first = await runs.start(plan)
     await eventually(lambda: unique in bench.entered)
-    with pytest.raises(ForkRefused, match="'held' is a write that is running"):
+    with pytest.raises(ForkRejected, match="'held' is a write that is running"):
         await fork(runs, first)
     bench.open(unique)
     await document_of(first)

@@ -5,7 +5,7 @@ from unittest.mock import patch
 import pytest
 from temporalio.client import Client
 
-from dagwright.client.forks import ForkDraft, ForkRefused, Forks, retooled
+from dagwright.client.forks import ForkDraft, ForkRejected, Forks, retooled
 from dagwright.core.boundary import limits
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.extenders import workflow_type_of
@@ -80,7 +80,7 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(scripted: Scr
         assert [*again.prediction.runs.items()] == [(rerun, "was selected to run again")]
         forked = await _started(runs, again)
         found = bare(await document_of(forked))
-        with pytest.raises(ForkRefused, match="rerun 'b': the fork has no such node or item"):
+        with pytest.raises(ForkRejected, match="rerun 'b': the fork has no such node or item"):
             await _draft(runs, handle.id, rerun, "b")
     own = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
     nodes = ["a", "b"] if rerun == "read#2" else ["a", "c"]
@@ -124,7 +124,7 @@ async def test_fork_of_a_replanned_request_starts_with_the_first_plan(scripted: 
     async with scripted(wrong, right, "It is 2.", right, "Two.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Add.", "plus", "give_up"))
         assert [*(await ended(runs, handle))["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "a#2", "answer"]
-        with pytest.raises(ForkRefused, match="or add 'plan' to `rerun` to have the model plan again"):
+        with pytest.raises(ForkRejected, match="or add 'plan' to `rerun` to have the model plan again"):
             await _draft(runs, handle.id)
         found = bare(await document_of(await _started(runs, await _draft(runs, handle.id, "plan"))))
     assert (found["status"], found["output"]) == ("completed", "Two.")
@@ -137,7 +137,7 @@ async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_be
     async with scripted(plan, again, "It is 2.", other, "It is 4.") as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Add.", "plus", "give_up"))
         assert (await ended(runs, handle))["output"] == "It is 2."
-        with pytest.raises(ForkRefused, match="took the place of others"):
+        with pytest.raises(ForkRejected, match="took the place of others"):
             await _draft(runs, handle.id)
         draft = await _draft(runs, handle.id, "plan#2")
         assert [*draft.prediction.reused] == ["plan", "read", "b"]

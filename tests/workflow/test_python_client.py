@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 import dagwright
 from dagwright import Client, Plan, PlanInvalid, Run, SyncClient, Worker, ask_human, tool
-from dagwright.client.client import OtherEventLoop
+from dagwright.client.client import WrongEventLoop
 from dagwright.client.options import OptionInvalid
 from dagwright.errors import ClientClosed, RunIdInUse
 from dagwright.settings import Settings
@@ -204,9 +204,9 @@ async def test_invalid_plan_and_inputs_are_refused_before_the_start(shop: Client
 async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.client.Client, tmp_path: Path) -> None:
     with pytest.raises(dagwright.RunNotFound, match="there is no run 'no-such-run'"):
         await shop.get_run("no-such-run").result()
-    with pytest.raises(OtherEventLoop, match="another event loop"):
+    with pytest.raises(WrongEventLoop, match="another event loop"):
         await asyncio.to_thread(asyncio.run, shop.list_runs())
-    with pytest.raises(OtherEventLoop, match="another event loop"):
+    with pytest.raises(WrongEventLoop, match="another event loop"):
         await asyncio.to_thread(asyncio.run, shop.get_run("a").status())
     closed = await Client.from_temporal(client, settings=settings_in(tmp_path))
     left, worker = closed.get_run("a"), await Worker(closed, tools=[stock]).__aenter__()

@@ -16,7 +16,7 @@ from dagwright.client.runs import RunIdInUse
 from dagwright.client.steering import CommandRejected
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
-from dagwright.history.run_explainer import NodeUnknown
+from dagwright.history.run_explainer import NodeNotFound
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually
@@ -232,7 +232,7 @@ async def test_run_is_steered(python: PythonRuns, bench: Bench, unique: str) -> 
     await run.resume()
     await run.cancel_node("slow", reason="takes too long")
     await run.set_limits(max_parallel=3)
-    with pytest.raises(NodeUnknown, match="did you mean 'slow'"):
+    with pytest.raises(NodeNotFound, match="did you mean 'slow'"):
         await run.node("slwo")
     result = await run.result(raise_on_failure=False)
     assert result.nodes["sum"].result == 3

@@ -11,7 +11,7 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.common import SearchAttributeKey
 
 from dagwright.core.boundary import wire
-from dagwright.history.run_explainer import NodeUnknown, RunExplainer
+from dagwright.history.run_explainer import NodeNotFound, RunExplainer
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare, bare_node, document_of, done, events_of, without_cache
@@ -157,7 +157,7 @@ async def test_waiting_node_is_followed_into_sub_plans(runs: Runs, bench: Bench,
         ("outer/in/ner", "run", ["outer/in/ner/held"]),
         ("outer/in/ner/held", "running", []),
     ]
-    with pytest.raises(NodeUnknown, match="has no node 'publsh'; did you mean 'publish'"):
+    with pytest.raises(NodeNotFound, match="has no node 'publsh'; did you mean 'publish'"):
         await _explaining(runs).of_node(handle.id, "publsh")
     bench.open(unique)
     await document_of(handle)

@@ -19,7 +19,7 @@ from dagwright.server.namespace import RETENTION
 from dagwright.server.retained import claim_store, retained_of
 from dagwright.server.store_notes import PublishedStore, adopt_store, check_store, publish_store, published_store
 from dagwright.settings import Settings
-from dagwright.store import OtherStore, StoreUnavailable
+from dagwright.store import StoreMismatch, StoreUnavailable
 from dagwright.store.clean_up import MARGIN, ListedRun, RetentionUnknown, removal_bound
 from dagwright.store.folder import FolderStore
 from dagwright.toolset.toolset import load_toolset
@@ -173,7 +173,7 @@ async def test_worker_with_another_store_does_not_start(client: Client, queue: s
         load_toolset(Settings(state_dir=tmp_path, payload_store=str(tmp_path / name))) for name in ("first", "second")
     )
     async with serving(client, first, task_queue=queue):
-        with pytest.raises(OtherStore) as refused:
+        with pytest.raises(StoreMismatch) as refused:
             async with serving(client, second, task_queue=queue):
                 pass
         # Another queue has other workers.
@@ -193,7 +193,7 @@ async def test_workers_that_start_at_once_agree_on_one_store(client: Client, que
     ended = await asyncio.gather(
         *(publish_store(client, store, task_queue=queue) for store in stores), return_exceptions=True
     )
-    assert [type(each) for each in ended if each is not None] == [OtherStore] * 3
+    assert [type(each) for each in ended if each is not None] == [StoreMismatch] * 3
     winner = stores[ended.index(None)]
     assert await published_store(client, queue) == PublishedStore(await winner.identify(), winner.location)
 
@@ -202,14 +202,14 @@ async def test_store_that_was_moved_with_its_id_is_the_same(client: Client, queu
     await publish_store(client, FolderStore(tmp_path / "old"), task_queue=queue)
     (tmp_path / "old").rename(tmp_path / "new")
     await publish_store(client, FolderStore(tmp_path / "new"), task_queue=queue)
-    with pytest.raises(OtherStore):
+    with pytest.raises(StoreMismatch):
         await check_store(client, FolderStore(tmp_path / "old"), task_queue=queue)
 
 
 async def test_emptied_store_is_distinguished_from_another_store(client: Client, queue: str, tmp_path: Path) -> None:
     await publish_store(client, FolderStore(tmp_path / "store"), task_queue=queue)
     (tmp_path / "store").rename(tmp_path / "away")
-    with pytest.raises(OtherStore, match="has another ID than it had: its values were removed, or its disk is not"):
+    with pytest.raises(StoreMismatch, match="has another ID than it had: its values were removed, or its disk is not"):
         await publish_store(client, FolderStore(tmp_path / "store"), task_queue=queue)
 
 
@@ -220,7 +220,7 @@ async def test_adopted_store_takes_the_place_of_the_other(client: Client, queue:
     before = await adopt_store(client, new, task_queue=queue)
     assert before == PublishedStore(await old.identify(), old.location)
     await publish_store(client, new, task_queue=queue)
-    with pytest.raises(OtherStore):
+    with pytest.raises(StoreMismatch):
         await publish_store(client, old, task_queue=queue)
 
 

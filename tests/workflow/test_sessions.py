@@ -17,8 +17,8 @@ from temporalio.exceptions import ApplicationError
 from dagwright.client import sessions
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import RunIdInUse, Started
-from dagwright.client.sessions import PreparedTurn, SessionNotFound, TurnNotTaken
-from dagwright.client.starts import IdInvalid, RunStartOptions, StartRequest
+from dagwright.client.sessions import PreparedTurn, SessionNotFound, TurnRejected
+from dagwright.client.starts import RunIdInvalid, RunStartOptions, StartRequest
 from dagwright.core.boundary import limits, wire
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.documents import encoded_size
@@ -118,7 +118,7 @@ async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_o
         for _ in range(2)
     ]
     await eventually(lambda: len(entries) == 2)
-    with pytest.raises(TurnNotTaken, match=f"is busy with the run '{first.workflow_id}'") as refused:
+    with pytest.raises(TurnRejected, match=f"is busy with the run '{first.workflow_id}'") as refused:
         await bench.sessions.take_turn(unique, bench.turn(call("c", "echo", value=1)))
     assert (refused.value.code, refused.value.run) == ("session_busy", first.workflow_id)
     bench.bench.open(unique)
@@ -398,7 +398,7 @@ async def test_session_that_is_ended_waits_for_its_turn_and_a_new_one_knows_noth
     started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
     closed = await bench.close(unique)
     assert (await bench.sessions.look(unique)).to_json()["status"] == "ending"
-    with pytest.raises(TurnNotTaken) as refused:
+    with pytest.raises(TurnRejected) as refused:
         await bench.sessions.take_turn(unique, bench.turn(call("a", "echo", value=1)))
     assert refused.value.code == "session_busy"
     bench.bench.open(unique)
@@ -419,7 +419,7 @@ async def test_no_run_gets_the_id_of_a_session_and_one_that_has_it_is_reported_a
     bench: SessionBench, unique: str
 ) -> None:
     prepared = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
-    with pytest.raises(IdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
+    with pytest.raises(RunIdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
         await bench.started.start(StartRequest(prepared, workflow_id=session_id(unique)))
     sending = await bench.started.encode(StartRequest(prepared))
     await bench.client.start_workflow(
@@ -533,7 +533,7 @@ async def test_turn_without_a_worker_is_reported_and_starts_once_when_one_comes(
         absent = sessions.Sessions(
             Connection(client, Server("nowhere", "default"), frozenset()), bench.started, task_queue=f"{queue}-absent"
         )
-        with pytest.raises(TurnNotTaken, match="no worker serves the session") as refused:
+        with pytest.raises(TurnRejected, match="no worker serves the session") as refused:
             await absent.take_turn(unique, prepare, run=f"{unique} run")
         assert refused.value.code == "no_worker"
         await client.get_workflow_handle(session_id(unique)).terminate("it has no worker")

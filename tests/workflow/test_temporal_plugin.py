@@ -25,7 +25,7 @@ from dagwright.plans.plan import Plan
 from dagwright.server import Connection
 from dagwright.server.store_notes import published_store
 from dagwright.settings import Settings
-from dagwright.store import OtherStore
+from dagwright.store import StoreMismatch
 from dagwright.tools import tool
 from dagwright.worker.plugin import DagwrightPlugin, PluginConflict
 from tests.support.eventually import eventually
@@ -228,7 +228,7 @@ async def test_worker_with_another_payload_store_does_not_start(server: LiveServ
 
     async with await worker("one"):
         await eventually(has_published)
-        with pytest.raises(OtherStore):
+        with pytest.raises(StoreMismatch):
             async with await worker("other"):
                 await asyncio.sleep(_LIMIT_S)
 

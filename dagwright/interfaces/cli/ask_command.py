@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.prepare_run import deadline_s_of, seconds_of_optio
 from dagwright.interfaces.cli.run_and_watch import Showing, run_prepared
 from dagwright.interfaces.cli.run_summary import failure_lines, print_answer, repair_lines, summary_line
 from dagwright.interfaces.cli.session_turns import run_in_session
-from dagwright.planner import GoalRefused
+from dagwright.planner import GoalRejected
 from dagwright.planning.plan_and_execute.goal_spec import context_from_json
 from dagwright.protocol.sessions import SessionRecord, session_name
 from dagwright.settings import Settings
@@ -144,7 +144,7 @@ def _prepared(
     )
     try:
         prepared = prepare_request(text_request, toolset, session)
-    except GoalRefused as refused:
+    except GoalRejected as refused:
         raise CommandRefused(str(refused), status=refused.code) from None
     if prepared.note is not None:
         output.log(one_line(prepared.note, limit=1_000))

@@ -18,7 +18,7 @@ from dagwright.client.feedback import Answer, FeedbackRejected
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run_follower import RequestKey, request_key
 from dagwright.client.runs import Runs, open_runs
-from dagwright.client.sessions import SessionNotFound, Sessions, TurnNotTaken
+from dagwright.client.sessions import SessionNotFound, Sessions, TurnRejected
 from dagwright.client.starts import made_id
 from dagwright.client.steering import Actor, CommandRejected, Steering
 from dagwright.history.run_reader import RunClosed, RunView
@@ -354,7 +354,7 @@ class Chat:
             try:
                 await start_turn(start, resources.runs, resources.sessions, run=run)
                 break
-            except TurnNotTaken as refused:
+            except TurnRejected as refused:
                 if refused.code != "session_busy":
                     raise refusal_of(refused) from None
                 # The other run may have ended in the meantime.

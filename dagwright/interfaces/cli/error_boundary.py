@@ -39,14 +39,14 @@ _EXPECTED: Final = {
     "dagwright.tools.errors.ToolLoadError": _Answer("unreadable", ExitCode.REFUSED),
     "dagwright.plans.templates.TemplatesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
     "dagwright.llm.prices.PricesUnreadable": _Answer("bad_usage", ExitCode.REFUSED),
-    "dagwright.store.errors.OtherStore": _Answer("other_store", ExitCode.REFUSED),
+    "dagwright.store.errors.StoreMismatch": _Answer("other_store", ExitCode.REFUSED),
     "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
     "dagwright.server.errors.ServerUnreachable": _Answer("no_server", ExitCode.NO_SERVER),
     "dagwright.history.run_reader.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
     "dagwright.client.runs.RunIdInUse": _Answer("id_in_use", ExitCode.REFUSED),
     "dagwright.client.sessions.SessionNotFound": _Answer("not_found", ExitCode.REFUSED),
     "dagwright.protocol.sessions.SessionNameInvalid": _Answer("bad_usage", ExitCode.REFUSED),
-    "dagwright.client.runs.IdInvalid": _Answer("bad_usage", ExitCode.REFUSED),
+    "dagwright.client.runs.RunIdInvalid": _Answer("bad_usage", ExitCode.REFUSED),
 }
 """Errors whose text is shown. By name, because importing the modules would slow down commands that do not need them."""
 

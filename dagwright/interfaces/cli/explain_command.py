@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.client.runs import open_runs
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import sentence
-from dagwright.history.run_explainer import Explanation, NodeUnknown
+from dagwright.history.run_explainer import Explanation, NodeNotFound
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
@@ -34,7 +34,7 @@ def explain(request: ShowRequest, output: Output) -> int:
         async with connected_to_read(settings, output) as connection:
             try:
                 explanation = await open_runs(connection, settings).explain(request.workflow_id, request.node)
-            except NodeUnknown as unknown:
+            except NodeNotFound as unknown:
                 raise CommandRefused(str(unknown), status="not_found") from None
         if output.is_json:
             output.document(explanation.to_json())

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
-from dagwright.client.forks import ForkDraft, ForkRefused, Forks
+from dagwright.client.forks import ForkDraft, ForkRejected, Forks
 from dagwright.client.runs import Started, open_runs
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
@@ -53,7 +53,7 @@ def fork(request: ForkRequest, output: Output) -> int:
             except PlanInvalid as invalid:
                 _refuse(request, invalid, output)
                 return ExitCode.REFUSED
-            except ForkRefused as refused:
+            except ForkRejected as refused:
                 raise CommandRefused(str(refused), status="refused") from None
         _print_fork(draft, started, output)
         return ExitCode.COMPLETED

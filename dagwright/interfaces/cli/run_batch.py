@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.client.runs import RunIdInUse, Started, open_runs
-from dagwright.client.starts import IdInvalid, StartRequest
+from dagwright.client.starts import RunIdInvalid, StartRequest
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
@@ -159,7 +159,7 @@ async def _run(
         for line in lines:
             try:
                 started.append((line, await runs.start(line.run)))
-            except (RunIdInUse, IdInvalid) as error:
+            except (RunIdInUse, RunIdInvalid) as error:
                 codes.append(ExitCode.REFUSED)
                 _print_not_started(line, error, output)
         if request.is_detached:

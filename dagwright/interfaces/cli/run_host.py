@@ -33,7 +33,7 @@ async def connected_to_run(
         OtherSettings: another process that serves runs of the folder has other settings.
         PricesUnreadable: the prices of models, which every worker needs, cannot be read.
         ServerUnreachable: no server is reachable.
-        OtherStore: the workers use another payload store.
+        StoreMismatch: the workers use another payload store.
         StoreUnavailable: large values cannot be stored.
     """
     toolset.models.prices()

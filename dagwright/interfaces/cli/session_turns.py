@@ -5,7 +5,7 @@ from functools import partial
 
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.runs import Runs, Started, open_runs
-from dagwright.client.sessions import Sessions, TurnNotTaken
+from dagwright.client.sessions import Sessions, TurnRejected
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid
@@ -113,7 +113,7 @@ async def _started(
             run=start.workflow_id,
             busy=None if start.is_detached else busy,
         )
-    except TurnNotTaken as refused:
+    except TurnRejected as refused:
         raise refusal_of(refused) from None
 
 
@@ -123,7 +123,7 @@ def at_work(name: str, turn: Turn) -> str:
     return f"the session {one_line(name)} is running {one_line(turn.run)}{what}"
 
 
-def refusal_of(refused: TurnNotTaken) -> CommandRefused:
+def refusal_of(refused: TurnRejected) -> CommandRefused:
     """Convert the rejection of a turn to the error of a command."""
     code = ExitCode.NO_SERVER if refused.code == "no_worker" else ExitCode.REFUSED
     return CommandRefused(str(refused), status=refused.code, code=code)

@@ -100,7 +100,7 @@ class GatewayContext:
 
         Raises:
             RunNotFound: there is no such run, or it belongs to another owner.
-            IdInvalid: the ID is not valid for a run.
+            RunIdInvalid: the ID is not valid for a run.
         """
         checked_id(run)
         if self.caller.owner is not None and not self.caller.can_see(await self.runs.owner_of(run)):

@@ -20,21 +20,21 @@ from starlette.exceptions import HTTPException
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.feedback import FeedbackRejected
-from dagwright.client.forks import ForkRefused
+from dagwright.client.forks import ForkRejected
 from dagwright.client.runs import RunIdInUse
-from dagwright.client.sessions import SessionNotFound, TurnNotTaken
-from dagwright.client.starts import IdInvalid
+from dagwright.client.sessions import SessionNotFound, TurnRejected
+from dagwright.client.starts import RunIdInvalid
 from dagwright.client.steering import CommandRejected
 from dagwright.core.expressions.references import cut_name
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects.json_reader import MAX_DEPTH
-from dagwright.history.run_explainer import NodeUnknown
+from dagwright.history.run_explainer import NodeNotFound
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.request_ids import REQUEST_ID
 from dagwright.interfaces.http.validation_errors import describe
-from dagwright.planner import GoalRefused
+from dagwright.planner import GoalRejected
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import ModelError
 from dagwright.process.health import DRAINING
@@ -203,10 +203,10 @@ _PERMANENT = (
 
 _PLAIN_ERRORS: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]] = (
     (SessionNameInvalid, 400, "session_id", "invalid_session_id", {}),
-    (IdInvalid, 400, None, "invalid_run_id", {}),
+    (RunIdInvalid, 400, None, "invalid_run_id", {}),
     (SessionNotFound, 404, None, "not_found", {}),
     (RunNotFound, 404, None, "not_found", {}),
-    (NodeUnknown, 404, "node", "not_found", {}),
+    (NodeNotFound, 404, "node", "not_found", {}),
     (RunClosed, 409, None, "run_ended", NO_RETRY),
     (CommandRejected, 400, None, "refused", {}),
     (FeedbackRejected, 400, _MESSAGES, "answer_refused", {}),
@@ -226,17 +226,17 @@ def api_error(error: Exception) -> ApiError | None:
             # Clients of the gateway do not choose run IDs.
             message = str(error).replace("choose another id", "send another request with another Idempotency-Key")
             return ApiError(409, message, code="idempotency_key_in_use", headers=NO_RETRY)
-        case ForkRefused():
+        case ForkRejected():
             # Command-line options are request fields here.
             message = str(error).replace("--rerun", "rerun").replace("--plan", "plan").replace(_BY_COMMAND, _BY_REQUEST)
             return ApiError(400, message, code="fork_refused")
         case ModelFailure():
             return _model_error(error)
-        case GoalRefused():
+        case GoalRejected():
             return ApiError(400, str(error), param=_MESSAGES, code=error.code)
         case PlanInvalid():
             return plan_error(error)
-        case TurnNotTaken():
+        case TurnRejected():
             return _turn_error(error)
         case ServerUnreachable() | StoreError():
             return unavailable(str(error))
@@ -298,7 +298,7 @@ def plan_error(invalid: PlanInvalid) -> ApiError:
     return ApiError(400, "; ".join(texts[:_PROBLEMS_IN_MESSAGE]) + more, param=_MESSAGES, code=code, errors=errors)
 
 
-def _turn_error(refused: TurnNotTaken) -> ApiError:
+def _turn_error(refused: TurnRejected) -> ApiError:
     if refused.code == "no_worker":
         return unavailable(str(refused))
     if refused.code in ("invalid", "too_large"):
@@ -308,13 +308,13 @@ def _turn_error(refused: TurnNotTaken) -> ApiError:
 
 _KNOWN: Sequence[type[Exception]] = (
     RunIdInUse,
-    ForkRefused,
+    ForkRejected,
     *(kind for kind, *_ in _PLAIN_ERRORS),
     ApiError,
     ModelFailure,
-    GoalRefused,
+    GoalRejected,
     PlanInvalid,
-    TurnNotTaken,
+    TurnRejected,
     ServerUnreachable,
     StoreError,
     RPCError,

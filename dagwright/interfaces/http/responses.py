@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from dagwright.client.run_follower import RunMoment, wait_for_end
-from dagwright.client.starts import IdInvalid
+from dagwright.client.starts import RunIdInvalid
 from dagwright.client.steering import Actor, CommandRejected
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import TextPart
@@ -263,7 +263,7 @@ async def _answers_referred_to(context: GatewayContext, body: ResponseBody) -> d
     async def answer(run: str, index: int) -> str | None:
         try:
             return await _answer_in(context, await context.runs.feed(await context.visible_run(run)).read())
-        except (RunNotFound, IdInvalid):
+        except (RunNotFound, RunIdInvalid):
             raise unknown_reference(index) from None
 
     # The planner ignores earlier turns.

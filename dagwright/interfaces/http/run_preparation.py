@@ -12,7 +12,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from dagwright.client.requests import AnyProfile, TextRequest, TurnRequest, prepare_request, start_turn
-from dagwright.client.sessions import LOOK_PAUSE_S, TurnNotTaken
+from dagwright.client.sessions import LOOK_PAUSE_S, TurnRejected
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest, made_id
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
@@ -71,7 +71,7 @@ def prepare_run_start(
     """Validate a request and prepare the run that answers it.
 
     Raises:
-        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: no run can answer the request.
+        ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request.
     """
     refuse_rounds(target, options)
     session = None if options.session is None else new_session_name(context.caller, options.session)
@@ -315,7 +315,7 @@ async def _start_run(context: GatewayContext, run_start: RunStart) -> None:
     Raises:
         ApiError: the previous turn waits for feedback, or the gateway stops or the client disconnects before the start.
         RunIdInUse: the `Idempotency-Key` belongs to another request.
-        TurnNotTaken: the session accepts no more turns, or has no worker.
+        TurnRejected: the session accepts no more turns, or has no worker.
     """
     if run_start.session is None:
         await context.runs.start(run_start.prepare(None))
@@ -325,7 +325,7 @@ async def _start_run(context: GatewayContext, run_start: RunStart) -> None:
         try:
             await start_turn(turn, context.runs, context.sessions, run=run_start.run)
             return
-        except TurnNotTaken as refused:
+        except TurnRejected as refused:
             if refused.code != "session_busy" or refused.run is None:
                 raise
             await _refuse_waiting(context, run_start.session, refused.run)

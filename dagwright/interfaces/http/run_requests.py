@@ -132,7 +132,7 @@ async def _run_backed_request(
         cursor: where the client resumes the stream: the run is then the run of the cursor, and no run is started.
 
     Raises:
-        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: no run can answer the request, or a scope is missing.
+        ApiError, GoalRejected, PlanInvalid, SessionNameInvalid: no run can answer the request, or a scope is missing.
         RunNotFound: there is no run with the questions that the request answers, or with the cursor's ID.
     """
     by = context.caller.actor_name or body.user
@@ -190,7 +190,7 @@ async def follow_request(
 
     Raises:
         RunNotFound: there is no such run.
-        IdInvalid: the ID is not valid for a run.
+        RunIdInvalid: the ID is not valid for a run.
     """
     active = active_starts_of(context, run)
     start = active[0].start if active else None

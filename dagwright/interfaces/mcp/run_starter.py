@@ -11,8 +11,8 @@ from typing import Any
 
 from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.runs import RunIdInUse, Runs, Started
-from dagwright.client.sessions import Sessions, TurnNotTaken
-from dagwright.client.starts import IdInvalid, RunStartOptions, StartRequest
+from dagwright.client.sessions import Sessions, TurnRejected
+from dagwright.client.starts import RunIdInvalid, RunStartOptions, StartRequest
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
@@ -20,7 +20,7 @@ from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.model_policy import model_policy
 from dagwright.features.feedback.plan_text import changes_of
-from dagwright.planner import GoalRefused
+from dagwright.planner import GoalRejected
 from dagwright.planner.plan_parser import with_policy_approval
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.plans.posted import checked_posted, posted_plan
@@ -139,13 +139,13 @@ class RunStarter:
                 turn = TurnRequest(session_name(name), request.text, partial(self._prepare, request))
                 started, _ = await start_turn(turn, self.runs, self.sessions, run=run)
                 return started
-        except GoalRefused as refused:
+        except GoalRejected as refused:
             raise McpCallRefused(refused.code, str(refused)) from None
         except SessionNameInvalid as error:
             raise McpCallRefused("bad_usage", str(error)) from None
-        except TurnNotTaken as refused:
+        except TurnRejected as refused:
             raise McpCallRefused(refused.code, str(refused)) from None
-        except (RunIdInUse, IdInvalid) as error:
+        except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
         return await self._start(start, run=run)
 
@@ -158,7 +158,7 @@ class RunStarter:
             self._refuse_without_model(None)
         try:
             return await self.runs.start(replace(start, workflow_id=run, tools=self.toolset.references))
-        except (RunIdInUse, IdInvalid) as error:
+        except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
 
     def _refuse_without_model(self, model: str | None) -> None:
@@ -171,7 +171,7 @@ class RunStarter:
             raise McpCallRefused("no_key", "the model service has no API key: set OPENAI_API_KEY for this server")
 
 
-def _id_error(error: RunIdInUse | IdInvalid) -> McpCallRefused:
+def _id_error(error: RunIdInUse | RunIdInvalid) -> McpCallRefused:
     return McpCallRefused("id_in_use" if isinstance(error, RunIdInUse) else "bad_usage", str(error))
 
 

@@ -7,7 +7,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.runs import RunIdInUse, Runs, Started
-from dagwright.client.sessions import PreparedTurn, Sessions, SessionView, TurnNotTaken
+from dagwright.client.sessions import PreparedTurn, Sessions, SessionView, TurnRejected
 from dagwright.client.starts import EncodedStart
 from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turns import TurnStart
@@ -83,7 +83,7 @@ class _FakeSessions(Sessions):
         async def prepare(_: SessionRecord) -> PreparedTurn:
             self.done.append("prepared")
             if refused:
-                raise TurnNotTaken("no_model", "no model is named")
+                raise TurnRejected("no_model", "no model is named")
             return TURN
 
         await self.take_turn("s", prepare, run=run)
@@ -96,7 +96,7 @@ async def test_refused_turn_is_not_served() -> None:
         (_FakeSessions(busy_session), False, []),
         (_FakeSessions(SessionRecord("s")), True, ["prepared"]),
     ):
-        with pytest.raises(TurnNotTaken):
+        with pytest.raises(TurnRejected):
             await sessions.take(refused=is_refused)
         assert sessions.done == done
 

@@ -15,7 +15,7 @@ from dagwright.dialects import to_document
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.planner import (
     GOAL_LIMIT_BYTES,
-    GoalRefused,
+    GoalRejected,
     PlanningOptions,
     build_catalogue,
     planning_messages,
@@ -115,13 +115,13 @@ def test_repair_lists_problems_with_place_and_hint_up_to_a_limit() -> None:
     [("", "empty_goal"), (" \n ", "empty_goal"), ("x" * 1_000_000, "too_large"), ({}, "invalid_field")],
 )
 def test_request_of_which_nothing_can_come_is_refused(goal: object, code: str) -> None:
-    with pytest.raises(GoalRefused) as refused:
+    with pytest.raises(GoalRejected) as refused:
         validate_goal(goal, build_catalogue({"search": SEARCH}))
     assert (refused.value.code, bool(refused.value.hint)) == (code, True)
 
 
 def test_request_of_the_longest_size_is_accepted_if_there_are_tools() -> None:
-    with pytest.raises(GoalRefused) as refused:
+    with pytest.raises(GoalRejected) as refused:
         validate_goal("Find it.", build_catalogue({}))
     assert str(refused.value) == (
         "there is no tool and no agent that a plan could use; name some in `tools` or `agents`"
@@ -140,7 +140,7 @@ def test_request_for_which_too_much_had_to_be_sent_along_is_refused_before_it_st
     plan, _ = prepare_goal("Work.", cards(4), PlanningOptions())
     assert plan.extender is not None
     words = r"are allowed; the largest agents are 'a0' \(32,\d+ bytes\), "
-    with pytest.raises(GoalRefused, match=words) as refused:
+    with pytest.raises(GoalRejected, match=words) as refused:
         prepare_goal("Work.", cards(12), PlanningOptions())
     assert refused.value.code == "too_large"
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dagwright.client.feedback import Answer, FeedbackRejected, RequestRef
 from dagwright.client.runs import RunIdInUse, Started
-from dagwright.client.sessions import TurnNotTaken
+from dagwright.client.sessions import TurnRejected
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import GatewayContext, create_app, open_context, run_preparation, run_requests
 from dagwright.interfaces.http.callers import Permission as Right
@@ -73,7 +73,7 @@ class _Server:
     async def take_turn(self, name: str, prepare: Any, *, run: str, busy: Any) -> Started:
         self.looks += 1
         if not self.is_free.is_set():
-            raise TurnNotTaken("session_busy", f"the session {name!r} is at work", self.before)
+            raise TurnRejected("session_busy", f"the session {name!r} is at work", self.before)
         self.started.append(run)
         await self._confirmed()
         return Started(run, "execution", is_new=True)

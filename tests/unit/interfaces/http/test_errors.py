@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.forks import ForkRefused
+from dagwright.client.forks import ForkRejected
 from dagwright.client.runs import RunIdInUse
-from dagwright.client.sessions import TurnNotTaken
-from dagwright.client.starts import IdInvalid
+from dagwright.client.sessions import TurnRejected
+from dagwright.client.starts import RunIdInvalid
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
@@ -40,10 +40,10 @@ FINAL = {"x-should-retry": "false"}
     [
         (rpc(RPCStatusCode.UNAVAILABLE), 503, "unavailable", {"Retry-After": "2"}),
         (rpc(RPCStatusCode.RESOURCE_EXHAUSTED), 429, "server_busy", {"Retry-After": "2"}),
-        (ForkRefused("x"), 400, "fork_refused", {}),
+        (ForkRejected("x"), 400, "fork_refused", {}),
         (RunIdInUse("x"), 409, "idempotency_key_in_use", FINAL),
-        (TurnNotTaken("no_worker", "x"), 503, "unavailable", {"Retry-After": "2"}),
-        (TurnNotTaken("session_ending", "x"), 409, "session_ending", {}),
+        (TurnRejected("no_worker", "x"), 503, "unavailable", {"Retry-After": "2"}),
+        (TurnRejected("session_ending", "x"), 409, "session_ending", {}),
         (PlanInvalid([Problem("too_large", "x")]), 400, "too_large", {}),
         (ModelFailure(ModelError.BUSY, "x", delay=SEVEN_S), 429, "rate_limit_exceeded", {"Retry-After": "7"}),
         (ModelFailure(ModelError.QUOTA_SPENT, "x"), 429, "insufficient_quota", FINAL),
@@ -59,9 +59,9 @@ def test_error_has_a_status_a_code_and_headers_for_clients(
 
 
 def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
-    ids = [reported(error) for error in (IdInvalid("x"), SessionNameInvalid("x"))]
+    ids = [reported(error) for error in (RunIdInvalid("x"), SessionNameInvalid("x"))]
     assert [(each.code, each.param) for each in ids] == [("invalid_run_id", None), ("invalid_session_id", "session_id")]
-    assert reported(ForkRefused(FORK)).message == FORK.removeprefix("--")
+    assert reported(ForkRejected(FORK)).message == FORK.removeprefix("--")
     used = reported(RunIdInUse(f"{USED}; choose another id"))
     assert used.message == f"{USED}; send another request with another Idempotency-Key"
     assert set(_MODEL_ERRORS) == set(ModelError)
