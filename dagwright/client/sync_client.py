@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from dagwright.client.client import Client
 from dagwright.client.events import AnyRunEvent, FeedbackRequested
@@ -21,78 +21,40 @@ from dagwright.toolset.given_tools import AgentSource, ToolSource
 from dagwright.worker.worker import Worker
 
 P = ParamSpec("P")
+Target_co = TypeVar("Target_co", covariant=True)
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 _END: Any = object()
 
 
-def _of_run(
-    method: Callable[Concatenate[Run, P], Coroutine[Any, Any, Result]],
-) -> Callable[Concatenate["SyncRun", P], Result]:
-    """Return a method of `Run` as one that waits for its result."""
+class _Synchronous(Protocol[Target_co]):
+    """A synchronous object: the asynchronous object whose methods it calls, and the event loop of that object."""
 
-    def wait(self: "SyncRun", /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return self._loop.run(method(self._run, *args, **kwargs))
-
-    functools.update_wrapper(wait, method)
-    return wait
+    @property
+    def _loop(self) -> LoopThread: ...
+    @property
+    def _target(self) -> Target_co: ...
 
 
-def _of_client(
-    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, Result]],
-) -> Callable[Concatenate["SyncClient", P], Result]:
-    """Return a method of `Client` as one that waits for its result."""
+def _wait(
+    method: Callable[Concatenate[Target_co, P], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[_Synchronous[Target_co], P], Result]:
+    """Return an asynchronous method as one that waits for its result."""
 
-    def wait(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return self._loop.run(method(self._client, *args, **kwargs))
+    def wait(self: _Synchronous[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return self._loop.run(method(self._target, *args, **kwargs))
 
     functools.update_wrapper(wait, method)
     return wait
 
 
-def _run_of_client(
-    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, Run]],
-) -> Callable[Concatenate["SyncClient", P], "SyncRun"]:
-    """Return a method of `Client` that starts a run as one that returns a `SyncRun`."""
+def _wait_for_run(
+    method: Callable[Concatenate[Target_co, P], Coroutine[Any, Any, Run]],
+) -> Callable[Concatenate[_Synchronous[Target_co], P], "SyncRun"]:
+    """Return an asynchronous method that starts a run as one that returns a `SyncRun`."""
 
-    def wait(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
-        return SyncRun(self._loop, self._loop.run(method(self._client, *args, **kwargs)))
-
-    functools.update_wrapper(wait, method)
-    return wait
-
-
-def _run_of_run(
-    method: Callable[Concatenate[Run, P], Coroutine[Any, Any, Run]],
-) -> Callable[Concatenate["SyncRun", P], "SyncRun"]:
-    """Return a method of `Run` that starts a run as one that returns a `SyncRun`."""
-
-    def wait(self: "SyncRun", /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
-        return SyncRun(self._loop, self._loop.run(method(self._run, *args, **kwargs)))
-
-    functools.update_wrapper(wait, method)
-    return wait
-
-
-def _of_session(
-    method: Callable[Concatenate[Session, P], Coroutine[Any, Any, Result]],
-) -> Callable[Concatenate["SyncSession", P], Result]:
-    """Return a method of `Session` as one that waits for its result."""
-
-    def wait(self: "SyncSession", /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return self._loop.run(method(self._session, *args, **kwargs))
-
-    functools.update_wrapper(wait, method)
-    return wait
-
-
-def _run_of_session(
-    method: Callable[Concatenate[Session, P], Coroutine[Any, Any, Run]],
-) -> Callable[Concatenate["SyncSession", P], "SyncRun"]:
-    """Return a method of `Session` that starts a run as one that returns a `SyncRun`."""
-
-    def wait(self: "SyncSession", /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
-        return SyncRun(self._loop, self._loop.run(method(self._session, *args, **kwargs)))
+    def wait(self: _Synchronous[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
+        return SyncRun(self._loop, self._loop.run(method(self._target, *args, **kwargs)))
 
     functools.update_wrapper(wait, method)
     return wait
@@ -119,41 +81,41 @@ class SyncRun:
 
     def __init__(self, loop: LoopThread, run: Run) -> None:
         self._loop = loop
-        self._run = run
+        self._target = run
 
     @property
     def id(self) -> str:
         """ID of the run."""
-        return self._run.id
+        return self._target.id
 
-    status = _of_run(Run.status)
-    result = _of_run(Run.result)
-    watch = _of_run(Run.watch)
-    snapshot = _of_run(Run.snapshot)
-    document = _of_run(Run.document)
-    url = _of_run(Run.url)
-    node = _of_run(Run.node)
-    feedback = _of_run(Run.feedback)
-    cancel = _of_run(Run.cancel)
-    pause = _of_run(Run.pause)
-    resume = _of_run(Run.resume)
-    cancel_node = _of_run(Run.cancel_node)
-    retry = _of_run(Run.retry)
-    set_result = _of_run(Run.set_result)
-    add_nodes = _of_run(Run.add_nodes)
-    set_limits = _of_run(Run.set_limits)
-    set_policy = _of_run(Run.set_policy)
-    limits = _of_run(Run.limits)
-    policy = _of_run(Run.policy)
-    fork = _run_of_run(Run.fork)
-    preview_fork = _of_run(Run.preview_fork)
-    explain = _of_run(Run.explain)
-    lineage = _of_run(Run.lineage)
-    draw = _of_run(Run.draw)
+    status = _wait(Run.status)
+    result = _wait(Run.result)
+    watch = _wait(Run.watch)
+    snapshot = _wait(Run.snapshot)
+    document = _wait(Run.document)
+    url = _wait(Run.url)
+    node = _wait(Run.node)
+    feedback = _wait(Run.feedback)
+    cancel = _wait(Run.cancel)
+    pause = _wait(Run.pause)
+    resume = _wait(Run.resume)
+    cancel_node = _wait(Run.cancel_node)
+    retry = _wait(Run.retry)
+    set_result = _wait(Run.set_result)
+    add_nodes = _wait(Run.add_nodes)
+    set_limits = _wait(Run.set_limits)
+    set_policy = _wait(Run.set_policy)
+    limits = _wait(Run.limits)
+    policy = _wait(Run.policy)
+    fork = _wait_for_run(Run.fork)
+    preview_fork = _wait(Run.preview_fork)
+    explain = _wait(Run.explain)
+    lineage = _wait(Run.lineage)
+    draw = _wait(Run.draw)
 
     def events(self, *, after: str | None = None, text: bool = False) -> Iterator[AnyRunEvent]:
         """Yield the events of the run until it has ended, as `Run.events`."""
-        for event in _iterate(self._loop, self._run.events(after=after, text=text)):
+        for event in _iterate(self._loop, self._target.events(after=after, text=text)):
             if isinstance(event, FeedbackRequested):
                 yield replace(event, request=replace(event.request, run=None))
             else:
@@ -161,11 +123,11 @@ class SyncRun:
 
     def feedback_requests(self) -> list[FeedbackRequest]:
         """Return the open requests, as `Run.feedback_requests`; `feedback(request.id, ...)` answers one."""
-        return [replace(request, run=None) for request in self._loop.run(self._run.feedback_requests())]
+        return [replace(request, run=None) for request in self._loop.run(self._target.feedback_requests())]
 
     def nodes(self) -> Iterator[NodeResult]:
         """Yield the nodes and items as they are now, as `Run.nodes`."""
-        return _iterate(self._loop, self._run.nodes())
+        return _iterate(self._loop, self._target.nodes())
 
 
 class SyncSession:
@@ -173,18 +135,18 @@ class SyncSession:
 
     def __init__(self, loop: LoopThread, session: Session) -> None:
         self._loop = loop
-        self._session = session
+        self._target = session
 
     @property
     def id(self) -> str:
         """ID of the session."""
-        return self._session.id
+        return self._target.id
 
-    ask = _run_of_session(Session.ask)
-    start = _run_of_session(Session.start)
-    state = _of_session(Session.state)
-    turns = _of_session(Session.turns)
-    end = _of_session(Session.end)
+    ask = _wait_for_run(Session.ask)
+    start = _wait_for_run(Session.start)
+    state = _wait(Session.state)
+    turns = _wait(Session.turns)
+    end = _wait(Session.end)
 
 
 class SyncClient:
@@ -201,7 +163,7 @@ class SyncClient:
 
     def __init__(self, loop: LoopThread, client: Client) -> None:
         self._loop = loop
-        self._client = client
+        self._target = client
 
     @classmethod
     def connect(
@@ -240,7 +202,7 @@ class SyncClient:
         if self._loop.is_closed:
             return
         try:
-            self._loop.run(self._client.close())
+            self._loop.run(self._target.close())
         finally:
             self._loop.close()
 
@@ -257,7 +219,7 @@ class SyncClient:
         Raises:
             ToolLoadError, StoreMismatch, StoreUnavailable, PricesUnreadable: as `Worker`.
         """
-        worker = self._loop.call(lambda: Worker(self._client, tools, agents, task_queue=task_queue))
+        worker = self._loop.call(lambda: Worker(self._target, tools, agents, task_queue=task_queue))
         self._loop.run(worker.__aenter__())
         try:
             yield worker
@@ -266,14 +228,14 @@ class SyncClient:
             if not self._loop.is_closed:
                 self._loop.run(worker.__aexit__(None, None, None))
 
-    start = _run_of_client(Client.start)
-    ask = _run_of_client(Client.ask)
-    list_runs = _of_client(Client.list_runs)
-    _inbox = _of_client(Client.inbox)
-    list_sessions = _of_client(Client.list_sessions)
-    pause_tool = _of_client(Client.pause_tool)
-    resume_tool = _of_client(Client.resume_tool)
-    paused_tools = _of_client(Client.paused_tools)
+    start = _wait_for_run(Client.start)
+    ask = _wait_for_run(Client.ask)
+    list_runs = _wait(Client.list_runs)
+    _inbox = _wait(Client.inbox)
+    list_sessions = _wait(Client.list_sessions)
+    pause_tool = _wait(Client.pause_tool)
+    resume_tool = _wait(Client.resume_tool)
+    paused_tools = _wait(Client.paused_tools)
 
     @functools.wraps(Client.inbox)
     def inbox(self, **filters: Any) -> Inbox:
@@ -282,7 +244,7 @@ class SyncClient:
 
     def get_run(self, run_id: str) -> SyncRun:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
-        return SyncRun(self._loop, self._loop.call(lambda: self._client.get_run(run_id)))
+        return SyncRun(self._loop, self._loop.call(lambda: self._target.get_run(run_id)))
 
     def session(self, name: str) -> SyncSession:
         """Return the handle of a session; its first turn creates it.
@@ -290,4 +252,4 @@ class SyncClient:
         Raises:
             SessionNameInvalid: no session can have this name.
         """
-        return SyncSession(self._loop, self._loop.call(lambda: self._client.session(name)))
+        return SyncSession(self._loop, self._loop.call(lambda: self._target.session(name)))
