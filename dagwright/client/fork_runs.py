@@ -84,8 +84,8 @@ def _changed(
     assert view.scheduler is not None
     plan = retooled(view.scheduler.plan, tools, rerun=changes.rerun)
     typed, found = changes.typing(plan.inputs, changes.inputs)
-    strange = [name for name in changes.inputs if name not in plan.inputs and name not in known]
-    problems = [*found, *no_such_inputs(strange, {**plan.inputs, **known})]
+    unknown = [name for name in changes.inputs if name not in plan.inputs and name not in known]
+    problems = [*found, *no_such_inputs(unknown, {**plan.inputs, **known})]
     inputs = {**known, **typed}
     if problems := [*problems, *wrong_inputs(plan.inputs, inputs)]:
         raise PlanInvalid(problems)

@@ -49,7 +49,7 @@ from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
 INLINE_BYTES = 256 * 1024
 """Limit of the run snapshot in the input of a fork; a larger snapshot goes to the payload store."""
-MAX_INLINE_BYTES = 16 * 1024
+SUB_PLAN_INLINE_BYTES = 16 * 1024
 """The same limit for one sub-plan; a fork may have many."""
 SUB_PLANS_READ = 100
 """Sub-plans whose histories one fork reads."""
@@ -131,8 +131,8 @@ class Forks:
             raise ForkRejected(f"nothing is known of the plan of {view.workflow_id!r}; start it again with `run`")
         old, run_input = view.scheduler, view.run_input
         if run_input.parent is not None:
-            above = run_input.parent.workflow_id
-            raise ForkRejected(f"{view.workflow_id!r} is a part of the run {above!r}: fork that one")
+            parent = run_input.parent.workflow_id
+            raise ForkRejected(f"{view.workflow_id!r} is a part of the run {parent!r}: fork that one")
         changed = {name for name in {*inputs, *old.state.inputs} if inputs.get(name) != old.state.inputs.get(name)}
         change = ForkDifferences(changed, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
@@ -142,7 +142,7 @@ class Forks:
         unknown = [name for name in rerun if not _is_named(name, fork_scheduler, seen)]
         if unknown:
             raise ForkRejected(unknown_rerun(unknown[0], plan))
-        await self._take_sub_plans(view, plan, taken, change=change, reused=frozenset(seen.reused))
+        await self._add_sub_plan_results(view, plan, taken, change=change, reused=frozenset(seen.reused))
         if taken.problems:
             raise ForkRejected("; ".join(taken.problems[:5]))
         written = await asyncio.to_thread(plan_to_json, plan)
@@ -173,12 +173,12 @@ class Forks:
             f"a fork of the run {draft.origin!r}, which takes over {count:,} result{'' if count == 1 else 's'} at once"
         )
         notes = [{"code": "forked", "node_id": None, "message": message}]
-        snapshot = await self._snapshot(draft.origin, draft.plan, draft.book, most_bytes=INLINE_BYTES)
+        snapshot = await self._snapshot(draft.origin, draft.plan, draft.book, max_bytes=INLINE_BYTES)
         return replace(draft.input_fields, snapshot=replace(snapshot, notes=notes))
 
     # Sub-plans.
 
-    async def _take_sub_plans(
+    async def _add_sub_plan_results(
         self,
         view: RunView,
         plan: CompiledPlan,
@@ -222,17 +222,19 @@ class Forks:
         source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
         found = reusable_results(child.scheduler, plan, source=source, change=inner)
         taken.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in found.problems]
-        await self._take_sub_plans(child, plan, found, change=inner, reused=())
+        await self._add_sub_plan_results(child, plan, found, change=inner, reused=())
         await self._renew(plan, found.book)
-        return snapshot_to_json(await self._snapshot(child.workflow_id, plan, found.book, most_bytes=MAX_INLINE_BYTES))
+        return snapshot_to_json(
+            await self._snapshot(child.workflow_id, plan, found.book, max_bytes=SUB_PLAN_INLINE_BYTES)
+        )
 
     # Values.
 
-    async def _snapshot(self, origin: str, plan: CompiledPlan, book: ReuseBook, *, most_bytes: int) -> RunSnapshot:
+    async def _snapshot(self, origin: str, plan: CompiledPlan, book: ReuseBook, *, max_bytes: int) -> RunSnapshot:
         scheduler = create_scheduler(plan, {})
         scheduler.features.reuse.use(book)
         text = state_to_text(state_to_json(scheduler))
-        if len(text) <= most_bytes:
+        if len(text) <= max_bytes:
             return RunSnapshot(0.0, text, origin=origin)
         refs = [await self._store.put(piece.encode()) for piece in pieces_of(text)]
         return RunSnapshot(0.0, refs=refs, origin=origin)

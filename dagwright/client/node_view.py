@@ -23,7 +23,7 @@ _UNDER_WAY = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLook:
+class NodeView:
     """The current state of a node or item.
 
     Args:
@@ -35,7 +35,7 @@ class NodeLook:
     notes: Sequence[Mapping[str, Any]]
 
 
-async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = False) -> NodeLook:
+async def read_node_view(runs: Runs, workflow_id: str, node: str, *, full: bool = False) -> NodeView:
     """Return a node or item of a run.
 
     Args:
@@ -47,9 +47,9 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
         NodeNotFound: the run has no such node, or does not know it yet.
     """
     name = normalize("NFC", node)
-    above = await runs.feed(workflow_id).read()
+    top = await runs.feed(workflow_id).read()
     try:
-        there = await resolve_path(above, name, open_reader=runs.feed)
+        there = await resolve_path(top, name, open_reader=runs.feed)
         view = await runs.view_of_item(there.view, there.name)
     except (ItemNotStarted, SubPlanNotStarted) as unknown:
         raise NodeNotFound(str(unknown)) from None
@@ -57,10 +57,10 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
     found = document["nodes"].get(there.name)
     if found is None:
         raise NodeNotFound(_no_node(document, there.name, view.workflow_id))
-    elsewhere = {} if view.workflow_id == above.workflow_id else {"run_id": view.workflow_id}
+    elsewhere = {} if view.workflow_id == top.workflow_id else {"run_id": view.workflow_id}
     arguments = None if view.scheduler is None else arguments_for_display(view.scheduler.state, there.name)
     shown = {"node_id": name, **elsewhere, **_failed_items(view, there.name), **found, "arguments": arguments}
-    return NodeLook(shown, [note for note in document["notes"] if _is_about(note, there.name, shown)])
+    return NodeView(shown, [note for note in document["notes"] if _is_about(note, there.name, shown)])
 
 
 def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bool:

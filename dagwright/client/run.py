@@ -10,7 +10,7 @@ from dagwright.client.events import AnyRunEvent, EventCursor
 from dagwright.client.feedback_request import Feedback, FeedbackAnswer, FeedbackRequest, found_request
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import ForkDraft, Forks
-from dagwright.client.node_view import look_at_node
+from dagwright.client.node_view import read_node_view
 from dagwright.client.options import OptionInvalid, PolicyOption, read_policy, read_tags
 from dagwright.client.plan_starts import PlanSource, read_plan
 from dagwright.client.results import MAX_RESULT_BYTES, NodeResult, RunResult, node_of, read_nodes, read_result
@@ -41,7 +41,7 @@ from dagwright.plans.posted import PostedPlan
 class Limits(TypedDict, total=False):
     """Limits of a run; `None` removes one.
 
-    Attributes:
+    Args:
         max_parallel: nodes that run at the same time.
         deadline: how long the whole run may take, counted from its start.
         budget: such as `{"tokens": 90000, "money": "1.50"}`; a limit of `None` is removed.
@@ -64,7 +64,8 @@ class Run:
     `ServerError` if it rejects a request.
 
     Args:
-        find_services: returns those of the connection; raises if the client is closed, or of another event loop.
+        find_services: returns the services of the connection; raises if the client is closed, or was connected in
+            another event loop.
         run_id: ID of the run.
         tools: of the client; they can be named by nodes that are added to the run and by forks.
     """
@@ -106,13 +107,14 @@ class Run:
 
         Args:
             raise_on_failure: raise an error if the run did not complete.
-            max_bytes: of all results of nodes as JSON that are loaded; `None` loads all. The output is always whole.
+            max_bytes: limit of the loaded results of all nodes, as JSON; `None` loads all. The output is always whole.
 
         Raises:
             RunFailed: the run failed; `problems` has the reasons, `result` has the completed nodes.
             RunCancelled: it was cancelled.
+            OptionInvalid: `max_bytes` is negative.
         """
-        view = await wait_for_end(self._services.runs, self._id, on_update=WaitNotices().look_at)
+        view = await wait_for_end(self._services.runs, self._id, on_update=WaitNotices().warn)
         result = await read_result(view, self._services.store, max_bytes=max_bytes)
         return result.raise_on_failure() if raise_on_failure else result
 
@@ -126,7 +128,7 @@ class Run:
             max_bytes: as in `result`.
 
         Raises:
-            RunFailed, RunCancelled: as in `result`.
+            RunFailed, RunCancelled, OptionInvalid: as in `result`.
         """
         from dagwright.client.live_progress import show_progress  # noqa: PLC0415 - its libraries take long to import
 
@@ -134,7 +136,11 @@ class Run:
         return await self.result(raise_on_failure=raise_on_failure, max_bytes=max_bytes)
 
     async def snapshot(self, *, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
-        """Return the run as it is now, as `result` has it, without waiting for its end."""
+        """Return the results of the run so far, in the form of `result`, without waiting for its end.
+
+        Raises:
+            OptionInvalid: `max_bytes` is negative.
+        """
         return await read_result(await self._view(), self._services.store, max_bytes=max_bytes)
 
     async def document(self) -> dict[str, Any]:
@@ -150,7 +156,7 @@ class Run:
         Raises:
             NodeNotFound: the run has no such node, or does not know it yet.
         """
-        document = (await look_at_node(self._services.runs, self._id, node_id, full=True)).document
+        document = (await read_node_view(self._services.runs, self._id, node_id, full=True)).document
         return node_of(str(document["node_id"]), document)
 
     async def nodes(self) -> AsyncGenerator[NodeResult, None]:
@@ -168,7 +174,7 @@ class Run:
 
         Args:
             after: cursor of the last event that was received; `None` is the start of the run.
-            text: also the answer that a model writes, as events of the type `text.delta`.
+            text: also yield the text that models write, as events of the type `text.delta`.
 
         Raises:
             CursorInvalid: `after` is not a cursor.
@@ -243,7 +249,7 @@ class Run:
         """Retry a node that has ended, and run what depends on it. Raises as `pause`.
 
         Args:
-            arguments: replace those of the plan.
+            arguments: replace the arguments in the plan.
         """
         given = json_argument(arguments, "arguments", function="retry")
         return await self._send(Command.retry_node(node_id, arguments=given), Actor(by))
@@ -257,7 +263,7 @@ class Run:
         """Add nodes to the plan of the run.
 
         Args:
-            nodes: as in a plan; they may depend on nodes that are there.
+            nodes: as in a plan; they may depend on existing nodes.
 
         Raises:
             PlanInvalid: the nodes are invalid.
@@ -274,6 +280,7 @@ class Run:
             limits: `max_parallel`, `deadline` and `budget`; see `Limits`.
 
         Raises:
+            TypeError: no limit is given.
             OptionInvalid: the deadline is invalid.
             CommandRejected, RunClosed: as `pause`.
         """
@@ -303,7 +310,7 @@ class Run:
         return {**limits_to_json(scheduler), "deadline": None if deadline_s is None else time_of(deadline_s)}
 
     async def policy(self) -> Mapping[str, Any]:
-        """Return which calls require approval, as `set_policy` takes it."""
+        """Return which calls require approval, in the form that `set_policy` accepts."""
         found: Mapping[str, Any] = policy_to_json(await read_scheduler(self._services.runs.feed(self._id)))["policy"]
         return found
 
@@ -331,10 +338,10 @@ class Run:
             PlanInvalid: the plan or the inputs are invalid.
             RunIdInUse: the ID belongs to another run, or the same fork has other tags than `tags`.
             OptionInvalid: a tag is invalid.
-            ForkRejected: the fork would repeat what must not happen twice, or a result is lost.
+            ForkRejected: the fork would repeat an effect that must not happen twice, or a result is lost.
         """
         services, tools = self._services, RunTools(self._services, self._id, self._tools)
-        draft = await self._draft(_fork_of(plan, inputs, rerun), tools)
+        draft = await self._draft(_fork_changes(plan, inputs, rerun), tools)
         forks = Forks(services.runs.feed, services.store)
         chosen = None if tags is None else read_tags(tags)
         options = ForkOptions(tools=await tools.references(), run_id=run_id, tags=chosen)
@@ -350,7 +357,7 @@ class Run:
     ) -> ForkPreview:
         """Return what `fork` with these arguments would do. Raises as `fork`."""
         tools = RunTools(self._services, self._id, self._tools)
-        return preview_of(await self._draft(_fork_of(plan, inputs, rerun), tools))
+        return preview_of(await self._draft(_fork_changes(plan, inputs, rerun), tools))
 
     async def explain(self, node_id: str | None = None) -> Explanation:
         """Explain why the run or a node is waiting or has failed, or list the sources of its result.
@@ -366,7 +373,7 @@ class Run:
         Raises:
             NodeNotFound: as `node`.
         """
-        return lineage_of((await look_at_node(self._services.runs, self._id, node_id)).document)
+        return lineage_of((await read_node_view(self._services.runs, self._id, node_id)).document)
 
     async def draw(self) -> Drawing:
         """Return the graph of the run as it is now, with states, as a drawing that notebooks show."""
@@ -389,7 +396,7 @@ class Run:
         return await draft_of(self._id, changes, runs=runs, forks=forks, tools=known)
 
 
-def _fork_of(plan: PlanSource | None, inputs: Mapping[str, Any] | None, rerun: Sequence[str]) -> ForkChanges:
+def _fork_changes(plan: PlanSource | None, inputs: Mapping[str, Any] | None, rerun: Sequence[str]) -> ForkChanges:
     changes = ForkChanges(inputs=json_argument(inputs or {}, "inputs", function="fork"), rerun=rerun)
     if plan is None:
         return changes

@@ -150,13 +150,13 @@ class ForkPreview:
 
 def preview_of(draft: ForkDraft) -> ForkPreview:
     """Return the public form of a fork that has not been started."""
-    seen = draft.prediction
+    prediction = draft.prediction
     return ForkPreview(
         run_id=draft.workflow_id,
-        reused=tuple(seen.reused),
-        runs=dict(seen.runs),
-        undecided=tuple(seen.undecided),
-        later=tuple(seen.later),
+        reused=tuple(prediction.reused),
+        runs=dict(prediction.runs),
+        undecided=tuple(prediction.undecided),
+        later=tuple(prediction.later),
         omitted=tuple(draft.omitted),
         effects=dict(draft.effects),
     )

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from dagwright.client.graph import GraphListing
 from dagwright.client.graph_folding import is_folded, picture_of
-from dagwright.client.node_view import look_at_node
+from dagwright.client.node_view import read_node_view
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.runs import Runs, open_runs
 from dagwright.core.model.times import format_elapsed, seconds_of
@@ -198,7 +198,7 @@ def node(request: ShowRequest, output: Output) -> int:
 
     async def look(runs: Runs, _: Server) -> int:
         try:
-            node_report = await look_at_node(runs, request.workflow_id, request.node, full=request.is_full)
+            node_report = await read_node_view(runs, request.workflow_id, request.node, full=request.is_full)
         except NodeNotFound as unknown:
             raise CommandRefused(str(unknown), status="not_found") from None
         if output.is_json:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import Response, StreamingResponse
 
 from dagwright.client.list_cursors import MOST_AT_ONCE, ListCursor
-from dagwright.client.node_view import look_at_node
+from dagwright.client.node_view import read_node_view
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.core.model.states import RunStatus
 from dagwright.interfaces.http import examples
@@ -185,7 +185,7 @@ async def read_node(
     full: Annotated[bool, Query(description="Include values of any size.")] = False,
 ) -> Response:
     """Return arguments, result, attempts and lineage. A node of a sub-plan has a path, such as `archive/check`."""
-    look = await look_at_node(context.runs, await context.visible_run(run_id), node, full=full)
+    look = await read_node_view(context.runs, await context.visible_run(run_id), node, full=full)
     return json_response({**look.document, "notes": list(look.notes)})
 
 
