@@ -152,10 +152,10 @@ async def send_answer(
     people: NamespaceRequests, target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
 ) -> AnswerOutcome:
     """Send an answer to each run with a matching request; if none is open, send it to the request with that name."""
-    turns = asyncio.Semaphore(_AT_ONCE)
+    slots = asyncio.Semaphore(_AT_ONCE)
 
     async def send(request_ref: RequestRef | None) -> AnswerResult:
-        async with turns:
+        async with slots:
             ref = request_ref
             try:
                 ref = ref or await people.request_ref_of(target.run, target.name)

@@ -158,14 +158,14 @@ class EventMapper:
         ]
         # The end of a node precedes the start of its dependents.
         durable = [each.event for each in sorted(timed, key=lambda each: each.key) if each.is_durable]
-        passing = [each.event for each in timed if not each.is_durable]
+        live = [each.event for each in timed if not each.is_durable]
         if is_closed and not self._reported.has_ended:
             self._reported.has_ended = True
             durable.append(self._end(moment.view))
         elif not is_closed:
-            passing += [*self._of_child_requests(moment), *self._of_status(moment.view)]
-        before = [each for each in passing if each.type in _ENDS_OF_STATES]
-        return MomentEvents(before, durable, [each for each in passing if each.type not in _ENDS_OF_STATES])
+            live += [*self._of_child_requests(moment), *self._of_status(moment.view)]
+        before = [each for each in live if each.type in _ENDS_OF_STATES]
+        return MomentEvents(before, durable, [each for each in live if each.type not in _ENDS_OF_STATES])
 
     # The run.
 
@@ -240,11 +240,11 @@ class EventMapper:
                 known.started.add(task)
                 yield _started(self._node_event("started", task, state, facts), facts)
             elif state.status is NodeStatus.RUNNING and _is_waiting(shown_before):
-                yield _passing(self._node_event("resumed", task, state, facts))
+                yield _live(self._node_event("resumed", task, state, facts))
         if facts.status.is_final and before != end:
             yield _ended(self._node_event(facts.status.value, task, state, facts), facts)
         elif _is_waiting(state) and state != shown_before:
-            yield _passing(self._node_event("waiting", task, state, facts))
+            yield _live(self._node_event("waiting", task, state, facts))
 
     def _node_event(self, kind: str, task: str, state: TaskState, facts: TaskFacts) -> NodeEvent:
         is_start = kind == "started"
@@ -371,7 +371,7 @@ def _ended(event: NodeEvent, facts: TaskFacts) -> _Timed:
     return _Timed(_Place(at, 0, facts.number, item, is_end=True), event)
 
 
-def _passing(event: NodeEvent) -> _Timed:
+def _live(event: NodeEvent) -> _Timed:
     return _Timed(_Place(inf, 0), event, is_durable=False)
 
 

@@ -67,7 +67,7 @@ class EventStream:
                 if is_end and self._has_text and (rest := await self._rest_of_text(view)) is not None:
                     yield self._delta(rest)
                 moment = EventMoment(view, each.states, each.facts, each.requests)
-                for event in self._placed(mapper.events(moment, is_closed=view.is_closed), each.cursor):
+                for event in self._with_cursors(mapper.events(moment, is_closed=view.is_closed), each.cursor):
                     yield event
 
     async def _check_cursor(self, feed: RunReader) -> None:
@@ -92,9 +92,11 @@ class EventStream:
         """Return the events of the moment in which the client stopped, without the durable ones that it has."""
         snapshot, view = await feed.snapshot_at(place.cursor), await feed.read()
         found = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
-        return [*self._placed(found, place, skipped=self._cursor.count)]
+        return [*self._with_cursors(found, place, skipped=self._cursor.count)]
 
-    def _placed(self, found: MomentEvents, place: SubscriptionCursor, *, skipped: int = 0) -> Iterator[AnyRunEvent]:
+    def _with_cursors(
+        self, found: MomentEvents, place: SubscriptionCursor, *, skipped: int = 0
+    ) -> Iterator[AnyRunEvent]:
         """Yield the events of a moment with their cursors.
 
         Args:

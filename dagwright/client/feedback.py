@@ -47,7 +47,7 @@ _PAUSE_S = 0.2
 """Interval, in seconds, between two checks of how a call handles its answer."""
 _LISTED = 20
 
-_CHUNK = re.compile(r"\[\d+-\d+\]$")
+_MAP_BATCH = re.compile(r"\[\d+-\d+\]$")
 """Suffix of the workflow ID of a map batch."""
 
 
@@ -165,22 +165,22 @@ class NamespaceRequests:
             prefix = queryable_prefix(top)
             # The runs are compared again by their memos.
             query += f"RootWorkflowId {'=' if prefix == top else 'STARTS_WITH'} {quoted(prefix)}"
-        turns = asyncio.Semaphore(_HISTORIES_AT_ONCE)
+        slots = asyncio.Semaphore(_HISTORIES_AT_ONCE)
 
-        async def asked_in(run: WorkflowExecution) -> list[OpenRequest]:
+        async def requests_in_run(run: WorkflowExecution) -> list[OpenRequest]:
             memo = await run.memo()
             tasks = path_in(memo)
             if root_in(memo) != root or tasks[: len(path)] != path or tasks == path:
                 return []
             # The run may have ended since it was listed.
             with suppress(RunNotFound):
-                async with turns:
+                async with slots:
                     requests = _own_requests(await RunReader(self._client, run.id).read())
                 return [with_path(each, workflow_id, tasks[len(path) :]) for each in requests]
             return []
 
         runs = [run async for run in self._client.list_workflows(query)]
-        return _by_age([request for found in await asyncio.gather(*map(asked_in, runs)) for request in found])
+        return _by_age([request for found in await asyncio.gather(*map(requests_in_run, runs)) for request in found])
 
     async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         """Send an answer to a run and return a sentence with the outcome.
@@ -211,7 +211,7 @@ class NamespaceRequests:
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise
-            await _make_sure_of(handle)
+            await _describe(handle)
             if error.status is RPCStatusCode.INVALID_ARGUMENT:
                 raise
             raise RunClosed(f"the run {request_ref.workflow_id!r} has ended") from None
@@ -230,7 +230,7 @@ class NamespaceRequests:
         view = await RunReader(self._client, request_ref.workflow_id).read()
         if (reason := refusal_of_pending(view, wire.SIGNAL_FEEDBACK, message)) is not None:
             raise FeedbackRejected(reason)
-        return left_by_signal("the answer", request_ref.workflow_id, timeout_s=self._timeout_s)
+        return signal_message("the answer", request_ref.workflow_id, timeout_s=self._timeout_s)
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
         """Return the next request of a lookup that resumed with the answer to a request, if any.
@@ -242,9 +242,9 @@ class NamespaceRequests:
         # The answer counts already; it may end the run, and with the run its server.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
-                while (came := came_of(await feed.read(), request_ref.request)) is None:
+                while (following := following_request(await feed.read(), request_ref.request)) is None:
                     await asyncio.sleep(_PAUSE_S)
-                return came.to_json(request_ref.workflow_id) if isinstance(came, Request) else None
+                return following.to_json(request_ref.workflow_id) if isinstance(following, Request) else None
         return None
 
     async def request_ref_of(self, workflow_id: str, request: str) -> RequestRef:
@@ -270,7 +270,7 @@ class NamespaceRequests:
             child_workflow_id(workflow_id, call_of_task(view.scheduler.state, task_id))
         )
         try:
-            await _make_sure_of(child)
+            await _describe(child)
         except RunNotFound:
             if view.scheduler.state.node_of(task_id).for_each is not None:
                 raise await self._item_not_named(workflow_id, task_id, rest) from None
@@ -319,11 +319,11 @@ async def execute_update_with_timeout(
         return None
     finally:
         sending.cancel()
-    message_of = response.get("message") if isinstance(response, dict) else None
-    return str(message_of or "was answered")
+    reply = response.get("message") if isinstance(response, dict) else None
+    return str(reply or "was answered")
 
 
-def left_by_signal(what: str, workflow_id: str, *, timeout_s: float) -> str:
+def signal_message(what: str, workflow_id: str, *, timeout_s: float) -> str:
     """Return the sentence that reports a signal in the history of a run, and how the run will apply it."""
     return (
         f"no worker answered within {timeout_s:g} s, so {what} was sent as a signal; it is applied as soon as a worker "
@@ -331,7 +331,7 @@ def left_by_signal(what: str, workflow_id: str, *, timeout_s: float) -> str:
     )
 
 
-async def _make_sure_of(handle: WorkflowHandle[Any, Any]) -> WorkflowExecution:
+async def _describe(handle: WorkflowHandle[Any, Any]) -> WorkflowExecution:
     """Return the description of a run.
 
     Raises:
@@ -376,10 +376,10 @@ def _nodes_of(tasks: Sequence[str]) -> str:
     """
     nodes = [task.partition("[")[0] if task.endswith("]") else task for task in tasks]
     is_map_batch = [
-        _CHUNK.search(task) is not None and nodes[at : at + 1] == nodes[at + 1 : at + 2]
+        _MAP_BATCH.search(task) is not None and nodes[at : at + 1] == nodes[at + 1 : at + 2]
         for at, task in enumerate(tasks)
     ]
-    return "".join(f"{node}/" for node, chunk in zip(nodes, is_map_batch, strict=True) if not chunk)
+    return "".join(f"{node}/" for node, is_batch in zip(nodes, is_map_batch, strict=True) if not is_batch)
 
 
 def requests_in(view: RunView) -> list[dict[str, Any]]:
@@ -389,7 +389,7 @@ def requests_in(view: RunView) -> list[dict[str, Any]]:
     return [request.to_json(view.workflow_id) for request in view.scheduler.features.feedback.requests.open.values()]
 
 
-def came_of(view: RunView, request: str) -> Request | Literal["nothing"] | None:
+def following_request(view: RunView, request: str) -> Request | Literal["nothing"] | None:
     """Return the next request of the lookup that received the answer to a request; `nothing` if there will be none.
 
     Returns:
@@ -397,10 +397,10 @@ def came_of(view: RunView, request: str) -> Request | Literal["nothing"] | None:
             answer.
     """
     scheduler, task_id = view.scheduler, without_number(request)
-    hand = scheduler.state.overrides.get(task_id) if scheduler is not None else None
-    if scheduler is None or view.is_closed or hand is None or scheduler.state.node_of(task_id).kind != "lookup":
+    override = scheduler.state.overrides.get(task_id) if scheduler is not None else None
+    if scheduler is None or view.is_closed or override is None or scheduler.state.node_of(task_id).kind != "lookup":
         return "nothing"
-    if not hand.answers or hand.answers[-1]["request_id"] != request:
+    if not override.answers or override.answers[-1]["request_id"] != request:
         # The next request was answered as well.
         return "nothing"
     if (again := scheduler.features.feedback.requests.of_task(task_id)) is not None:
@@ -458,11 +458,3 @@ def by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
 
 def _by_age(requests: Sequence[OpenRequest]) -> list[OpenRequest]:
     return sorted(requests, key=lambda request: str(request.document["opened_at"]))
-
-
-def _sub_plans_in(view: RunView) -> list[str]:
-    found = []
-    for node, record in view.scheduler.state.shown() if view.scheduler else ():
-        if node.kind == "plan" or is_batched(record):
-            found += [f"{node.id}[{item.key}]" for item in record.items] or [node.id]
-    return found

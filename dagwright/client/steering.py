@@ -20,9 +20,9 @@ from dagwright.client.feedback import (
     NamespaceRequests,
     RequestRef,
     execute_update_with_timeout,
-    left_by_signal,
     refusal_in,
     refusal_of_pending,
+    signal_message,
 )
 from dagwright.core.boundary import wire
 from dagwright.core.errors import DagwrightError
@@ -174,11 +174,11 @@ class Steering:
             reply = await execute_update_with_timeout(
                 handle, name, message, timeout_s=self._timeout_s, rejection=CommandRejected
             )
-            return await self._leave(handle, name, message) if reply is None else reply
+            return await self._send_as_signal(handle, name, message) if reply is None else reply
         except RPCError as error:
             if error.status not in _NO_RUN:
                 raise
-            raise await self._why_not(request_ref.workflow_id, root=workflow_id, error=error) from None
+            raise await self._closed_or_missing(request_ref.workflow_id, root=workflow_id, error=error) from None
 
     async def add_nodes(
         self, workflow_id: str, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration], by: str | None
@@ -223,10 +223,10 @@ class Steering:
     async def _open_view(self, workflow_id: str) -> RunView:
         view = await RunReader(self._client, workflow_id).read()
         if view.is_closed:
-            raise await self._why_not(workflow_id)
+            raise await self._closed_or_missing(workflow_id)
         return view
 
-    async def _leave(self, handle: WorkflowHandle[Any, Any], name: str, message: Mapping[str, Any]) -> str:
+    async def _send_as_signal(self, handle: WorkflowHandle[Any, Any], name: str, message: Mapping[str, Any]) -> str:
         """Add a command to the history of a run as a signal, unless the history shows that it will be rejected."""
         view = await self._open_view(handle.id)
         if (refusal := refusal_in(view, name, message)) is not None:
@@ -235,9 +235,9 @@ class Steering:
         # Another client may have sent a command since the history was read.
         if (refusal := refusal_of_pending(await self._open_view(handle.id), name, message)) is not None:
             raise CommandRejected(refusal)
-        return left_by_signal("it", handle.id, timeout_s=self._timeout_s)
+        return signal_message("it", handle.id, timeout_s=self._timeout_s)
 
-    async def _why_not(
+    async def _closed_or_missing(
         self, workflow_id: str, *, root: str | None = None, error: RPCError | None = None
     ) -> RunClosed | RunNotFound | CommandRejected:
         try:
@@ -291,11 +291,11 @@ def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
     found: list[str] = []
     for node in nodes:
         written = node if isinstance(node, Mapping) else {}
-        agent, child_messages = written.get("agent"), written.get("plan")
+        agent, sub_plan = written.get("agent"), written.get("plan")
         names = [written.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
         found += [name for name in names if isinstance(name, str)]
-        inside = child_messages.get("nodes") if isinstance(child_messages, Mapping) else None
-        found += tools_written(inside if isinstance(inside, list) else [])
+        inner = sub_plan.get("nodes") if isinstance(sub_plan, Mapping) else None
+        found += tools_written(inner if isinstance(inner, list) else [])
     return found
 
 

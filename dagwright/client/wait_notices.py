@@ -45,7 +45,7 @@ class WaitNotices:
     def __init__(self) -> None:
         self._warned: set[str] = set()
 
-    def look_at(self, view: RunView) -> None:
+    def warn(self, view: RunView) -> None:
         """Warn about the reasons for which the run waits, except those that were warned about before."""
         for note in view.notes:
             message, remedy = str(note["message"]), _REMEDIES.get(str(note["code"]))

@@ -187,7 +187,7 @@ def test_live_events_of_a_moment_follow_the_starts_before_them() -> None:
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
     found = mapper().events(moment_of(view, hidden=marks.hidden), is_closed=False)
     stream = EventStream(cast("Any", None), "run-1", run=None, after=EventCursor())
-    events = [*stream._placed(found, SubscriptionCursor(Cursor(1, 7), has_marks=True))]
+    events = [*stream._with_cursors(found, SubscriptionCursor(Cursor(1, 7), has_marks=True))]
     assert [description(each) for each in events] == ["run.started", "node.started a", "node.waiting a"]
     assert events[1].cursor == events[2].cursor
 

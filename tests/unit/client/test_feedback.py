@@ -296,7 +296,7 @@ async def test_next_request_of_a_lookup_is_awaited_for_some_time(
                 raise _GONE
             return None
 
-    def came_of(_view: Any, request: str) -> Any:
+    def following_request(_view: Any, request: str) -> Any:
         assert request == "lookup:a"
         if len(looks) < 2:
             return None
@@ -305,7 +305,7 @@ async def test_next_request_of_a_lookup_is_awaited_for_some_time(
     people = _requests_of(_Namespace({}), monkeypatch)
     people._timeout_s = 0.05 if following is None else 60.0
     monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
-    monkeypatch.setattr("dagwright.client.feedback.came_of", came_of)
+    monkeypatch.setattr("dagwright.client.feedback.following_request", following_request)
     monkeypatch.setattr("dagwright.client.feedback._PAUSE_S", 0.0)
     found = await people.request_after(RequestRef("run-1", "lookup:a"))
     assert (found and found["request_id"]) == ("lookup:a#2" if following == "again" else None)

@@ -45,7 +45,7 @@ def test_each_reason_to_wait_is_warned_about_once(caplog: pytest.LogCaptureFixtu
     )
     with caplog.at_level(logging.WARNING, logger="dagwright.client"):
         for each in (view, view, replace(view, notes=[NOTE, MISSING])):
-            notices.look_at(each)
+            notices.warn(each)
     assert [record.getMessage() for record in caplog.records] == [
         f"the run {view.workflow_id!r} waits: {note['message']}; in Python, {remedy}"
         for note, remedy in (

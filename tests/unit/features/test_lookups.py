@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.feedback import came_of
+from dagwright.client.feedback import following_request
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import UNKNOWN_ACTOR
@@ -292,23 +292,23 @@ def test_question_of_another_node_is_unchanged() -> None:
 def test_outcome_of_an_answer_is_known_once_the_lookup_asks_again_or_ends() -> None:
     scheduler, [find] = started(plan_of(intent(who=looking("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
-    assert came_of(view, find.id) == "nothing"
+    assert following_request(view, find.id) == "nothing"
     assert scheduler.features.feedback.ask(find.id, Raised("Which?"), at=1.0, attempt=Attempt(1)) is None
-    assert came_of(view, find.id) == "nothing"
+    assert following_request(view, find.id) == "nothing"
     assert scheduler.features.feedback.answer(Feedback(find.id, {"text": "Jon"}), 2.0) is None
-    assert came_of(view, find.id) is None
+    assert following_request(view, find.id) is None
     tasks_of(scheduler)
     assert (
         scheduler.features.feedback.ask(find.id, Raised("No party found. Which?"), at=3.0, attempt=Attempt(2)) is None
     )
-    again = came_of(view, find.id)
+    again = following_request(view, find.id)
     assert isinstance(again, Request)
     assert (again.id, again.prompt.startswith("No party found.")) == (f"{find.id}#2", True)
     assert scheduler.features.feedback.answer(Feedback(again.id, {"text": "John Smith"}), 4.0) is None
-    assert came_of(view, find.id) == "nothing"
+    assert following_request(view, find.id) == "nothing"
     tasks_of(scheduler)
     scheduler.complete(find.id, {"party": {"id": "person_1"}, "reason": ""}, at=5.0)
-    assert came_of(view, again.id) == "nothing"
+    assert following_request(view, again.id) == "nothing"
 
 
 def test_id_of_a_long_text_is_short_and_its_own() -> None:
