@@ -22,7 +22,7 @@ from dagwright.core.model.tools import ToolDeclaration
 class FeedbackAnswer(TypedDict, total=False):
     """Arguments of an answer; the type of the request decides which are valid.
 
-    Attributes:
+    Args:
         approved: for an APPROVAL; also valid: `reason`, and with True `arguments` and `remember`.
         reason: why it is approved or rejected.
         arguments: replace the arguments of the call.
@@ -51,7 +51,7 @@ class FeedbackAnswer(TypedDict, total=False):
     for_all: bool
 
 
-_PARALLEL_FIELDS = ("by", "note", "for_all", "nodes")
+_FIELDS_BESIDE_CONTENT = ("by", "note", "for_all", "nodes")
 _KINDS = ("approved", "selected", "text", "data")
 
 
@@ -178,7 +178,7 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     content = {
         name: json_argument(value, name, function="feedback")
         for name, value in answer.items()
-        if name not in _PARALLEL_FIELDS
+        if name not in _FIELDS_BESIDE_CONTENT
     }
     if "selected" in content:
         selected = content["selected"]

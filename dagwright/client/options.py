@@ -130,7 +130,7 @@ OF_PLANS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_repl
 
 
 def run_options(given: RunSettings) -> RunStartOptions:
-    """Return the options that a run is started with.
+    """Convert the options of a program to those of a start request.
 
     Raises:
         OptionInvalid: an option is invalid.
@@ -155,7 +155,7 @@ def model_config(given: RunSettings) -> ModelConfig:
     """Return the model config of the options.
 
     Raises:
-        OptionInvalid: there is no such config.
+        OptionInvalid: the model, or one of its options, is invalid.
     """
     model = given.get("model")
     try:
@@ -219,7 +219,7 @@ def _fairness(given: RunSettings) -> Fairness | None:
 
 
 def read_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """Return tags.
+    """Validate tags.
 
     Raises:
         OptionInvalid: a tag is invalid, or there are too many.
@@ -231,7 +231,7 @@ def read_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def read_policy(policy: PolicyOption) -> Policy:
-    """Return a policy.
+    """Read a policy from an object or a file.
 
     Raises:
         OptionInvalid: it is invalid, or its file cannot be read.

@@ -114,7 +114,7 @@ class NodeResult:
         attempts: calls of its tool, failed attempts included.
         usage: of the models that it called.
         items: of a map, key -> item, in order.
-        blocked_by: IDs of the nodes whose failure kept it from running.
+        blocked_by: IDs of the failed nodes that blocked it.
         reason: why it waits, or was cancelled.
         lineage: what its result is based on, as `Run.lineage` has it for one node.
     """
@@ -157,10 +157,10 @@ class NodeResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """The end of a run.
+    """Status, output and nodes of a run: final, or as far as they are known.
 
     Args:
-        error: why the run failed; `node` is the node that it failed by, if there is one.
+        error: why the run failed; its `node` caused the failure, if there is one.
         problems: one for each failed node, also of a run that was completed with failures, or the error of the run.
         usage: of all models that it called, those of its sub-plans included.
         notes: what else is worth knowing, such as a value that is gone from the store.
@@ -197,7 +197,7 @@ class RunResult:
 
     @property
     def is_success(self) -> bool:
-        """Whether the run was completed, be it with failures that the plan tolerates."""
+        """Whether the run was completed, with or without failures that the plan tolerates."""
         return self.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
     def raise_on_failure(self) -> "RunResult":

@@ -1,6 +1,6 @@
 """Explanation of the state of a run or node from its history and the histories of its sub-plans, without a worker.
 
-NodeNotFound        the run does not have the node, or its plan is not known yet
+NodeNotFound       the run does not have the node, or its plan is not known yet
 """
 
 from collections import deque

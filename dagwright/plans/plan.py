@@ -75,8 +75,7 @@ class Plan:
             deadline: time limit of the whole run.
             on_failure: `fail_fast` stops the run at the first failure.
             metadata: additional data of the plan; `description` is displayed where plans are published.
-            tools: tools that `add("NAME", ...)` refers to, so that it can check arguments; not needed for `add` of a
-                function.
+            tools: tools that are added by name, so that `add` can check their arguments; not needed for functions.
 
         Raises:
             PlanInvalid: the deadline is invalid, or the metadata is not JSON.
@@ -98,7 +97,7 @@ class Plan:
         self._values: PlanValues | None = PlanValues()
         self._tools: dict[str, ToolSpec] = {}
         for each in tools:
-            self._take_tool(_spec(each))
+            self._register_tool(_spec(each))
 
     @classmethod
     @checks_arguments
@@ -467,6 +466,7 @@ class Plan:
 
         Raises:
             TypeError: the function is not a tool.
+            ToolLoadError: another tool of the plan has the name of the function.
         """
         work = self._work_of(tool)
 
@@ -529,7 +529,7 @@ class Plan:
         work = Work("agent", agent if agent is not None else inline, agent or "agent")
         handle = self._add(work, {}, options, objective=objective)
         for spec in specs:
-            self._take_tool(spec)
+            self._register_tool(spec)
         return handle
 
     def _add(
@@ -552,7 +552,7 @@ class Plan:
         if isinstance(target, Path):
             return replace(self._work_of_plan(Plan.load(target)), name=target.stem)
         spec = _spec(target)
-        self._take_tool(spec)
+        self._register_tool(spec)
         return self._work_of_tool(spec.name)
 
     def _work_of_tool(self, name: str) -> Work:
@@ -564,11 +564,11 @@ class Plan:
         if plan is self:
             raise PlanInvalid([Problem("cycle", "a plan cannot be a node of itself", pointer("nodes"))])
         for spec in plan.tools:
-            self._take_tool(spec)
+            self._register_tool(spec)
         return Work("plan", plan.document, plan.title or "plan", plan._known.inputs)
 
-    def _take_tool(self, spec: ToolSpec) -> None:
-        """Remember a tool.
+    def _register_tool(self, spec: ToolSpec) -> None:
+        """Register a tool, so that `check` and clients know it.
 
         Raises:
             ToolLoadError: another tool of the plan has the same name.

@@ -161,7 +161,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class TurnRejection:
-    """Refusal of a turn.
+    """Why a session rejects a turn.
 
     Args:
         code: `session_busy`, `session_changed` or `session_ending`.

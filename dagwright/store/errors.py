@@ -4,7 +4,7 @@ StoreError
 ├── PayloadMissing        final: no payload is stored under the reference
 ├── PayloadDamaged        final: the stored content is damaged; storing it again repairs it
 ├── StoreUnavailable      retry later; the message has advice for the operator
-└── StoreMismatch            fix the setting: the workers use another store than this process
+└── StoreMismatch         fix the setting: the workers use another store than this process
 LocationInvalid           fix the setting; the message continues a sentence that starts with the variable
 """
 

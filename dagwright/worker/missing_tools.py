@@ -1,8 +1,8 @@
-"""Resumes calls that were paused because their worker did not have the tool: a worker that has it does so.
+"""Release paused calls: a worker that has a tool resumes the calls that a worker without the tool has paused.
 
 A worker that receives a call of a tool that it does not have lets the server pause the call
-(`dagwright.activities.unknown_tools`). Every worker with tools of its own looks for such calls when it starts, and now
-and then after that: in a rolling deployment, old workers hold calls while new ones already have the tool.
+(`dagwright.activities.unknown_tools`). Every worker with tools of its own looks for such calls when it starts and
+periodically after that: in a rolling deployment, old workers hold calls while new ones already have the tool.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from dagwright.core.boundary import wire
 from dagwright.server.tool_pauses import IS_HELD
 
 LOOK_S = 20.0
-"""Seconds between two looks of a worker, on average."""
+"""Average interval, in seconds, between two searches of a worker."""
 _TOOLS_OF_A_QUERY = 50
 _JITTER = timedelta(seconds=5)
 """Period over which the calls of a run start again."""
@@ -30,7 +30,7 @@ _LOG = structlog.stdlib.get_logger(__name__)
 
 
 async def keep_releasing(client: Client, tools: Collection[str], queues: Collection[str]) -> None:
-    """Let held calls of these tools go, again and again, until cancelled.
+    """Release the held calls of these tools at intervals, until cancelled.
 
     Args:
         tools: names and aliases of the tools that the worker has.
@@ -45,7 +45,7 @@ async def keep_releasing(client: Client, tools: Collection[str], queues: Collect
 
 
 async def release_calls(client: Client, tools: Collection[str], queues: Collection[str]) -> int:
-    """Let the calls go that were held because a worker had no tool of these names; return how many."""
+    """Release the calls that were held because a worker did not have one of these tools; return their number."""
     released = 0
     async for run in _runs_with_held_calls(client, sorted(tools)):
         raw = run.raw_description
@@ -94,7 +94,7 @@ def _queries(running: str, tools: Sequence[str]) -> Iterator[str]:
 
 
 async def _release(client: Client, run: WorkflowExecutionDescription, call: PendingActivityInfo) -> None:
-    """Let one call go; the attempts without the tool do not count."""
+    """Release one call; the attempts without the tool do not count."""
     request = UnpauseActivityRequest(
         namespace=client.namespace,
         execution=WorkflowExecution(workflow_id=run.id, run_id=run.run_id),

@@ -109,7 +109,7 @@ class DagwrightPlugin(SimplePlugin):
         )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Add what serves plans to the configuration of a worker; one that has it already stays as it is."""
+        """Add workflows, activities and settings to the configuration of a worker, unless it has them already."""
         queue = config["task_queue"]
         given = config.get("workflows") or ()
         if config.get("build_id") == BUILD_ID or queue in self._served:
@@ -138,14 +138,14 @@ class DagwrightPlugin(SimplePlugin):
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Run a worker with its resources and tasks."""
         served = self._served.pop(worker.task_queue, None)
-        is_beside = self._shared is not None and worker.task_queue != self._own_queue
-        if served is None and not is_beside:
+        is_on_other_queue = self._shared is not None and worker.task_queue != self._own_queue
+        if served is None and not is_on_other_queue:
             await next(worker)
             return
         async with AsyncExitStack() as stack:
             try:
                 if served is not None:
-                    await stack.enter_async_context(_around(served, self._known_settings()))
+                    await stack.enter_async_context(_hold_resources(served, self._known_settings()))
                 elif self._shared is not None:
                     await stack.enter_async_context(self._shared.serving())
             except BaseException:
@@ -217,7 +217,7 @@ class _SharedQueue:
 
 
 @asynccontextmanager
-async def _around(served: _Served, settings: Settings) -> AsyncIterator[None]:
+async def _hold_resources(served: _Served, settings: Settings) -> AsyncIterator[None]:
     """Hold the resources and tasks of a worker while the block lasts.
 
     Raises:

@@ -29,7 +29,7 @@ STICKY_TIMEOUT = timedelta(seconds=1)
 """Delay after which the run of a dead worker continues on another worker (docs/contributing/internals/temporal.md)."""
 HEARTBEAT_THROTTLE = timedelta(milliseconds=50)
 """The SDK delays heartbeats by up to 24 s, and with them cancellations and streamed text. The activities limit the rate
-(`activities/heartbeats.py`, `telling.py`) to less than this interval allows."""
+(`activities/heartbeats.py`, `activities/text_heartbeats.py`) to less than this interval allows."""
 BUILD_ID = f"dagwright-{__version__}"
 """In the history, with each workflow task. The SDK's default hashes the code of every module, a second of CPU."""
 

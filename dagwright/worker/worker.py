@@ -35,7 +35,7 @@ class WorkerClient(Protocol):
         ...
 
     def _serving(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> AbstractContextManager[None]:
-        """Note that the tools are served while the block lasts, and that `close` ends it before the client closes."""
+        """Register the tools while the block lasts; the client calls `close` before it closes."""
         ...
 
 
@@ -124,7 +124,7 @@ class Worker:
         await self._close()
 
     async def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or cancellation, or until the client is closed. Raises as entering the worker."""
+        """Serve until SIGTERM, SIGINT or cancellation, or until the client is closed. Raises as `__aenter__`."""
         with stop_signals() as stopped:
             if self._open is not None:
                 await self._closed_or(stopped)
