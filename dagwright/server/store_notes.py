@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
 from dagwright.server.note_workflows import end_note, note_id, read_note, start_note
-from dagwright.store import StoreMismatch, PayloadStore
+from dagwright.store import PayloadStore, StoreMismatch
 
 
 @dataclass(frozen=True, slots=True)
