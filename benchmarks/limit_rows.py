@@ -216,7 +216,7 @@ async def _watched(bench: Bench, tools: Tools, count: int) -> Sample:
 async def watch(bench: Bench, workflow_id: str) -> str:
     """Follow a run to its end and return its final status."""
     status = "unknown"
-    async for update in bench.one_queue.feeds.subscribe(workflow_id):
+    async for update in bench.one_queue.subscriptions.subscribe(workflow_id):
         status = update.view.status
     return status
 

@@ -188,7 +188,7 @@ async def _read(
 async def _directly(bench: Bench, run: str) -> list[float]:
     """Return the delays of a reader in this process for the ends of nodes, after its start."""
     late: list[float] = []
-    async with aclosing(bench.own_queue.feeds.subscribe(run)) as updates:
+    async with aclosing(bench.own_queue.subscriptions.subscribe(run)) as updates:
         has_started = False
         async for update in updates:
             now = time.time()

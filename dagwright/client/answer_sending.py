@@ -149,7 +149,7 @@ async def no_extras(_: RequestRef) -> Mapping[str, Any]:
 
 
 async def send_answer(
-    people: NamespaceRequests, target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
+    feedback: NamespaceRequests, target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
 ) -> AnswerOutcome:
     """Send an answer to each run with a matching request; if none is open, send it to the request with that name."""
     slots = asyncio.Semaphore(_AT_ONCE)
@@ -158,9 +158,9 @@ async def send_answer(
         async with slots:
             ref = request_ref
             try:
-                ref = ref or await people.request_ref_of(target.run, target.name)
+                ref = ref or await feedback.request_ref_of(target.run, target.name)
                 full = replace(answer, content={**answer.content, **await extras(ref)})
-                message = await people.answer(ref, full)
+                message = await feedback.answer(ref, full)
                 return AnswerResult(True, _with_path(message, ref, target.name), request_ref=ref)
             except ItemNotNamed as error:
                 return AnswerResult(False, str(error), is_ambiguous=True)
@@ -171,16 +171,16 @@ async def send_answer(
     return AnswerOutcome(target, await asyncio.gather(*map(send, refs)))
 
 
-async def answer_request(people: NamespaceRequests, run: str, request: str, answer: Answer) -> str:
+async def answer_request(feedback: NamespaceRequests, run: str, request: str, answer: Answer) -> str:
     """Answer one request of a run or its sub-plans; return the message of the run.
 
     Raises:
         FeedbackRejected, RunNotFound, RunClosed: as `NamespaceRequests.answer`.
     """
-    return await people.answer(await people.request_ref_of(run, request), answer)
+    return await feedback.answer(await feedback.request_ref_of(run, request), answer)
 
 
-async def next_request(people: NamespaceRequests, outcome: AnswerOutcome) -> Mapping[str, Any] | None:
+async def next_request(feedback: NamespaceRequests, outcome: AnswerOutcome) -> Mapping[str, Any] | None:
     """Return the next request that a lookup opens after the answer, if any.
 
     A lookup without a match opens another request. Without this function, the user would see only "is answered".
@@ -188,7 +188,7 @@ async def next_request(people: NamespaceRequests, outcome: AnswerOutcome) -> Map
     target, results = outcome.target, outcome.results
     if len(results) != 1 or not results[0].is_accepted or results[0].request_ref is None:
         return None
-    again = await people.request_after(results[0].request_ref)
+    again = await feedback.request_after(results[0].request_ref)
     if again is None:
         return None
     path = "".join(target.name.rpartition("/")[:2])

@@ -48,13 +48,13 @@ class EventStream:
             CursorInvalid: the run has no such cursor.
             RPCError: the server has not answered for a minute.
         """
-        feed = self._runs.feed(self._run_id)
+        reader = self._runs.reader(self._run_id)
         reached = self._cursor.reached
-        await self._check_cursor(feed)
-        reported = reported_at(await _snapshot(feed, reached), may_have_waited=reached.has_marks)
+        await self._check_cursor(reader)
+        reported = reported_at(await _snapshot(reader, reached), may_have_waited=reached.has_marks)
         mapper = EventMapper(self._run_id, self._run, reported)
         if self._cursor.next is not None:
-            for event in await self._rest_of_moment(feed, mapper, self._cursor.next):
+            for event in await self._rest_of_moment(reader, mapper, self._cursor.next):
                 yield event
         after = None if self._cursor.reached.cursor == START else self._cursor.reached
         async with aclosing(self._coming(after)) as coming:
@@ -70,27 +70,27 @@ class EventStream:
                 for event in self._with_cursors(mapper.events(moment, is_closed=view.is_closed), each.cursor):
                     yield event
 
-    async def _check_cursor(self, feed: RunReader) -> None:
+    async def _check_cursor(self, reader: RunReader) -> None:
         """Check that the run has the events that the client has received.
 
         Raises:
             CursorInvalid: it has not: the cursor was changed, or is of another run.
         """
         last = (self._cursor.next or self._cursor.reached).cursor
-        if last != START and (end := (await feed.read()).cursor) < last:
+        if last != START and (end := (await reader.read()).cursor) < last:
             raise CursorInvalid(f"{str(self._cursor)!r} is not a cursor of the run {self._run_id!r}: it ends at {end}")
 
     def _coming(self, after: SubscriptionCursor | None) -> AsyncGenerator[RunMoment | TextPart, None]:
         moments = follow(self._runs, self._run_id, after=after)
         if not self._has_text:
             return _as_both(moments)
-        return interleave(moments, self._runs.texts.parts(self._run_id, self._text))
+        return interleave(moments, self._runs.token_streams.parts(self._run_id, self._text))
 
     async def _rest_of_moment(
-        self, feed: RunReader, mapper: EventMapper, place: SubscriptionCursor
+        self, reader: RunReader, mapper: EventMapper, place: SubscriptionCursor
     ) -> list[AnyRunEvent]:
         """Return the events of the moment in which the client stopped, without the durable ones that it has."""
-        snapshot, view = await feed.snapshot_at(place.cursor), await feed.read()
+        snapshot, view = await reader.snapshot_at(place.cursor), await reader.read()
         found = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
         return [*self._with_cursors(found, place, skipped=self._cursor.count)]
 
@@ -148,5 +148,5 @@ async def _as_both(moments: AsyncGenerator[RunMoment, None]) -> AsyncGenerator[R
             yield each
 
 
-async def _snapshot(feed: RunReader, place: SubscriptionCursor) -> HistorySnapshot:
-    return HistorySnapshot() if place.cursor == START else await feed.snapshot_at(place.cursor)
+async def _snapshot(reader: RunReader, place: SubscriptionCursor) -> HistorySnapshot:
+    return HistorySnapshot() if place.cursor == START else await reader.snapshot_at(place.cursor)

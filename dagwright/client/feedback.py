@@ -238,11 +238,11 @@ class NamespaceRequests:
         Return `None` also if the lookup does not progress within some seconds, or if the request does not belong to a
         lookup.
         """
-        feed = RunReader(self._client, request_ref.workflow_id)
+        reader = RunReader(self._client, request_ref.workflow_id)
         # The answer counts already; it may end the run, and with the run its server.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
-                while (following := following_request(await feed.read(), request_ref.request)) is None:
+                while (following := following_request(await reader.read(), request_ref.request)) is None:
                     await asyncio.sleep(_PAUSE_S)
                 return following.to_json(request_ref.workflow_id) if isinstance(following, Request) else None
         return None

@@ -194,7 +194,7 @@ class Feedback:
         tools: tools that nodes of an answer may call.
     """
 
-    people: NamespaceRequests
+    feedback: NamespaceRequests
     steering: Steering
     run_id: str
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class Feedback:
             RunNotFound: there is no such run.
         """
         content, nodes = answer_content(answer), answer.get("nodes", ())
-        requests = await self.people.requests_of(self.run_id)
+        requests = await self.feedback.requests_of(self.run_id)
         try:
             target = find_target(self.run_id, requests, request, of_all=answer.get("for_all", False))
         except NoOpenRequest:
@@ -224,7 +224,7 @@ class Feedback:
             return await self.steering.nodes_of_answer(request_ref, nodes, tools=self.tools) if nodes else {}
 
         sent = Answer(content, answer.get("by"), answer.get("note"))
-        outcome = await send_answer(self.people, target, sent, extras=extras)
+        outcome = await send_answer(self.feedback, target, sent, extras=extras)
         if not outcome.is_accepted:
             hint = "; for_all=True answers all of them" if outcome.is_ambiguous else ""
             raise FeedbackRejected(f"{outcome.message}{hint}")

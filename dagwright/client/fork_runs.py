@@ -59,7 +59,7 @@ async def draft_of(
         PlanInvalid: the plan or the inputs are invalid.
         ForkRejected: the run cannot be forked with these changes.
     """
-    view = await runs.feed(workflow_id).read()
+    view = await runs.reader(workflow_id).read()
     if view.scheduler is None:
         raise ForkRejected(f"nothing is known of the plan of {workflow_id!r}; start it again with `run`")
     known = dict(view.scheduler.state.inputs)

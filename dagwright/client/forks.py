@@ -105,12 +105,12 @@ class Forks:
     """Creates forks of the runs of one namespace.
 
     Args:
-        feed: opens the reader of a run.
+        open_reader: opens the reader of a run.
         store: store of the runs' large values.
     """
 
-    def __init__(self, feed: OpenReader, store: PayloadStore) -> None:
-        self._feed = feed
+    def __init__(self, open_reader: OpenReader, store: PayloadStore) -> None:
+        self._open_reader = open_reader
         self._store = store
         self._read = 0
 
@@ -215,7 +215,7 @@ class Forks:
             raise ForkRejected(f"over {SUB_PLANS_READ} sub-plans of {view.workflow_id!r} would have to be taken over")
         assert view.scheduler is not None
         child_id = child_workflow_id(view.workflow_id, call_of_task(view.scheduler.state, task_id))
-        child = await self._feed(child_id).read()
+        child = await self._open_reader(child_id).read()
         if child.scheduler is None or child.run_input is None:
             return None
         inner = ForkDifferences({*plan.inputs}, change.in_sub_plan(task_id))

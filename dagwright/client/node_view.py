@@ -47,9 +47,9 @@ async def read_node_view(runs: Runs, workflow_id: str, node: str, *, full: bool 
         NodeNotFound: the run has no such node, or does not know it yet.
     """
     name = normalize("NFC", node)
-    top = await runs.feed(workflow_id).read()
+    top = await runs.reader(workflow_id).read()
     try:
-        there = await resolve_path(top, name, open_reader=runs.feed)
+        there = await resolve_path(top, name, open_reader=runs.reader)
         view = await runs.view_of_item(there.view, there.name)
     except (ItemNotStarted, SubPlanNotStarted) as unknown:
         raise NodeNotFound(str(unknown)) from None

@@ -194,7 +194,7 @@ class Run:
 
     async def feedback_requests(self) -> list[FeedbackRequest]:
         """Return the open requests for feedback of the run and its sub-plans, the oldest first."""
-        return [found_request(each, self) for each in await self._services.runs.people.requests_of(self._id)]
+        return [found_request(each, self) for each in await self._services.runs.feedback.requests_of(self._id)]
 
     async def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> str:
         """Answer a request for feedback; return the message of the run.
@@ -210,7 +210,7 @@ class Run:
         """
         services, nodes = self._services, answer.get("nodes", ())
         tools = await RunTools(services, self._id, self._tools).declarations(nodes) if nodes else {}
-        return await Feedback(services.runs.people, services.steering, self._id, tools).send(request, answer)
+        return await Feedback(services.runs.feedback, services.steering, self._id, tools).send(request, answer)
 
     # Steering.
 
@@ -305,13 +305,13 @@ class Run:
 
     async def limits(self) -> Mapping[str, Any]:
         """Return `max_parallel`, `deadline` (a time, `None` without a deadline), and `budget` if the run has one."""
-        scheduler = await read_scheduler(self._services.runs.feed(self._id))
+        scheduler = await read_scheduler(self._services.runs.reader(self._id))
         deadline_s = scheduler.features.deadline.deadline.at
         return {**limits_to_json(scheduler), "deadline": None if deadline_s is None else time_of(deadline_s)}
 
     async def policy(self) -> Mapping[str, Any]:
         """Return which calls require approval, in the form that `set_policy` accepts."""
-        found: Mapping[str, Any] = policy_to_json(await read_scheduler(self._services.runs.feed(self._id)))["policy"]
+        found: Mapping[str, Any] = policy_to_json(await read_scheduler(self._services.runs.reader(self._id)))["policy"]
         return found
 
     # Forks and reports.
@@ -342,7 +342,7 @@ class Run:
         """
         services, tools = self._services, RunTools(self._services, self._id, self._tools)
         draft = await self._draft(_fork_changes(plan, inputs, rerun), tools)
-        forks = Forks(services.runs.feed, services.store)
+        forks = Forks(services.runs.reader, services.store)
         chosen = None if tags is None else read_tags(tags)
         options = ForkOptions(tools=await tools.references(), run_id=run_id, tags=chosen)
         started = await start_fork(draft, runs=services.runs, forks=forks, options=options)
@@ -380,7 +380,7 @@ class Run:
         return await read_drawing(self._services.runs, self._id)
 
     async def _view(self) -> RunView:
-        return await self._services.runs.feed(self._id).read()
+        return await self._services.runs.reader(self._id).read()
 
     async def _send(self, command: Command, actor: Actor) -> str:
         try:
@@ -390,7 +390,7 @@ class Run:
 
     async def _draft(self, changes: ForkChanges, tools: RunTools) -> ForkDraft:
         runs = self._services.runs
-        forks = Forks(runs.feed, self._services.store)
+        forks = Forks(runs.reader, self._services.store)
         nodes = [node for plan in changes.plans for node in _nodes_of(plan)]
         known = await tools.declarations(nodes)
         return await draft_of(self._id, changes, runs=runs, forks=forks, tools=known)

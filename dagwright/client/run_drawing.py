@@ -18,7 +18,7 @@ async def read_drawing(runs: Runs, run_id: str) -> Drawing:
     Raises:
         RunNotFound: there is no such run.
     """
-    view = await runs.feed(run_id).read()
+    view = await runs.reader(run_id).read()
     nodes = view.document_with_refs()["nodes"]
     graph = await _graph_of(runs, view)
     return draw_run(graph, nodes, title=view.title or run_id, status=view.status, now=datetime.now(UTC))

@@ -66,8 +66,8 @@ async def follow(
         RunNotFound: there is no such run.
         RPCError: the server has not answered for a minute.
     """
-    pending = PendingRequests(runs.people, workflow_id)
-    async with aclosing(runs.feeds.subscribe(workflow_id, after=after)) as updates:
+    pending = PendingRequests(runs.feedback, workflow_id)
+    async with aclosing(runs.subscriptions.subscribe(workflow_id, after=after)) as updates:
         async for update in updates:
             requests = [] if update.view.is_closed else await pending.read(update.view)
             left = [each for each in requests if request_key(each) not in answered] if answered else requests
@@ -83,7 +83,7 @@ async def wait_for_end(
         on_update: called with the run after each change.
     """
     last: RunView | None = None
-    async with aclosing(runs.feeds.subscribe(workflow_id)) as updates:
+    async with aclosing(runs.subscriptions.subscribe(workflow_id)) as updates:
         async for update in updates:
             last = update.view
             on_update(last)
@@ -125,8 +125,8 @@ def request_key(request: Mapping[str, Any]) -> RequestKey:
 class PendingRequests:
     """Poll the open requests of one run and its sub-plans."""
 
-    def __init__(self, people: NamespaceRequests, workflow_id: str) -> None:
-        self._people = people
+    def __init__(self, feedback: NamespaceRequests, workflow_id: str) -> None:
+        self._feedback = feedback
         self._workflow_id = workflow_id
         self._of_children: Sequence[Mapping[str, Any]] = ()
         self._read_next_at = 0.0
@@ -139,7 +139,7 @@ class PendingRequests:
             # The last known requests remain while the server is unavailable.
             with suppress(RPCError):
                 self._of_children = [
-                    one.document for one in await self._people.requests_of_sub_plans(self._workflow_id)
+                    one.document for one in await self._feedback.requests_of_sub_plans(self._workflow_id)
                 ]
             self._read_next_at = time.monotonic() + _PAUSE_S
         return [*requests_in(view), *self._of_children]

@@ -82,11 +82,11 @@ class Runs:
         self._store = store
         self._connection = connection
         self._task_queue = task_queue
-        self.people = NamespaceRequests(connection)
+        self.feedback = NamespaceRequests(connection)
         """Requests of the runs to people."""
-        self.feeds = RunSubscriptions(self.feed)
+        self.subscriptions = RunSubscriptions(self.reader)
         """Shared subscriptions to runs."""
-        self.texts = TokenStreams(self._client, self.feeds)
+        self.token_streams = TokenStreams(self._client, self.subscriptions)
         """Shared subscriptions to the responses that models are writing."""
 
     async def start(self, request: StartRequest) -> Started:
@@ -157,7 +157,7 @@ class Runs:
         source, inputs, model = encoded.source, encoded.inputs, encoded.model
         what = "another plan, other inputs or another model"
         # A workflow without a digest was not started as a run of a start request.
-        view = await self.feed(workflow_id).read() if isinstance(digest, str) else None
+        view = await self.reader(workflow_id).read() if isinstance(digest, str) else None
         if view is not None and view.run_input is not None:
             given = view.run_input.inputs
             names = [name for name in dict.fromkeys([*inputs, *given]) if _differ(name, inputs, given)]
@@ -308,7 +308,7 @@ class Runs:
         """
         document = await hydrated_document(view, self._store, full=full, only=only)
         if has_sub_plans(view):
-            child_requests = await self.people.requests_of_sub_plans(view.workflow_id)
+            child_requests = await self.feedback.requests_of_sub_plans(view.workflow_id)
             document["waiting_for"] = [*document["waiting_for"], *(request.document for request in child_requests)]
         return document
 
@@ -318,7 +318,7 @@ class Runs:
 
     async def view_of_item(self, view: RunView, task_id: str) -> RunView:
         """Return the view of the run that has the state of a node or item; see `dagwright.history.map_items`."""
-        return await view_of_item(view, task_id, open_reader=self.feed)
+        return await view_of_item(view, task_id, open_reader=self.reader)
 
     def full_document(self, view: RunView) -> AsyncIterator[tuple[str, Any]]:
         """Yield the document of a run with all nodes and values; see
@@ -335,7 +335,7 @@ class Runs:
             RunNotFound: there is no such run.
             NodeNotFound: the run has no such node, or does not know it yet.
         """
-        explaining = RunExplainer(self.feed, self._store)
+        explaining = RunExplainer(self.reader, self._store)
         if node:
             return await explaining.of_node(workflow_id, normalize("NFC", node))
         return await explaining.of_run(workflow_id)
@@ -343,7 +343,7 @@ class Runs:
     def graph(self, view: RunView) -> GraphListing:
         return GraphListing(view, self._store)
 
-    def feed(self, workflow_id: str) -> RunReader:
+    def reader(self, workflow_id: str) -> RunReader:
         """Return the reader of a run."""
         return RunReader(self._client, workflow_id)
 

@@ -188,7 +188,7 @@ class Sessions:
     async def _take_end(self, session: SessionRecord, run: str) -> None:
         """Add the outcome of the last run, which the session has not received because it was terminated first."""
         try:
-            view = await self._runs.feed(run).read()
+            view = await self._runs.reader(run).read()
         except RunNotFound:
             end = TurnEnd(RunStatus.FAILED.value, outcome="the run is gone from the server")
             session.end_turn(run, end, at=time.time())

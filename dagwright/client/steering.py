@@ -114,14 +114,14 @@ class PlanNotLoaded(RunNotFound):
     """The run has not loaded its plan yet."""
 
 
-async def read_scheduler(feed: RunReader) -> RunScheduler:
+async def read_scheduler(reader: RunReader) -> RunScheduler:
     """Return the state of a run whose plan is loaded.
 
     Raises:
         PlanNotLoaded: the plan is not loaded yet.
         RunNotFound: there is no such run.
     """
-    view = await feed.read()
+    view = await reader.read()
     if view.scheduler is None:
         raise PlanNotLoaded(f"the run {view.workflow_id!r} has no plan yet")
     return view.scheduler
@@ -137,7 +137,7 @@ class Steering:
 
     def __init__(self, connection: Connection, *, timeout_s: float = UPDATE_TIMEOUT_S) -> None:
         self._client = connection.client
-        self._people = NamespaceRequests(connection)
+        self._feedback = NamespaceRequests(connection)
         self._timeout_s = timeout_s
 
     async def cancel(self, workflow_id: str, actor: Actor = NO_ACTOR) -> str:
@@ -165,7 +165,7 @@ class Steering:
         request_ref, message = RequestRef(workflow_id, ""), {**message, COMMAND_ID: uuid4().hex}
         if "node_id" in message:
             try:
-                request_ref = await self._people.request_ref_of(workflow_id, str(message["node_id"]))
+                request_ref = await self._feedback.request_ref_of(workflow_id, str(message["node_id"]))
             except FeedbackRejected as error:
                 raise CommandRejected(str(error)) from None
             message = {**message, "node_id": request_ref.request}

@@ -151,8 +151,8 @@ class RunExplainer:
         store: payload store with the nodes of offloaded regions.
     """
 
-    def __init__(self, feed: OpenReader, store: PayloadStore) -> None:
-        self._feed = feed
+    def __init__(self, open_reader: OpenReader, store: PayloadStore) -> None:
+        self._open_reader = open_reader
         self._store = store
         self._runs_left = RUNS_LOOKED_AT
 
@@ -162,7 +162,7 @@ class RunExplainer:
         Raises:
             RunNotFound: there is no such run.
         """
-        view = await self._feed(workflow_id).read()
+        view = await self._open_reader(workflow_id).read()
         return Explanation(view, "", await self._chain_of_run(view), notes=view.notes)
 
     async def of_node(self, workflow_id: str, node: str) -> Explanation:
@@ -175,7 +175,7 @@ class RunExplainer:
             RunNotFound: there is no such run.
             NodeNotFound: the run has no such node.
         """
-        top = await self._feed(workflow_id).read()
+        top = await self._open_reader(workflow_id).read()
         view, name, path = await self._find(top, node)
         if view.scheduler is not None and view.scheduler.record_of(name) is not None:
             chain = why(view.scheduler, name, calls=view.pending)
@@ -189,7 +189,7 @@ class RunExplainer:
     async def _find(self, view: RunView, node: str) -> tuple[RunView, str, str]:
         """Return the run that has a node, its name there, and the path from the top run."""
         try:
-            resolved = await resolve_path(view, node, open_reader=self._feed)
+            resolved = await resolve_path(view, node, open_reader=self._open_reader)
         except SubPlanNotStarted as unknown:
             raise NodeNotFound(str(unknown)) from None
         view, node = resolved.view, resolved.name
@@ -199,7 +199,7 @@ class RunExplainer:
         if scheduler.record_of(node) is not None:
             return view, node, resolved.path
         try:
-            there = await view_of_item(view, node, open_reader=self._feed)
+            there = await view_of_item(view, node, open_reader=self._open_reader)
             if there is not view or await OffloadedNodes(scheduler, self._store).find(node) is not None:
                 return there, node, resolved.path
         except ItemNotStarted as unknown:
@@ -226,7 +226,7 @@ class RunExplainer:
                 continue
             self._runs_left -= 1
             try:
-                child = await self._feed(child_run_id(view, reason.node)).read()
+                child = await self._open_reader(child_run_id(view, reason.node)).read()
             except RunNotFound:
                 continue
             child_chain = _with_path(await self._chain_of_run(child), f"{reason.node}/")

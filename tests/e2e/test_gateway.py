@@ -76,7 +76,7 @@ async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestratio
             extra_body={"routing_mode": "orchestration"},
         )
         answer = raw.parse()
-        view = await live.context.runs.feed(raw.headers["x-run-id"]).read()
+        view = await live.context.runs.reader(raw.headers["x-run-id"]).read()
         asked = {each.model for each in live.models.calls}
     about: Any = answer.model_dump()["dagwright"]
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("It is 3.", "stop")

@@ -144,7 +144,7 @@ async def test_client_that_leaves_a_background_response_cancels_nothing(serve: S
                 break
             run = response.headers["x-run-id"]
         await asyncio.sleep(0)
-        assert (await live.context.runs.feed(run).read()).status == "running"
+        assert (await live.context.runs.reader(run).read()).status == "running"
         await live.context.steering.cancel(run)
 
 

@@ -164,7 +164,7 @@ async def test_gateway_that_ends_lets_streams_go_and_runs_stay(serve: Serve) -> 
             live.context.stopping.set()
             seen = (await response.aread()).decode()
         assert "[DONE]" not in seen
-        assert (await live.context.runs.feed(run).read()).status == "running"
+        assert (await live.context.runs.reader(run).read()).status == "running"
         await live.context.steering.cancel(run)
 
 
@@ -189,7 +189,7 @@ async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(ser
         # Sent again it changes nothing.
         again = await create(model="plan/asking", messages=messages, user="ann")
         run = last.model_dump()["dagwright"]["run_id"]
-        document = await live.context.runs.document(await live.context.runs.feed(run).read())
+        document = await live.context.runs.document(await live.context.runs.reader(run).read())
     assert (last.choices[0].finish_reason, again.choices[0].message) == ("stop", last.choices[0].message)
     answer = json.loads(last.choices[0].message.content or "")
     assert answer["approved"] is True

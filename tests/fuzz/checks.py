@@ -167,7 +167,7 @@ async def check_feed(client: Client, handle: Handle, document: Document) -> None
     assert view.is_closed
     assert shown["status"] == document["status"], (shown["status"], document["status"])
     if document["nodes"]:
-        _check_same(shown, document, what="the feed")
+        _check_same(shown, document, what="the reader")
     check_document(shown)
     graph = view.graph()
     assert svg(graph)

@@ -73,7 +73,7 @@ class McpBench:
             yield Tools(client, self)
 
     async def answer(self, run: str, request: str, content: Any) -> str:
-        return await answer_request(self.started.people, run, request, Answer(content, "ann"))
+        return await answer_request(self.started.feedback, run, request, Answer(content, "ann"))
 
 
 class Tools:

@@ -80,7 +80,7 @@ class ScriptedRun:
     async def was_superseded(self, run: str, mark: TextMark) -> bool:
         return mark.node in self.delivered and not mark.is_of(self.delivered[mark.node])
 
-    def feed(self, run: str) -> Any:
+    def reader(self, run: str) -> Any:
         return self
 
     async def started_at_cursor(self, offset: Cursor) -> set[str]:
@@ -108,7 +108,7 @@ class ScriptedRun:
         self.started.append(str(request.workflow_id))
 
     @property
-    def people(self) -> Any:
+    def feedback(self) -> Any:
         """Its requests, which are never answered."""
         return SimpleNamespace(requests_of=self._requests_of)
 
@@ -151,8 +151,8 @@ def _record(step: Step, task: str) -> Record:
 class PendingRequestsOf:
     """The requests of a run, without those of its sub-plans."""
 
-    def __init__(self, people: Any, run: str) -> None:
-        self._run: ScriptedRun = people.requests_of.__self__
+    def __init__(self, feedback: Any, run: str) -> None:
+        self._run: ScriptedRun = feedback.requests_of.__self__
 
     async def read(self, view: RunView) -> list[Mapping[str, Any]]:
         return self._run.requests_at(view)
@@ -167,10 +167,10 @@ async def scripted_context(
     connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
     templates = load_templates(plans, toolset.declarations()) if plans is not None else {}
     runs = SimpleNamespace(
-        feeds=run,
-        texts=run,
-        feed=run.feed,
-        people=run.people,
+        subscriptions=run,
+        token_streams=run,
+        reader=run.reader,
+        feedback=run.feedback,
         document=run.document,
         session_of=run.session_of,
         exists=run.exists,

@@ -27,19 +27,19 @@ async def test_order_is_shipped_when_a_person_approves_it(server: LiveServer, tm
 
     async def is_waiting(run_id: str) -> bool:
         try:
-            return (await runs.feed(run_id).read()).status == "waiting"
+            return (await runs.reader(run_id).read()).status == "waiting"
         except RunNotFound:
             return False
 
     async def order(name: str, *, approved: bool) -> str:
         handle = await client.start_workflow(OrderWorkflow.run, Order("lamp", 2), id=name, task_queue=TASK_QUEUE)
         await eventually(lambda: is_waiting(f"{name}-plan"))
-        await answer_request(runs.people, f"{name}-plan", "approve", Answer({"approved": approved}))
+        await answer_request(runs.feedback, f"{name}-plan", "approve", Answer({"approved": approved}))
         return await handle.result()
 
     async with create_worker(client):
         assert await order("order-1", approved=True) == "Your order is on its way: 2-LAMP"
         assert await order("order-2", approved=False) == "Your order was not approved."
-        nodes = (await runs.feed("order-1-plan").read()).document()["nodes"]
+        nodes = (await runs.reader("order-1-plan").read()).document()["nodes"]
     assert nodes["reserve"]["result"] == {"item": "lamp", "count": 2, "shelf": "shelf-4"}
     assert nodes["ship"]["result"] == {"tracking": "2-LAMP", "shipment": "order-1-plan/ship"}

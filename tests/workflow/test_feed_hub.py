@@ -30,7 +30,7 @@ pytestmark = pytest.mark.server
 
 
 class _Opened:
-    """Opens feeds and counts them."""
+    """Opens subscriptions and counts them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -51,8 +51,8 @@ def _chain(name: str) -> dict[str, Any]:
     }
 
 
-async def _all_of(feeds: RunSubscriptions, handle: Handle, *, after: Cursor | None = None) -> list[RunUpdate]:
-    return [update async for update in feeds.subscribe(handle.id, after=after)]
+async def _all_of(subscriptions: RunSubscriptions, handle: Handle, *, after: Cursor | None = None) -> list[RunUpdate]:
+    return [update async for update in subscriptions.subscribe(handle.id, after=after)]
 
 
 def _states(updates: list[RunUpdate]) -> dict[str, str]:
@@ -67,9 +67,9 @@ async def test_a_hundred_subscribers_share_one_reader_and_get_the_same_events(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     opened = _Opened(client)
-    feeds = RunSubscriptions(opened)
+    subscriptions = RunSubscriptions(opened)
     handle = await cached_runs.start(_chain(unique))
-    watching = [asyncio.create_task(_all_of(feeds, handle)) for _ in range(100)]
+    watching = [asyncio.create_task(_all_of(subscriptions, handle)) for _ in range(100)]
     await eventually(lambda: unique in bench.entered)
     bench.open(unique)
     written = await document_of(handle)
@@ -86,27 +86,30 @@ async def test_reader_goes_with_the_last_subscriber(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     opened = _Opened(client)
-    feeds = RunSubscriptions(opened)
+    subscriptions = RunSubscriptions(opened)
     handle = await cached_runs.start(_chain(unique))
     tasks = set(asyncio.all_tasks())
-    async with aclosing(feeds.subscribe(handle.id)) as first, aclosing(feeds.subscribe(handle.id)) as second:
+    async with (
+        aclosing(subscriptions.subscribe(handle.id)) as first,
+        aclosing(subscriptions.subscribe(handle.id)) as second,
+    ):
         await anext(first)
         await anext(second)
         assert opened.count == 1
     await eventually(lambda: not {task for task in asyncio.all_tasks() - tasks if "_Topic" in str(task.get_coro())})
     bench.open(unique)
     await document_of(handle)
-    assert _states(await _all_of(feeds, handle))["last"] == "completed"
+    assert _states(await _all_of(subscriptions, handle))["last"] == "completed"
     assert opened.count == 2
 
 
 async def test_subscriber_continues_from_its_cursor_without_gap_or_repetition(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
-    feeds = RunSubscriptions(_Opened(client))
+    subscriptions = RunSubscriptions(_Opened(client))
     handle = await cached_runs.start(_chain(unique))
     seen: list[str] = []
-    async with aclosing(feeds.subscribe(handle.id)) as updates:
+    async with aclosing(subscriptions.subscribe(handle.id)) as updates:
         async for update in updates:
             seen += update.changed
             scheduler = update.view.scheduler
@@ -115,9 +118,9 @@ async def test_subscriber_continues_from_its_cursor_without_gap_or_repetition(
                 break
     bench.open(unique)
     await document_of(handle)
-    rest = await _all_of(feeds, handle, after=cursor)
-    again = await _all_of(feeds, handle, after=START)
-    nothing_new = await _all_of(feeds, handle, after=rest[-1].view.cursor)
+    rest = await _all_of(subscriptions, handle, after=cursor)
+    again = await _all_of(subscriptions, handle, after=START)
+    nothing_new = await _all_of(subscriptions, handle, after=rest[-1].view.cursor)
 
     assert list(dict.fromkeys(seen)) == ["first", "held"]
     assert [update.changed for update in rest] == [("held", "last")]
@@ -126,11 +129,11 @@ async def test_subscriber_continues_from_its_cursor_without_gap_or_repetition(
 
 
 async def test_every_subscriber_of_an_unknown_run_gets_an_error(client: Client) -> None:
-    feeds = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
+    subscriptions = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
 
     async def look() -> str:
         with pytest.raises(RunNotFound) as refused:
-            await anext(feeds.subscribe("nowhere at all"))
+            await anext(subscriptions.subscribe("nowhere at all"))
         return str(refused.value)
 
     assert set(await asyncio.gather(look(), look())) == {"there is no run 'nowhere at all'"}
@@ -139,8 +142,8 @@ async def test_every_subscriber_of_an_unknown_run_gets_an_error(client: Client) 
 async def test_offset_of_an_execution_that_is_not_kept_counts_for_nothing(client: Client, cached_runs: Runs) -> None:
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {}}]})
     await document_of(handle)
-    feeds = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
-    assert [update.changed for update in await _all_of(feeds, handle, after=Cursor(7, 3))] == [("a",)]
+    subscriptions = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
+    assert [update.changed for update in await _all_of(subscriptions, handle, after=Cursor(7, 3))] == [("a",)]
 
 
 _SIZE = 90
@@ -168,10 +171,10 @@ def _long_chain() -> dict[str, Any]:
     return {"nodes": nodes, "output": f"{{{{n{_SIZE - 1}.result}}}}", "title": "Long"}
 
 
-async def _watched(feeds: RunSubscriptions, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
+async def _watched(subscriptions: RunSubscriptions, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
     """Return all updates, each with the states that it showed when it came."""
     found = []
-    async for update in feeds.subscribe(handle.id):
+    async for update in subscriptions.subscribe(handle.id):
         scheduler = update.view.scheduler
         found.append((update, [record.status for record in scheduler.records] if scheduler else []))
     return found
@@ -180,9 +183,9 @@ async def _watched(feeds: RunSubscriptions, handle: Handle) -> list[tuple[RunUpd
 async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
     eager_client: Client, eager_runs: Runs
 ) -> None:
-    feeds = RunSubscriptions(lambda workflow_id: RunReader(eager_client, workflow_id))
+    subscriptions = RunSubscriptions(lambda workflow_id: RunReader(eager_client, workflow_id))
     handle = await eager_runs.start(_long_chain())
-    watching = asyncio.create_task(_watched(feeds, handle))
+    watching = asyncio.create_task(_watched(subscriptions, handle))
     written = await document_of(handle)
     seen = await watching
     newest = await eager_client.get_workflow_handle(handle.id).describe()
@@ -214,7 +217,7 @@ async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
     for offset in (Cursor(1, 40), Cursor(2, 10), offsets[len(offsets) // 2]):
         at_offset = await RunReader(eager_client, handle.id).states_at(offset)
         done_before = {task for task, state in at_offset.items() if state.status is NodeStatus.COMPLETED}
-        rest = [update async for update in feeds.subscribe(handle.id, after=offset)]
+        rest = [update async for update in subscriptions.subscribe(handle.id, after=offset)]
         assert [set(update.changed) for update in rest] == [result - done_before]
         assert offset.run == 1 or done_before
 

@@ -226,14 +226,14 @@ async def test_foreign_delay_of_four_hundred_thousand_days_is_seen_and_ends_with
     """Guard F8: the requests of a foreign activity cannot be limited; the run reports them and can be stopped."""
     node = {"id": "later", "tool": "foreign.later", "arguments": {"days": 400_000}}
     handle = await foreign_runs.start({"nodes": [node]})
-    feed = RunReader(foreign_runs.client, handle.id)
+    reader = RunReader(foreign_runs.client, handle.id)
 
     async def backs_off() -> bool:
-        pending = (await feed.read()).pending
+        pending = (await reader.read()).pending
         return "later" in pending and pending["later"].state == "backing_off"
 
     await eventually(backs_off)
-    assert (await feed.read()).pending["later"].last_failure == "not today"
+    assert (await reader.read()).pending["later"].last_failure == "not today"
     await handle.signal(wire.CANCEL)
     assert (await document_of(handle))["status"] == "cancelled"
 

@@ -117,7 +117,7 @@ async def test_status_names_the_node_that_failed_inside_and_the_list_counts_it(r
     assert listed.error is not None
     # The payload store knows the node, and a list does not read it.
     assert (listed.error.code, listed.error.message, listed.error.node) == ("node_failed", "1 node failed", None)
-    document = await client.document(await client.feed(started.workflow_id).read())
+    document = await client.document(await client.reader(started.workflow_id).read())
     assert (document["error"]["code"], document["error"]["node_id"]) == ("node_failed", "n99")
 
 

@@ -115,7 +115,7 @@ async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Clien
         by_id = {each.id: each for each in page.requests if each.document["run_id"] in asking_ids}
         assert {name: each.title for name, each in by_id.items()} == {"ask": f"{tag} asks", "below/ask": "Below"}
         for name, run in (("ask", shop.get_run(asking)), ("below/ask", outer)):
-            [of_run] = await _services(shop).runs.people.requests_of(run.id)
+            [of_run] = await _services(shop).runs.feedback.requests_of(run.id)
             assert (by_id[name].document, by_id[name].request_ref) == (of_run.document, of_run.request_ref)
             await run.feedback(name, approved=True)
             assert (await run.result()).status == "completed"

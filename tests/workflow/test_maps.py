@@ -233,8 +233,8 @@ async def test_sub_plans_of_many_items_are_started_by_map_batches(runs: Runs) ->
 
 async def _found(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:
     """Return the run that has a node or item, without the prefix of its id, and the document of the node."""
-    feed = partial(RunReader, runs.client)
-    view = await view_of_item(await feed(run_id).read(), task_id, open_reader=feed)
+    reader = partial(RunReader, runs.client)
+    view = await view_of_item(await reader(run_id).read(), task_id, open_reader=reader)
     found = (await hydrated_document(view, runs.store, only=task_id))["nodes"].get(task_id)
     return view.workflow_id.removeprefix(run_id), found and bare_node(found)
 

@@ -139,7 +139,7 @@ async def test_person_answers_by_a_form_of_the_client(mcp: McpBench, mode: str) 
             },
         )
     ]
-    view = await mcp.started.feed(result["run_id"]).read()
+    view = await mcp.started.reader(result["run_id"]).read()
     [answer] = view.document()["nodes"]["check"]["lineage"]["answers"]
     assert answer["by"] == "probe (MCP)"
 

@@ -28,7 +28,7 @@ class DrawnRun:
         self._runs, self._id = runs, run_id
 
     async def events(self) -> AsyncIterator[object]:
-        async for update in self._runs.feeds.subscribe(self._id):
+        async for update in self._runs.subscriptions.subscribe(self._id):
             yield update
 
     async def draw(self) -> Drawing:

@@ -93,7 +93,7 @@ class Shop:
 
     async def is_waiting(self, run_id: str) -> bool:
         try:
-            return (await self.services.runs.feed(run_id).read()).status == "waiting"
+            return (await self.services.runs.reader(run_id).read()).status == "waiting"
         except RunNotFound:
             return False
 
@@ -131,16 +131,16 @@ async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: Live
             return [each.id for each in page.requests if each.request_ref.workflow_id == run_id] == ["approve"]
 
         await eventually(is_in_the_inbox)
-        view = await runs.feed(run_id).read()
+        view = await runs.reader(run_id).read()
         assert (view.status, view.title) == ("waiting", "Order a secretlamp")
         explanation = await runs.explain(run_id)
         assert isinstance(explanation, Explanation)
         tags = {"order": order.id}
         listed = await runs.list_runs(limit=10, run_filter=RunFilter(title=run_id, tags=tags, status="waiting"))
         assert [(run.run_id, run.title) for run in listed] == [(run_id, "Order a secretlamp")]
-        await answer_request(runs.people, run_id, "approve", Answer({"approved": True}))
+        await answer_request(runs.feedback, run_id, "approve", Answer({"approved": True}))
         assert await order.result() == {"status": "completed", "output": {"item": "lamp", "price": 12}}
-        document = (await runs.feed(run_id).read()).document()
+        document = (await runs.reader(run_id).read()).document()
         assert document["nodes"]["price"]["result"] == {"item": "lamp", "price": 12}
         for handle in (order, shop.client.get_workflow_handle(run_id)):
             history = await handle.fetch_history()
@@ -205,7 +205,7 @@ async def test_cancelled_workflow_cancels_its_plan(server: LiveServer, tmp_path:
             await order.result()
         assert (await order.describe()).status is WorkflowExecutionStatus.CANCELED
         assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
-        assert (await shop.services.runs.feed(child.id).read()).status == "cancelled"
+        assert (await shop.services.runs.reader(child.id).read()).status == "cancelled"
         await shop.replayed(order)
 
 

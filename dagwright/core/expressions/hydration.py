@@ -1,6 +1,6 @@
 """Fill the bindings of a value with secrets, stored values, and texts made of them (see `expressions.value_refs`).
 
-Code that has access to the values calls this: a worker for the arguments of a call, the run feed for the result
+Code that has access to the values calls this: a worker for the arguments of a call, the run reader for the result
 document of a run.
 """
 

@@ -400,7 +400,7 @@ class Chat:
 
     async def _ask(self, request: Request) -> None:
         """Ask the user to answer a request of a run; without an answer it stays open."""
-        people, loop = self._resources.runs.people, asyncio.get_running_loop()
+        feedback, loop = self._resources.runs.feedback, asyncio.get_running_loop()
 
         def read(question: str) -> str:
             return asyncio.run_coroutine_threadsafe(self._messages.line(question), loop).result()
@@ -409,7 +409,7 @@ class Chat:
             # In a thread, so that the loop continues to serve tools.
             content = await asyncio.to_thread(ask_answer, request, read=read)
             answer = Answer(content, account_name())
-            self._output.print(await answer_request(people, request["run_id"], request["request_id"], answer))
+            self._output.print(await answer_request(feedback, request["run_id"], request["request_id"], answer))
         except CommandRefused as refused:
             self._output.log(f"{refused}: {answer_command(request)}")
         except (FeedbackRejected, RunClosed) as refused:

@@ -133,9 +133,9 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
         async with open_connection(settings) as connection:
             answer = Answer(content, _name(request), request.note)
             extras = partial(_nodes_for, connection, request.workflow_id, nodes)
-            people = NamespaceRequests(connection)
-            outcome = await send_answer(people, targets[0], answer, extras=extras)
-            again = await next_request(people, outcome)
+            feedback = NamespaceRequests(connection)
+            outcome = await send_answer(feedback, targets[0], answer, extras=extras)
+            again = await next_request(feedback, outcome)
         return _print_outcome(outcome, request, output, again=again)
 
     if content is None or request.request is None or request.is_for_all:

@@ -78,7 +78,7 @@ class Following:
         delivered = DeliveredText()
         # The code that follows the run reports these errors.
         with suppress(RunNotFound, RPCError):
-            async with aclosing(self._runs.texts.parts(self._workflow_id, delivered)) as coming:
+            async with aclosing(self._runs.token_streams.parts(self._workflow_id, delivered)) as coming:
                 async for _ in coming:
                     picture.write(delivered.text)
 

@@ -39,7 +39,7 @@ def fork(request: ForkRequest, output: Output) -> int:
             tools = await runs.tools_of(request.workflow_id)
             store = open_store(settings.payload_store, state_dir=settings.state_dir)
             await check_store(connection.client, store, task_queue=settings.task_queue)
-            forks = Forks(runs.feed, store)
+            forks = Forks(runs.reader, store)
             try:
                 toolset = load_toolset(settings, tools)
                 draft = await draft_of(

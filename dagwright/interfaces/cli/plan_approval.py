@@ -22,7 +22,7 @@ async def approve_on_terminal(runs: Runs, workflow_id: str, output: Output) -> N
     """Wait for the plan of a run and ask for approval; return when the plan runs or the run has ended."""
     output.print("the model is planning…")
     answered: set[str] = set()
-    async for view in runs.feed(workflow_id).follow():
+    async for view in runs.reader(workflow_id).follow():
         for request in requests_in(view):
             if _is_about_plan(request["node_id"]) and request["request_id"] not in answered:
                 answered.add(request["request_id"])
@@ -30,7 +30,7 @@ async def approve_on_terminal(runs: Runs, workflow_id: str, output: Output) -> N
                 content = await _answer(_arguments(view, request["node_id"]), output)
                 try:
                     request_ref = RequestRef(workflow_id, request["request_id"])
-                    output.print(await runs.people.answer(request_ref, Answer(content, account_name())))
+                    output.print(await runs.feedback.answer(request_ref, Answer(content, account_name())))
                 except FeedbackRejected as refused:
                     output.log(one_line(str(refused)))
         if view.is_closed or _has_started(view):

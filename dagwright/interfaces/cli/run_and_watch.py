@@ -199,7 +199,7 @@ async def follow_to_end(
         toolset: tools of the worker; `None` starts no worker.
     """
     runs, output, workflow_id = open_runs(connection, settings), showing.output, followed.workflow_id
-    view = await runs.feed(workflow_id).read()
+    view = await runs.reader(workflow_id).read()
     server = lasting_server(connection, settings) if view.is_closed else connection.server
     url = server.run_url(workflow_id, run_id=view.run_id)
     output.print(with_link(followed.greeting(has_ended=view.is_closed), url))

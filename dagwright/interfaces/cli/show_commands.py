@@ -132,7 +132,7 @@ def _stream_result(request: ShowRequest, output: Output) -> int:
     """Write the document with every node and value, which may exceed the memory."""
 
     async def look(runs: Runs, _: Server) -> int:
-        view = await runs.feed(request.workflow_id).read()
+        view = await runs.reader(request.workflow_id).read()
         notes: list[Mapping[str, Any]] = []
         await output.stream(_noting(runs.full_document(view), notes))
         return _exit_code_of_result(view, notes)
@@ -159,7 +159,7 @@ def graph(request: ShowRequest, output: Output) -> int:
     """Draw the graph of a run; the exit code is 0."""
 
     async def look(runs: Runs, _: Server) -> int:
-        view = await runs.feed(request.workflow_id).read()
+        view = await runs.reader(request.workflow_id).read()
         if request.format == "json":
             await output.stream(_graph_parts(runs.graph(view)))
         else:
@@ -214,7 +214,7 @@ def _read(request: ShowRequest, output: Output, show: Callable[[RunView, Documen
     """Show a run with its values, including those of the payload store."""
 
     async def look(runs: Runs, server: Server) -> int:
-        view = await runs.feed(request.workflow_id).read()
+        view = await runs.reader(request.workflow_id).read()
         document: Document = await runs.document(view, full=request.is_full)
         if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
             document = with_starting_worker(document)

@@ -46,7 +46,7 @@ class SentAnswer:
         Raises:
             RPCError: the server does not respond.
         """
-        if await context.runs.texts.was_superseded(run, self._earlier):
+        if await context.runs.token_streams.was_superseded(run, self._earlier):
             # The text after it does not start another turn then.
             self._node, self._earlier = "", NO_TEXT
 
@@ -115,12 +115,12 @@ class AnswerStream:
         """Yield the moments of the run and the pieces of its answer, up to the last moment; raises as `moments`."""
         run, after = self.cursor.run, self.cursor.after
         if after is not None and self._has_progress:
-            self._progress.started |= await context.runs.feed(run).started_at_cursor(after.cursor)
+            self._progress.started |= await context.runs.reader(run).started_at_cursor(after.cursor)
         await self._answer.check_abandoned(context, run)
         happening: AsyncGenerator[RunMoment | TextPart, None] = moments(context, run, answered=answered, after=after)
         # After a closing event, the client has received the whole text.
         if not (self.cursor.closing or self._is_buffered):
-            happening = interleave(happening, context.runs.texts.parts(run, self._answer.text))
+            happening = interleave(happening, context.runs.token_streams.parts(run, self._answer.text))
         async with aclosing(happening) as items:
             async for each in items:
                 yield each
@@ -192,7 +192,7 @@ async def unless_finished(context: GatewayContext, events: Events, *, cursor: St
     Args:
         cursor: cursor of the client.
     """
-    if cursor is None or not cursor.closing or not (await context.runs.feed(cursor.run).read()).is_closed:
+    if cursor is None or not cursor.closing or not (await context.runs.reader(cursor.run).read()).is_closed:
         return events
     texts = [each async for each in events]
     return _each_of(texts) if texts else None

@@ -62,11 +62,11 @@ async def _answerable(context: GatewayContext, run: str) -> tuple[Sequence[OpenR
         try:
             await context.visible_run(run)
         except RunNotFound:
-            requests = [each for each in await context.runs.people.requests_of(run) if each.assignee == owner]
+            requests = [each for each in await context.runs.feedback.requests_of(run) if each.assignee == owner]
             if not requests:
                 raise
             return requests, "assigned"
-    return await context.runs.people.requests_of(run), context.caller.may_answer
+    return await context.runs.feedback.requests_of(run), context.caller.may_answer
 
 
 async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
@@ -115,12 +115,12 @@ async def answer_run_request(context: GatewayContext, run: str, body: AnswerBody
 
     by = context.caller.actor_name or body.by
     answer = Answer(content, by, body.note, may_answer=may_answer)
-    outcome = await send_answer(context.runs.people, target, answer, extras=extras)
+    outcome = await send_answer(context.runs.feedback, target, answer, extras=extras)
     message = outcome.message
     if outcome.is_refused:
         hint = "; `all` answers all of them" if outcome.is_ambiguous else ""
         raise _refusal(f"{message}{hint}", param="answer" if chosen else "request_id")
-    if (again := await next_request(context.runs.people, outcome)) is not None:
+    if (again := await next_request(context.runs.feedback, outcome)) is not None:
         message += f"; there is another request: {again['request_id']}: {again['prompt']}"
     return {"run_id": run, "ok": outcome.is_accepted, "message": message}
 

@@ -70,7 +70,7 @@ class PolicyDocument(BaseModel):
 async def read_limits(run_id: str, context: ContextDep) -> Response:
     """Return the parallelism, deadline and budget of a run."""
     run = await context.visible_run(run_id)
-    return json_response({"run_id": run, **limits_to_json(await read_scheduler(context.runs.feed(run)))})
+    return json_response({"run_id": run, **limits_to_json(await read_scheduler(context.runs.reader(run)))})
 
 
 @router.post(
@@ -93,7 +93,7 @@ async def set_limits(run_id: str, body: LimitsBody, context: ContextDep) -> Resp
 async def read_policy(run_id: str, context: ContextDep) -> Response:
     """Return which calls of a run need approval."""
     run = await context.visible_run(run_id)
-    return json_response({"run_id": run, **policy_to_json(await read_scheduler(context.runs.feed(run)))})
+    return json_response({"run_id": run, **policy_to_json(await read_scheduler(context.runs.reader(run)))})
 
 
 @router.post(

@@ -72,7 +72,7 @@ async def start(body: RunBody, context: PlansContextDep, request: Request, idemp
     )
     async with context.reserve_run(run):
         started = await context.runs.start(start_request)
-    status = "running" if started.is_new else (await context.runs.feed(started.workflow_id).read()).status
+    status = "running" if started.is_new else (await context.runs.reader(started.workflow_id).read()).status
     document = {"run_id": started.workflow_id, "status": status, "created": started.is_new}
     return created_run(document, started.workflow_id) if started.is_new else json_response(document)
 

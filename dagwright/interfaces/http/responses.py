@@ -222,10 +222,10 @@ async def _current_response(context: GatewayContext, of: ResponseRef) -> dict[st
     if active := active_starts_of(context, run):
         return _in_progress(response, run, public_session_id(context.caller, active[0].start.session))
     await context.visible_run(run)
-    view = await context.runs.feed(run).read()
+    view = await context.runs.reader(run).read()
     session = await context.runs.session_of(run)
     response["created_at"] = int(view.started_at or response["created_at"])
-    requests = [] if view.is_closed else [each.document for each in await context.runs.people.requests_of(run)]
+    requests = [] if view.is_closed else [each.document for each in await context.runs.feedback.requests_of(run)]
     if not (view.is_closed or requests):
         return {**response, "dagwright": about_run(view, session=public_session_id(context.caller, session))}
     moment = RunMoment(view, (), requests)
@@ -246,7 +246,7 @@ async def _after(
     session = public_session_id(context.caller, await context.runs.session_of(await context.visible_run(before)))
     if session is not None:
         return (options if options.session is not None else replace(options, session=session)), conversation
-    view = await context.runs.feed(before).read()
+    view = await context.runs.reader(before).read()
     answer = await _answer_in(context, view)
     turn = TurnSummary(1, view.title or "(a plan)", answer or f"({view.status})")
     return options, replace(conversation, earlier_turns=[turn, *conversation.earlier_turns])
@@ -262,7 +262,7 @@ async def _answers_referred_to(context: GatewayContext, body: ResponseBody) -> d
 
     async def answer(run: str, index: int) -> str | None:
         try:
-            return await _answer_in(context, await context.runs.feed(await context.visible_run(run)).read())
+            return await _answer_in(context, await context.runs.reader(await context.visible_run(run)).read())
         except (RunNotFound, RunIdInvalid):
             raise unknown_reference(index) from None
 

@@ -30,7 +30,7 @@ async def run_document(context: GatewayContext, run: str) -> dict[str, Any]:
     Raises:
         RunNotFound: there is no such run.
     """
-    view = await context.runs.feed(run).read()
+    view = await context.runs.reader(run).read()
     return await document_of(context, view)
 
 
@@ -46,7 +46,7 @@ async def document_of(context: GatewayContext, view: RunView) -> dict[str, Any]:
 
 async def graph_document(context: GatewayContext, run: str) -> dict[str, Any]:
     """Return the nodes and edges of a run, with those inside large regions; raises as `run_document`."""
-    view = await context.runs.feed(run).read()
+    view = await context.runs.reader(run).read()
     listing = context.runs.graph(view)
     nodes = [node async for node in listing.nodes()]
     edges = [edge async for edge in listing.edges()]
@@ -55,7 +55,7 @@ async def graph_document(context: GatewayContext, run: str) -> dict[str, Any]:
 
 async def inputs_document(context: GatewayContext, run: str) -> dict[str, Any]:
     """Return the inputs of a run and their schema; raises as `run_document`."""
-    scheduler = (await context.runs.feed(run).read()).scheduler
+    scheduler = (await context.runs.reader(run).read()).scheduler
     if scheduler is None:
         return {"run_id": run, "schema": schema_of_form({}), "inputs": {}}
     inputs = {name: compact_value(value, ref=f"input:{name}") for name, value in scheduler.state.inputs.items()}

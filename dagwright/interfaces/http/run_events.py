@@ -121,7 +121,7 @@ async def with_first_update(
         RunNotFound: there is no such run.
         RPCError: the server does not respond.
     """
-    updates = context.runs.feeds.subscribe(run, after=after)
+    updates = context.runs.subscriptions.subscribe(run, after=after)
     try:
         first = await anext(updates)
     except BaseException:

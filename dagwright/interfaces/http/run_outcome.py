@@ -245,7 +245,7 @@ async def deliver_answers(
         try:
             content |= await nodes_with_tools(context, request.request_ref, content)
             given_answer = Answer(content, by, through="tool_result", may_answer=context.caller.may_answer)
-            await context.runs.people.answer(request.request_ref, given_answer)
+            await context.runs.feedback.answer(request.request_ref, given_answer)
         except (FeedbackRejected, RunClosed):
             # Another client may have answered it in the meantime.
             if await _open_request(context, answer) is not None:
@@ -256,5 +256,5 @@ async def deliver_answers(
 
 async def _open_request(context: GatewayContext, answer: GivenAnswer) -> OpenRequest | None:
     """Return the open request that an answer is for; `None` if it is not open."""
-    requests = await context.runs.people.requests_of(answer.run)
+    requests = await context.runs.feedback.requests_of(answer.run)
     return next((each for each in requests if call_id(each.document, run=answer.run) == answer.call), None)

@@ -349,7 +349,7 @@ def _refuse_abandoned(context: GatewayContext, run_start: RunStart) -> None:
 
 async def _refuse_waiting(context: GatewayContext, session: str, run: str) -> None:
     """Refuse a turn whose session waits for feedback: it could wait for days."""
-    open_requests = await context.runs.people.requests_of(run)
+    open_requests = await context.runs.feedback.requests_of(run)
     if open_requests:
         called = public_session_id(context.caller, session)
         message = (

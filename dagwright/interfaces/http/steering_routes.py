@@ -48,7 +48,7 @@ async def cancel_run(context: GatewayContext, run: str, body: CommandBody | None
     try:
         return _result(run, await context.steering.cancel(run, actor_of(context, body)))
     except (RunClosed, CommandRejected):
-        view = await context.runs.feed(run).read()
+        view = await context.runs.reader(run).read()
         is_stopping = not view.is_closed and view.scheduler is not None and view.scheduler.is_stopped
         if not is_stopping and view.status != RunStatus.CANCELLED:
             raise
@@ -110,7 +110,7 @@ async def add_nodes(run_id: str, body: AddNodesBody, context: PlansContextDep) -
 @router.post("/v1/runs/{run_id}/fork", summary="Fork a run", responses=created_docs(ForkDocument, examples.FORK))
 async def fork(run_id: str, body: ForkBody, context: PlansContextDep, request: Request) -> Response:
     """Return the changes of a fork and, with `start`, start it. The same fork requested twice is one run."""
-    forks = Forks(context.runs.feed, context.toolset.store)
+    forks = Forks(context.runs.reader, context.toolset.store)
     plans = () if body.plan is None else (posted_plan_of(context, body.plan),)
     changes = ForkChanges(plans, body.inputs, body.rerun, check_runner=partial(check_in_pool, context, request))
     run = await context.visible_run(run_id)

@@ -171,7 +171,7 @@ async def answer_with_forms(
     responses: Mapping[str, Any], elicitations: Elicitations, runs: Runs, *, workflow_id: str, author: str
 ) -> None:
     """Answer the open requests of a run with the forms that a client sends: request ID -> response."""
-    open_requests = {str(request.id): request for request in await runs.people.requests_of(workflow_id)}
+    open_requests = {str(request.id): request for request in await runs.feedback.requests_of(workflow_id)}
     for name, response in responses.items():
         elicitations.skipped.add(name)
         request, filled = open_requests.get(name), parse_form_response(response)
@@ -196,7 +196,7 @@ async def _answer_with_form(
         return
     try:
         answer = Answer(answer_of(request, filled.content or {}), author, through="mcp")
-        await answer_request(runs.people, workflow_id, str(request["request_id"]), answer)
+        await answer_request(runs.feedback, workflow_id, str(request["request_id"]), answer)
     except (FeedbackRejected, RunClosed, RunNotFound, NotJson) as error:
         elicitations.refusals.append(f"The answer to {request['request_id']!r} was refused: {error}.")
     else:

@@ -99,7 +99,7 @@ class Tasks:
             if view.status == "cancelled":
                 return _task(view, "cancelled")
             return {**_task(view, "completed"), "result": _as_sent(run_result(await self._runs.document(view)))}
-        requests = await PendingRequests(self._runs.people, view.workflow_id).read(view)
+        requests = await PendingRequests(self._runs.feedback, view.workflow_id).read(view)
         forms = Elicitations(context).forms(requests)
         if not forms:
             return _task(view, "working", reason=str(requests[0]["prompt"]) if requests else None)
@@ -130,7 +130,7 @@ class Tasks:
             message = f"the client does not declare {EXTENSION}"
             raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message, missing)
         try:
-            return await self._runs.feed(params.task_id).read()
+            return await self._runs.reader(params.task_id).read()
         except RunNotFound as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
 

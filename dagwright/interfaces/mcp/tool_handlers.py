@@ -247,11 +247,11 @@ class ToolHandlers:
         if len(answer_names) != 1:
             raise McpCallRefused("bad_usage", f"send exactly one of {', '.join(_ANSWERS)}, not {len(answer_names)}")
         workflow_id = call.arguments["run_id"]
-        people = self._runs.people
-        target = _target(workflow_id, await people.requests_of(workflow_id), call.arguments)
+        feedback = self._runs.feedback
+        target = _target(workflow_id, await feedback.requests_of(workflow_id), call.arguments)
         content = {name: call.arguments[name] for name in (*answer_names, *_OPTIONAL_PARTS) if name in call.arguments}
         answer = Answer(content, call.author, call.arguments.get("note"), through="mcp")
-        outcome = await send_answer(people, target, answer)
+        outcome = await send_answer(feedback, target, answer)
         message, is_ambiguous = outcome.message, outcome.is_ambiguous
         if outcome.is_refused:
             hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"

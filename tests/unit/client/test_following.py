@@ -30,7 +30,7 @@ def _runs(*statuses: str) -> Runs:
         for status in statuses:
             yield RunUpdate(_view(status), (status, str(after)))
 
-    return cast(Runs, SimpleNamespace(people=None, feeds=SimpleNamespace(subscribe=subscribe)))
+    return cast(Runs, SimpleNamespace(feedback=None, subscriptions=SimpleNamespace(subscribe=subscribe)))
 
 
 async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:

@@ -146,13 +146,13 @@ async def test_plan_of_a_fork_is_checked_outside_of_the_event_loop(
     async def read() -> Any:
         return view
 
-    def feed(_: str) -> Any:
+    def reader(_: str) -> Any:
         return SimpleNamespace(read=read)
 
     monkeypatch.setattr(forks, "_inherited_input", lambda *_, **__: None)
     for module, name in ((fork_runs, "check_plan"), (forks, "_reuse_and_prediction"), (forks, "plan_to_json")):
         found = apart(module, name)
-    runs = cast("Any", SimpleNamespace(feed=feed))
-    forks_of_test, tools = Forks(feed, cast("Any", None)), toolset.declarations()
+    runs = cast("Any", SimpleNamespace(reader=reader))
+    forks_of_test, tools = Forks(reader, cast("Any", None)), toolset.declarations()
     draft = await draft_of("run-1", ForkChanges((PLAN,)), runs=runs, forks=forks_of_test, tools=tools)
     assert (draft.origin, found) == ("run-1", {"check_plan": True, "_reuse_and_prediction": True, "plan_to_json": True})

@@ -66,8 +66,8 @@ async def updates_of(
     seen: States | None = None,
     reached: Cursor = START,
 ) -> list[RunUpdate]:
-    feeds = RunSubscriptions(lambda _: cast(RunReader, Feed(views, seen or {}, reached=reached)))
-    return [update async for update in feeds.subscribe("run-1", after=after)]
+    subscriptions = RunSubscriptions(lambda _: cast(RunReader, Feed(views, seen or {}, reached=reached)))
+    return [update async for update in subscriptions.subscribe("run-1", after=after)]
 
 
 async def test_states_are_those_of_their_update() -> None:
@@ -81,9 +81,9 @@ async def test_states_are_those_of_their_update() -> None:
 
 async def test_slow_subscriber_gets_the_end_that_came_meanwhile() -> None:
     views = view(5, a=RUNS), view(9, is_closed=True, a=DONE)
-    feeds = RunSubscriptions(lambda _: cast(RunReader, Feed(views, {}, reached=START)))
+    subscriptions = RunSubscriptions(lambda _: cast(RunReader, Feed(views, {}, reached=START)))
     positions = []
-    async for update in feeds.subscribe("run-1"):
+    async for update in subscriptions.subscribe("run-1"):
         positions.append(str(update.position))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -116,7 +116,7 @@ async def test_calls_that_waited_for_a_worker_are_sent_again_because_no_event_re
 
 
 async def test_derived_value_of_an_update_is_computed_once() -> None:
-    feeds = RunSubscriptions(
+    subscriptions = RunSubscriptions(
         lambda _: cast(RunReader, Feed([view(5, a=RUNS), view(9, is_closed=True, a=DONE)], {}, reached=START))
     )
     made: list[str] = []
@@ -126,7 +126,7 @@ async def test_derived_value_of_an_update_is_computed_once() -> None:
         return made[-1]
 
     async def watch() -> list[str]:
-        return [update.once("words", partial(make, update)) async for update in feeds.subscribe("run-1")]
+        return [update.once("words", partial(make, update)) async for update in subscriptions.subscribe("run-1")]
 
     assert await asyncio.gather(*(watch() for _ in range(20))) == [["1-5", "1-9"]] * 20
     assert made == ["1-5", "1-9"]

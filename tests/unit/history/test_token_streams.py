@@ -55,7 +55,7 @@ def _pending_activity(activity_id: str, text: str, *, attempt: int = 1, at_s: in
 
 
 class _Server:
-    """A run whose description a test writes, and whose feed ends when the test says so."""
+    """A run whose description a test writes, and whose reader ends when the test says so."""
 
     data_converter = data_converter
 

@@ -258,7 +258,7 @@ async def test_second_cancel_reports_the_state_of_the_run(
         return SimpleNamespace(is_closed=status != "running", status=status, scheduler=scheduler)
 
     monkeypatch.setattr(context.steering, "cancel", refuse)
-    monkeypatch.setattr(context.runs, "feed", lambda _: SimpleNamespace(read=read))
+    monkeypatch.setattr(context.runs, "reader", lambda _: SimpleNamespace(read=read))
     answer = await http.post("/v1/runs/run-1/cancel")
     if message is None:
         assert (answer.status_code, answer.json()["error"]["message"]) == (409, "the run 'run-1' has ended")

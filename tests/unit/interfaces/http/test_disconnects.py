@@ -61,9 +61,9 @@ class _Server:
         self.started: list[str] = []
         self.cancelled: list[str] = []
         self.answers: list[Any] = []
-        self.people = SimpleNamespace(requests_of=self._requests_of, answer=self._answer)
-        self.feeds = SimpleNamespace(subscribe=self._subscribe)
-        self.texts = SimpleNamespace(pieces=self._subscribe, was_superseded=self._was_given_up)
+        self.feedback = SimpleNamespace(requests_of=self._requests_of, answer=self._answer)
+        self.subscriptions = SimpleNamespace(subscribe=self._subscribe)
+        self.token_streams = SimpleNamespace(pieces=self._subscribe, was_superseded=self._was_given_up)
 
     async def _confirmed(self) -> None:
         await self.is_taken.wait()

@@ -61,7 +61,7 @@ def desk_of(people: People, owner: str, *scopes: Permission) -> GatewayContext:
         return run
 
     caller = Caller(owner, frozenset(scopes), key="5f0c")
-    return cast(GatewayContext, SimpleNamespace(runs=SimpleNamespace(people=people), caller=caller, visible_run=own))
+    return cast(GatewayContext, SimpleNamespace(runs=SimpleNamespace(feedback=people), caller=caller, visible_run=own))
 
 
 @pytest.mark.parametrize(

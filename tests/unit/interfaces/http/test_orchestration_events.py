@@ -39,7 +39,9 @@ def gateway_that_sends(first: RunUpdate) -> GatewayContext:
         assert after == AT_FIVE.position
         yield first
 
-    return cast("GatewayContext", SimpleNamespace(runs=SimpleNamespace(feeds=SimpleNamespace(subscribe=subscribe))))
+    return cast(
+        "GatewayContext", SimpleNamespace(runs=SimpleNamespace(subscriptions=SimpleNamespace(subscribe=subscribe)))
+    )
 
 
 async def test_request_has_the_node_that_waits() -> None:

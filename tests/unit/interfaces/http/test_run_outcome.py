@@ -109,7 +109,7 @@ class Asking:
         raise self._refusal
 
     async def given(self) -> set[tuple[str, str]]:
-        context: Any = SimpleNamespace(runs=SimpleNamespace(people=self), caller=Caller())
+        context: Any = SimpleNamespace(runs=SimpleNamespace(feedback=self), caller=Caller())
         answer = GivenAnswer(call_id(self.asked[0].document, run="run-1"), "run-1", "yes")
         return await deliver_answers(context, [answer], by=None)
 

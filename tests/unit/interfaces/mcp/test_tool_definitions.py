@@ -62,7 +62,7 @@ def _plan(tool: str) -> str:
 async def test_tools_follow_changes_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "double.json").write_text(_plan("calculator"), encoding="utf-8")
     toolset = load_toolset(Settings(state_dir=tmp_path))
-    nothing = cast("Any", SimpleNamespace(people=None))
+    nothing = cast("Any", SimpleNamespace(feedback=None))
     folder = TemplateFolder(tmp_path, toolset.declarations())
     server = create_server(runs=nothing, sessions=nothing, steering=nothing, toolset=toolset, templates=folder)
     async with Client(server) as client:
