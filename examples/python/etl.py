@@ -127,7 +127,7 @@ def serving_api() -> Iterator[str]:
 
 
 def run_example(arguments: Sequence[str] | None = None) -> None:
-    """Run the example as the arguments say."""
+    """Run the example with command line arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--api", help="address of the API; by default the example starts one")
     parser.add_argument("--database", type=Path, default=Path("orders.db"))
