@@ -26,7 +26,7 @@ from dagwright.dialects.reading import read_text
 from dagwright.planner.goal_start import goal_from_document, is_goal
 from dagwright.planner.rounds_start import is_rounds, rounds_from_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
-from dagwright.plans.pages import Travelling, made_to_travel
+from dagwright.plans.pages import PlanForTransfer, split_for_transfer
 from dagwright.plans.preparation import check_plan, policy_problems, prepare_to_ask
 from dagwright.store import PayloadStore
 from dagwright.toolset.tool_directory import names_unknown_tools, published_tools
@@ -80,10 +80,10 @@ def compile_activity(
         """
         answer = {ANSWER_HAS_STATE: False}
 
-        async def travelling() -> Travelling:
+        async def travelling() -> PlanForTransfer:
             # In a thread: compiling a large plan would delay all heartbeats of this worker.
             compiled = await _compiled(message, scope)
-            return await made_to_travel(compiled, scope.store)
+            return await split_for_transfer(compiled, scope.store)
 
         try:
             message = {**message, "plan": _parsed(message)}

@@ -292,8 +292,7 @@ class Client:
         """
         if status is not None and status not in [*RunStatus]:
             raise OptionInvalid(f"status: there is no {status!r:.60}; it is one of {', '.join(RunStatus)}")
-        if limit < 1:
-            raise OptionInvalid(f"limit must be at least 1, not {limit}")
+        _check_limit(limit)
         run_filter = RunFilter(
             status=status,
             title=title,
@@ -333,8 +332,7 @@ class Client:
             OptionInvalid: `limit` or `older_than` is invalid.
             CursorInvalid: `after` is not the cursor of a page.
         """
-        if limit < 1:
-            raise OptionInvalid(f"limit must be at least 1, not {limit}")
+        _check_limit(limit)
         until = None if older_than is None else time.time() - duration_s("older_than", older_than)
         inbox_filter = InboxFilter(assignee=assignee, type=type, opened_before=until)
         connection = self._services.connection
@@ -394,8 +392,7 @@ class Client:
             OptionInvalid: `limit` is invalid.
             CursorInvalid: `after` is not the cursor of a session.
         """
-        if limit < 1:
-            raise OptionInvalid(f"limit must be at least 1, not {limit}")
+        _check_limit(limit)
         found, cursor = await self._services.sessions.page_of_sessions(limit=limit, prefix=prefix, after=_cursor(after))
         states = [state_of(view) for view in found]
         if states and cursor is not None:
@@ -436,7 +433,7 @@ class Client:
         Raises:
             PlanInvalid: there is no such run.
         """
-        if run_id is None or any(problem.code not in _MISSING_TOOLS for problem in invalid.problems):
+        if run_id is None or any(problem.code not in _MISSING_TOOL_CODES for problem in invalid.problems):
             raise invalid
         try:
             start = prepare_start(replace(request, allow_unknown_tools=True), toolset.declarations())
@@ -457,7 +454,7 @@ class Client:
     ) -> Run:
         services = self._services
         turn = TurnRequest(session_name(name), request, prepare)
-        started, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, busy=_wait)
+        started, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, busy=_wait_silently)
         return self.get_run(started.workflow_id)
 
 
@@ -495,11 +492,11 @@ _NOT_CONNECTED = (
     "the client is not connected: write `client = await Client.connect()` or `async with Client.connect() as client`, "
     "or use SyncClient where there is no event loop"
 )
-_MISSING_TOOLS = ("unknown_tool", "unknown_agent")
+_MISSING_TOOL_CODES = ("unknown_tool", "unknown_agent")
 
 
-def _wait(_: Turn) -> None:
-    """Wait for the turn that is running in a session."""
+def _wait_silently(_: Turn) -> None:
+    """Report nothing: `start_turn` waits for the running turn of the session if it is given a callback."""
 
 
 def _current_loop() -> asyncio.AbstractEventLoop | None:
@@ -507,6 +504,11 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise OptionInvalid(f"limit must be at least 1, not {limit}")
 
 
 def _cursor(after: str | None) -> ListCursor | None:

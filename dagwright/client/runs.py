@@ -28,7 +28,7 @@ from dagwright.client.run_lists import (
     readable_memo,
     run_summary,
 )
-from dagwright.client.starts import EncodedStart, StartRequest, checked_id, digest_of, encode_start, made_id
+from dagwright.client.starts import EncodedStart, StartRequest, checked_run_id, digest_of, encode_start, new_run_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.core.errors import DagwrightError
@@ -97,8 +97,8 @@ class Runs:
             RunIdInvalid: the ID is invalid.
         """
         encoded = await self.encode(request)
-        chosen = checked_id(request.workflow_id) if request.workflow_id is not None else made_id()
-        existing = await self.same(chosen, encoded) if request.workflow_id is not None else None
+        chosen = checked_run_id(request.workflow_id) if request.workflow_id is not None else new_run_id()
+        existing = await self.find_same(chosen, encoded) if request.workflow_id is not None else None
         if existing is not None:
             return existing
         try:
@@ -115,7 +115,7 @@ class Runs:
                 priority=priority_of(encoded.fairness),
             )
         except WorkflowAlreadyStartedError:
-            existing = await self.same(chosen, encoded)
+            existing = await self.find_same(chosen, encoded)
             if existing is None:
                 raise
             return existing
@@ -127,13 +127,13 @@ class Runs:
         Raises:
             RunIdInUse, RunIdInvalid: as `start`.
         """
-        return await self.same(checked_id(request.workflow_id or ""), await self.encode(request))
+        return await self.find_same(checked_run_id(request.workflow_id or ""), await self.encode(request))
 
     async def encode(self, request: StartRequest) -> EncodedStart:
         """Encode a start request; see `encode_start`."""
         return await encode_start(request, self._store, notifies=self._notifies)
 
-    async def same(self, workflow_id: str, encoded: EncodedStart) -> Started | None:
+    async def find_same(self, workflow_id: str, encoded: EncodedStart) -> Started | None:
         """Return the run with this ID if it has the same plan, inputs and model; `None` if there is no such run.
 
         Raises:

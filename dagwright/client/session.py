@@ -155,8 +155,8 @@ class Session:
             SessionNotFound: the session does not exist yet.
         """
         sessions = self._client._services.sessions
-        view = await sessions.look(self._id)
-        return state_of(replace(view, session=await sessions.whole(view.session)))
+        view = await sessions.find(self._id)
+        return state_of(replace(view, session=await sessions.with_full_answers(view.session)))
 
     async def turns(self) -> Sequence[SessionTurn]:
         """Return the newest turns, oldest first. Raises as `state`."""

@@ -28,7 +28,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
 from dagwright.client.run_lists import quoted, readable_memo
 from dagwright.client.runs import RunIdInUse, Runs, Started
-from dagwright.client.starts import EncodedStart, checked_id, made_id
+from dagwright.client.starts import EncodedStart, checked_run_id, new_run_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.core.errors import DagwrightError
@@ -141,7 +141,7 @@ Serve = Callable[[], Awaitable[None]]
 """Ensure that a worker serves a turn."""
 
 
-async def _is_served() -> None:
+async def _assume_served() -> None:
     pass
 
 
@@ -156,7 +156,7 @@ class Sessions:
             left. Without it a worker must be running already.
     """
 
-    def __init__(self, connection: Connection, runs: Runs, *, task_queue: str, serve: Serve = _is_served) -> None:
+    def __init__(self, connection: Connection, runs: Runs, *, task_queue: str, serve: Serve = _assume_served) -> None:
         self._client: Client = connection.client
         self._runs = runs
         self._task_queue = task_queue
@@ -172,7 +172,7 @@ class Sessions:
         view = await self._found(name)
         return view if view is not None and view.is_open else SessionView(SessionRecord(name))
 
-    async def look(self, name: str) -> SessionView:
+    async def find(self, name: str) -> SessionView:
         """Return an existing session, open or ended.
 
         Raises:
@@ -182,10 +182,10 @@ class Sessions:
         if view is None:
             raise SessionNotFound(f"there is no session {name!r}")
         if not view.is_open and (running := view.session.running) is not None:
-            await self._take_end(view.session, running.run)
+            await self._add_outcome(view.session, running.run)
         return view
 
-    async def _take_end(self, session: SessionRecord, run: str) -> None:
+    async def _add_outcome(self, session: SessionRecord, run: str) -> None:
         """Add the outcome of the last run, which the session has not received because it was terminated first."""
         try:
             view = await self._runs.reader(run).read()
@@ -196,7 +196,7 @@ class Sessions:
         if view.ended_at is not None:
             session.end_turn(run, end_of_turn(view.document_with_refs(), view.scheduler), at=view.ended_at)
 
-    async def whole(self, session: SessionRecord) -> SessionRecord:
+    async def with_full_answers(self, session: SessionRecord) -> SessionRecord:
         """Return a session with the full text of all answers, including those that are too long for the state of a run.
 
         If an answer cannot be read any more, it remains truncated.
@@ -249,22 +249,22 @@ class Sessions:
         """
 
         async def prepared(session: SessionRecord) -> PreparedTurn:
-            return await prepare((await self.whole(session)).shortened())
+            return await prepare((await self.with_full_answers(session)).shortened())
 
         if run is not None:
             turn = await prepared((await self.read(name)).session)
-            if (there := await self._runs.same(checked_id(run), turn.start)) is not None:
-                _refuse_of_others(name, await self._client.get_workflow_handle(run).describe())
+            if (there := await self._runs.find_same(checked_run_id(run), turn.start)) is not None:
+                _check_session_of(name, await self._client.get_workflow_handle(run).describe())
                 await self._serve()
                 return there
-        chosen = run or made_id()
+        chosen = run or new_run_id()
         waits_for: str | None = None
         refusals = 0
         while True:
             session = (await self.read(name)).session
             if session.turn_of(chosen) is not None:
                 await self._serve()
-                return await self._there(name, chosen)
+                return await self._started_run(name, chosen)
             if (running := session.running) is None:
                 turn = await prepared(session)
                 await self._serve()
@@ -280,7 +280,7 @@ class Sessions:
                     continue
                 await self._serve()
                 # Do not ask the session: it drops a turn whose ID another run has, so the turn would be sent for ever.
-                return await self._there(name, chosen)
+                return await self._started_run(name, chosen)
             if busy is None:
                 raise _busy(name, running.run)
             if running.run != waits_for:
@@ -331,7 +331,7 @@ class Sessions:
             message = f"no worker serves the session {name!r}; the turn starts if one still comes, as the run {run!r}"
             raise TurnRejected("no_worker", message) from None
 
-    async def _there(self, name: str, run: str) -> Started:
+    async def _started_run(self, name: str, run: str) -> Started:
         """Return the run of an accepted turn as soon as it exists.
 
         Raises:
@@ -342,7 +342,7 @@ class Sessions:
         while True:
             try:
                 described = await self._client.get_workflow_handle(run).describe()
-                _refuse_of_others(name, described)
+                _check_session_of(name, described)
                 return Started(run, described.run_id, is_new=True)
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
@@ -369,7 +369,7 @@ class Sessions:
         Raises:
             SessionNotFound: there is no open session with this name.
         """
-        view = await self.look(name)
+        view = await self.find(name)
         if not view.is_open:
             raise SessionNotFound(f"the session {name!r} has ended already")
         try:
@@ -379,7 +379,7 @@ class Sessions:
                 raise
         give_up_at = time.monotonic() + SETTLE_S
         while time.monotonic() < give_up_at:
-            view = await self.look(name)
+            view = await self.find(name)
             if not view.is_open:
                 return "has ended"
             if (running := view.session.running) is not None and view.session.is_ending:
@@ -420,7 +420,7 @@ async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) 
     return SessionView(session, is_open, execution.run_id, execution.start_time.timestamp())
 
 
-def _refuse_of_others(name: str, run: WorkflowExecution) -> None:
+def _check_session_of(name: str, run: WorkflowExecution) -> None:
     """Check that a run is a turn of the session: the session must know the answers that are attributed to it.
 
     Raises:

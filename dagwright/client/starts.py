@@ -13,7 +13,7 @@ from dagwright.core.errors import DagwrightError
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.planning.extenders import workflow_type_of
-from dagwright.plans.pages import made_to_travel
+from dagwright.plans.pages import split_for_transfer
 from dagwright.protocol.fairness import Fairness, fairness_of_owner
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.store import PayloadStore
@@ -116,7 +116,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: 
         StoreUnavailable: the plan cannot be stored now.
     """
     plan, options = request.plan, request.options
-    sent = await made_to_travel(plan, store)
+    sent = await split_for_transfer(plan, store)
     is_by_model = plan.extender is None and (options.needs_approval or options.approved_by is not None)
     run_input = replace(
         options.input_fields,
@@ -153,12 +153,12 @@ def digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] |
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def made_id() -> str:
+def new_run_id() -> str:
     """Generate the ID of a run."""
     return f"run-{uuid4().hex[:12]}"
 
 
-def checked_id(workflow_id: str) -> str:
+def checked_run_id(workflow_id: str) -> str:
     """Return a run ID unchanged if it is valid.
 
     Raises:

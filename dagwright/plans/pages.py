@@ -27,7 +27,7 @@ INSIDE_PAGE_NODES = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Travelling:
+class PlanForTransfer:
     """A plan in the format for the input of a run.
 
     Args:
@@ -41,7 +41,7 @@ class Travelling:
     encoded: Mapping[str, Any] | None = None
 
 
-async def made_to_travel(plan: CompiledPlan, store: PayloadStore) -> Travelling:
+async def split_for_transfer(plan: CompiledPlan, store: PayloadStore) -> PlanForTransfer:
     """Prepare a plan for the input of a run: parts that are too large are stored in the payload store.
 
     Large regions are offloaded first, because the run never loads their nodes. If the plan is still too large, it is
@@ -54,12 +54,12 @@ async def made_to_travel(plan: CompiledPlan, store: PayloadStore) -> Travelling:
     plan = await _detached(plan, store)
     encoded = plan_to_json(plan) if len(plan.nodes) <= INLINE_PLAN_NODES else None
     if encoded is not None and encoded_size(encoded) <= INLINE_PLAN_BYTES:
-        return Travelling(plan, encoded=encoded)
+        return PlanForTransfer(plan, encoded=encoded)
     head = plan_to_json(replace(plan, nodes=()))
     pages = [await store.put(pydantic_core.to_json(head))]
     for page, _ in _pages(plan.nodes, {}, most=PLAN_PAGE_NODES):
         pages.append(await store.put(page))
-    return Travelling(plan, tuple(pages))
+    return PlanForTransfer(plan, tuple(pages))
 
 
 async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:

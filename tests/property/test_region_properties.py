@@ -30,7 +30,7 @@ from dagwright.features.regions.offloaded_batches import read_offloaded_batch
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.offloaded_regions import OffloadedNodes
 from dagwright.plans import pages
-from dagwright.plans.pages import made_to_travel
+from dagwright.plans.pages import split_for_transfer
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
 from dagwright.protocol.outcomes import ReadyCall, apply_result, next_call
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
@@ -300,7 +300,7 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
         patch.object(pages, "INLINE_PLAN_NODES", 0),
         patch.object(pages, "INLINE_PLAN_BYTES", 10**9),
     ):
-        sent = asyncio.run(made_to_travel(plan, store)).plan
+        sent = asyncio.run(split_for_transfer(plan, store)).plan
     together = Run(sent, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)
     with patch.object(region_batches, "REGION_BATCH_S", slice_s):
         together.run(is_carried=is_carried)

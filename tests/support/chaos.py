@@ -15,7 +15,7 @@ from temporalio.client import Client
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.plans.pages import made_to_travel
+from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.settings import Settings
@@ -207,7 +207,7 @@ async def start_travelling(client: Client, plan: Any, *, workflow_id: str, folde
     """Start a plan of any size, as `run` does: a plan too large for the input goes into the payload store."""
     toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
-    sent = await made_to_travel(compiled, toolset.store)
+    sent = await split_for_transfer(compiled, toolset.store)
     return await start_workflow(client, RunInput(compiled=sent.plan, pages=sent.pages), workflow_id=workflow_id)
 
 

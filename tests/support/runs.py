@@ -43,7 +43,7 @@ from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.run_reader import RunReader
 from dagwright.llm.clients import ModelClients
 from dagwright.planning.extenders import workflow_type_of
-from dagwright.plans.pages import made_to_travel
+from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.failures import run_error_of
@@ -118,7 +118,7 @@ class Runs:
     ) -> Handle:
         checked = check_plan(plan, self.tools, dialect=dialect, context=context)
         compiled = prepare_plan(checked, inputs or {})
-        sent = await made_to_travel(compiled, self.store)
+        sent = await split_for_transfer(compiled, self.store)
         run_input = RunInput(compiled=sent.plan, pages=sent.pages, inputs=inputs or {}, **options)
         return await self.start_raw(run_input_to_json(run_input))
 

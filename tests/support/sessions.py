@@ -54,7 +54,7 @@ class SessionBench:
     async def ended(self, name: str, run: str) -> SessionRecord:
         await self.client.get_workflow_handle(run).result()
         await self.sessions.settled(name, run)
-        session = (await self.sessions.look(name)).session
+        session = (await self.sessions.find(name)).session
         turn = session.turn_of(run)
         assert turn is not None
         assert turn.ended_at is not None, turn

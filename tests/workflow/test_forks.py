@@ -8,7 +8,7 @@ import pytest
 from dagwright.client.forks import ForkDraft, ForkRejected, Forks, retooled
 from dagwright.core.scheduler import map_batches
 from dagwright.history.run_reader import RunReader, RunView
-from dagwright.plans.pages import made_to_travel
+from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from tests.support.eventually import eventually
@@ -37,7 +37,7 @@ async def fork(
     view = await RunReader(runs.client, handle.id).read()
     draft = await forks.draft(view, compiled(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
     input_fields = await forks.ready(draft)
-    sent = await made_to_travel(draft.plan, runs.store)
+    sent = await split_for_transfer(draft.plan, runs.store)
     message = run_input_to_json(
         type(input_fields)(
             compiled=sent.plan,

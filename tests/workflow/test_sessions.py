@@ -89,7 +89,7 @@ async def test_stored_answer_is_complete_in_the_session_and_in_the_next_prompt(
     [kept] = session.turns
     assert kept.response_at is not None
     assert len(kept.response or "") < 1_000
-    [whole] = (await bench.sessions.whole(session)).turns
+    [whole] = (await bench.sessions.with_full_answers(session)).turns
     assert whole.answer == "x" * 20_000
     second = await bench.sessions.take_turn(unique, next_turn)
     await bench.ended(unique, second.workflow_id)
@@ -99,7 +99,7 @@ async def test_stored_answer_is_complete_in_the_session_and_in_the_next_prompt(
     # A value that was removed from the store is known by its start.
     lost = session.with_answers({})
     lost.turns = [replace(kept, response_at={"ref": f"v1/{'0' * 64}", "paths": []})]
-    assert await bench.sessions.whole(lost) == lost
+    assert await bench.sessions.with_full_answers(lost) == lost
     await bench.close(unique)
 
 
@@ -127,7 +127,7 @@ async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_o
         document = await bench.client.get_workflow_handle(run).result()
         assert document["nodes"]["c"]["result"] == {"value": "id-Apex"}
         await bench.ended(unique, run)
-    session = (await bench.sessions.look(unique)).session
+    session = (await bench.sessions.find(unique)).session
     assert [(turn.number, turn.status) for turn in session.turns] == [(n, "completed") for n in (1, 2, 3)]
     assert {turn.run for turn in session.turns} == {first.workflow_id, *runs}
     starts = [turn.started_at or "" for turn in session.turns][1:]
@@ -145,7 +145,7 @@ async def test_same_turn_twice_is_one_run(bench: SessionBench, unique: str) -> N
     session = await bench.ended(unique, run)
     again = await bench.sessions.take_turn(unique, prepare, run=run)
     assert (again.workflow_id, again.is_new) == (run, False)
-    assert (await bench.sessions.look(unique)).session == session
+    assert (await bench.sessions.find(unique)).session == session
     assert len(session.turns) == 1
     handle = bench.client.get_workflow_handle(session_id(unique))
     start = {"run_id": run, "start": {"plan": {}}, "version": 77}
@@ -202,7 +202,7 @@ async def test_turn_that_is_stopped_in_any_way_frees_the_session(bench: SessionB
         case _:
             await handle.terminate("gone")
     await _becomes_idle(bench, unique)
-    session = (await bench.sessions.look(unique)).session
+    session = (await bench.sessions.find(unique)).session
     expected = ("failed", ()) if way == "terminate" else ("cancelled", ("cbu",))
     assert (session.turns[0].status, session.turns[0].names) == expected
     assert [*session.names] == [*expected[1]]
@@ -217,7 +217,7 @@ async def test_turn_that_is_stopped_in_any_way_frees_the_session(bench: SessionB
 
 async def _becomes_idle(bench: SessionBench, name: str) -> None:
     async def is_idle() -> bool:
-        return (await bench.sessions.look(name)).session.status == "idle"
+        return (await bench.sessions.find(name)).session.status == "idle"
 
     await eventually(is_idle)
 
@@ -227,11 +227,11 @@ async def test_last_turn_of_a_terminated_session_is_reported_like_its_run(bench:
     started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
     await eventually(lambda: unique in bench.bench.entered)
     await bench.client.get_workflow_handle(session_id(unique)).terminate("gone")
-    (turn,) = (await bench.sessions.look(unique)).session.turns
+    (turn,) = (await bench.sessions.find(unique)).session.turns
     assert (turn.status, turn.ended_at) == ("running", None)
     bench.bench.open(unique)
     await bench.client.get_workflow_handle(started.workflow_id).result()
-    view = await bench.sessions.look(unique)
+    view = await bench.sessions.find(unique)
     (turn,) = view.session.turns
     assert (view.is_open, turn.status, turn.names, turn.ended_at is None) == (False, "completed", ("cbu",), False)
 
@@ -275,10 +275,10 @@ async def test_invalid_messages_and_a_run_that_cannot_start_leave_a_session_unch
     result = await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": session_id(unique), "start": {"goal": "x"}})
 
     async def is_compensated() -> bool:
-        return (await bench.sessions.look(unique)).session.version > int(result["version"])
+        return (await bench.sessions.find(unique)).session.version > int(result["version"])
 
     await eventually(is_compensated)
-    [turn] = (await bench.sessions.look(unique)).session.turns
+    [turn] = (await bench.sessions.find(unique)).session.turns
     assert (turn.run, turn.status, turn.names) == (f"{unique} a", "failed", ())
     assert (turn.outcome or "").partition(":")[0] == "invalid"
     await bench.close(unique)
@@ -388,7 +388,7 @@ async def test_session_with_an_invalid_memo_ends_with_the_reason(bench: SessionB
     assert isinstance(failure.value.cause, ApplicationError)
     assert failure.value.cause.type == wire.ERROR_REFUSED
     with pytest.raises(SessionNotFound, match="cannot be read"):
-        await bench.sessions.look(unique)
+        await bench.sessions.find(unique)
 
 
 async def test_session_that_is_ended_waits_for_its_turn_and_a_new_one_knows_nothing(
@@ -397,14 +397,14 @@ async def test_session_that_is_ended_waits_for_its_turn_and_a_new_one_knows_noth
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
     started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
     closed = await bench.close(unique)
-    assert (await bench.sessions.look(unique)).to_json()["status"] == "ending"
+    assert (await bench.sessions.find(unique)).to_json()["status"] == "ending"
     with pytest.raises(TurnRejected) as refused:
         await bench.sessions.take_turn(unique, bench.turn(call("a", "echo", value=1)))
     assert refused.value.code == "session_busy"
     bench.bench.open(unique)
     result = await closed.result()
     assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started.workflow_id)
-    assert (await bench.sessions.look(unique)).to_json()["status"] == "ended"
+    assert (await bench.sessions.find(unique)).to_json()["status"] == "ended"
     assert (await bench.sessions.read(unique)).session.names == {}
     with pytest.raises(SessionNotFound, match="has ended already"):
         await bench.sessions.end(unique)
@@ -440,7 +440,7 @@ async def test_session_continues_in_new_executions_between_its_turns(
             unique, bench.turn(call("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
         )
         session = await bench.ended(unique, started.workflow_id)
-        executions.append((await bench.sessions.look(unique)).run_id)
+        executions.append((await bench.sessions.find(unique)).run_id)
     assert [turn.request for turn in session.turns] == ["0", "1", "2", "3"]
     assert session.names["cbu"]["id"] == "id-Fund 3"
     assert len(set(executions)) > 1
@@ -456,7 +456,7 @@ async def test_terminated_turn_of_an_earlier_execution_fails(
     started = await _turn_that_outlives_its_execution(bench, unique, monkeypatch)
     await bench.client.get_workflow_handle(started.workflow_id).terminate("gone")
     await _becomes_idle(bench, unique)
-    (turn,) = (await bench.sessions.look(unique)).session.turns
+    (turn,) = (await bench.sessions.find(unique)).session.turns
     assert (turn.status, turn.outcome) == ("failed", "terminated: the sub-plan was terminated")
     bench.bench.open(unique)
     await bench.sessions.end(unique)
@@ -468,7 +468,7 @@ async def test_turn_of_an_execution_before_is_looked_after_only_as_long_as_it_ru
     # Longer than this test: only the end of the turn ends the look.
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 600.0)
     started = await _turn_that_outlives_its_execution(bench, unique, monkeypatch)
-    session = (await bench.sessions.look(unique)).session
+    session = (await bench.sessions.find(unique)).session
     assert (session.status, session.turns[0].run) == ("running", started.workflow_id)
 
     async def is_looking() -> bool:
@@ -492,7 +492,7 @@ async def _turn_that_outlives_its_execution(
     """Start a turn that names a fund and then holds, in a session that continues as new meanwhile."""
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
     started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
-    first = (await bench.sessions.look(unique)).run_id
+    first = (await bench.sessions.find(unique)).run_id
     await eventually(lambda: unique in bench.bench.entered)
     # A flood of signals that say nothing.
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 3)
@@ -501,7 +501,7 @@ async def _turn_that_outlives_its_execution(
         await handle.signal(wire.SIGNAL_TURN_ENDED, {})
 
     async def is_elsewhere() -> bool:
-        return (await bench.sessions.look(unique)).run_id != first
+        return (await bench.sessions.find(unique)).run_id != first
 
     await eventually(is_elsewhere)
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 8_000)
@@ -516,7 +516,7 @@ async def _kinds_of_events(bench: SessionBench, name: str) -> "Counter[EventType
 
 async def _close_all(bench: SessionBench, name: str) -> None:
     """End a session, all of whose executions are looked at, and replayed, at the end of the block."""
-    view = await bench.sessions.look(name)
+    view = await bench.sessions.find(name)
     described = await bench.client.get_workflow_handle(view.workflow_id).describe()
     await bench.sessions.end(name)
     first = described.raw_info.first_run_id

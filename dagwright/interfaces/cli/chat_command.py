@@ -19,7 +19,7 @@ from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run_follower import RequestKey, request_key
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import SessionNotFound, Sessions, TurnRejected
-from dagwright.client.starts import made_id
+from dagwright.client.starts import new_run_id
 from dagwright.client.steering import Actor, CommandRejected, Steering
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.interfaces.cli.account import account_name
@@ -256,7 +256,7 @@ class Chat:
         """Open a session; for an existing one, show its last turns and follow its running run."""
         self._name = name
         session = (await self._patiently(lambda: self._resources.sessions.read(name))).session
-        session = await self._resources.sessions.whole(session)
+        session = await self._resources.sessions.with_full_answers(session)
         if is_new:
             self._output.print(f"session {one_line(name)}; {self._going_on()}")
             self._output.print("/help lists the commands")
@@ -326,7 +326,7 @@ class Chat:
 
     async def _answer(self, message: str, codes: list[int]) -> None:
         """Answer a message; append the exit code, if there is one, to `codes`."""
-        run = made_id()
+        run = new_run_id()
         self._interrupt_handling.text = stays(run)
         try:
             # Starting a turn is idempotent by its run ID, so it can be retried.

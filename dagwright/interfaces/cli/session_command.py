@@ -41,14 +41,16 @@ def session(request: SessionRequest, output: Output) -> int:
             if name is None:
                 _print_sessions(*await sessions.page_of_sessions(after=after), output)
             elif request.is_ending:
-                view = await sessions.look(name)
+                view = await sessions.find(name)
                 message = await sessions.end(name)
                 if output.is_json:
                     output.document(acted(view.workflow_id, message))
                 output.print(f"the session {one_line(name)} {message}")
             else:
-                view = await sessions.look(name)
-                _print_session(replace(view, session=await sessions.whole(view.session)), output, connection.server)
+                view = await sessions.find(name)
+                _print_session(
+                    replace(view, session=await sessions.with_full_answers(view.session)), output, connection.server
+                )
         return ExitCode.COMPLETED
 
     return run_async(work, output)

@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import Sessions
-from dagwright.client.starts import checked_id
+from dagwright.client.starts import checked_run_id
 from dagwright.client.steering import Steering
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.api_keys import KeyFile
@@ -102,7 +102,7 @@ class GatewayContext:
             RunNotFound: there is no such run, or it belongs to another owner.
             RunIdInvalid: the ID is not valid for a run.
         """
-        checked_id(run)
+        checked_run_id(run)
         if self.caller.owner is not None and not self.caller.can_see(await self.runs.owner_of(run)):
             # The same error as for a missing run, so that it does not reveal runs of other owners.
             raise RunNotFound(f"there is no run {run!r:.200}")

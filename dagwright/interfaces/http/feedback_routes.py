@@ -17,7 +17,7 @@ from dagwright.client.answer_sending import (
 )
 from dagwright.client.feedback import Answer, OpenRequest, RequestRef
 from dagwright.client.inbox import InboxFilter
-from dagwright.client.starts import checked_id
+from dagwright.client.starts import checked_run_id
 from dagwright.core.model.requests import MayAnswer
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import examples
@@ -57,7 +57,7 @@ async def _answerable(context: GatewayContext, run: str) -> tuple[Sequence[OpenR
         RunNotFound: there is no such run, or it belongs to another owner and has no request for the caller.
     """
     owner = context.caller.owner
-    checked_id(run)
+    checked_run_id(run)
     if owner is not None:
         try:
             await context.visible_run(run)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
-from dagwright.client.starts import RunStartOptions, StartRequest, made_id
+from dagwright.client.starts import RunStartOptions, StartRequest, new_run_id
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.answer_forms import size_problem
 from dagwright.core.model.errors import PlanInvalid
@@ -56,7 +56,7 @@ async def check(body: PlanBody, context: PlansContextDep, request: Request) -> R
 )
 async def start(body: RunBody, context: PlansContextDep, request: Request, idempotency_key: Key = None) -> Response:
     """Start a run and return at once. The run asks for missing inputs."""
-    run = run_id_of_key(idempotency_key, owner=context.caller.owner) if idempotency_key else made_id()
+    run = run_id_of_key(idempotency_key, owner=context.caller.owner) if idempotency_key else new_run_id()
     prepared, title = await _prepared(context, body, request)
     deadline_s = duration_seconds("deadline", body.deadline)
     options = RunStartOptions(

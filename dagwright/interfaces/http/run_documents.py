@@ -113,7 +113,7 @@ async def session_view(context: GatewayContext, name: str) -> SessionView:
     """
     stored = session_name(stored_session_name(context.caller, name))
     try:
-        return await context.sessions.look(stored)
+        return await context.sessions.find(stored)
     except SessionNotFound as error:
         # Report the name that the caller knows.
         raise SessionNotFound(str(error).replace(repr(stored), repr(name))) from None

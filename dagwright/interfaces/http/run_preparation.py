@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from dagwright.client.requests import AnyProfile, TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.sessions import LOOK_PAUSE_S, TurnRejected
-from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest, made_id
+from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest, new_run_id
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.callers import new_session_name, public_session_id
@@ -76,7 +76,7 @@ def prepare_run_start(
     refuse_rounds(target, options)
     session = None if options.session is None else new_session_name(context.caller, options.session)
     run = (
-        made_id()
+        new_run_id()
         if options.idempotency_key is None
         else run_id_of_key(options.idempotency_key, owner=context.caller.owner)
     )

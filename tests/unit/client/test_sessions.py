@@ -59,7 +59,7 @@ class _FakeSessions(Sessions):
         self._session = session
         self._run = existing
 
-    async def same(self, *_: Any) -> Started | None:
+    async def find_same(self, *_: Any) -> Started | None:
         return self._run
 
     def get_workflow_handle(self, run: str) -> Any:

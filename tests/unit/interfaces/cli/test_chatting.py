@@ -42,7 +42,7 @@ class _Hanging:
             await asyncio.sleep(600)
         return SessionView(SessionRecord(name))
 
-    async def whole(self, session: SessionRecord) -> SessionRecord:
+    async def with_full_answers(self, session: SessionRecord) -> SessionRecord:
         return session
 
 

@@ -16,7 +16,7 @@ from dagwright.protocol.turns import TurnEnd, TurnStart
 
 def _context(session: SessionRecord, **sessions_of: str | None) -> Any:
 
-    async def look(_: str) -> SessionView:
+    async def find(_: str) -> SessionView:
         return SessionView(session)
 
     async def session_of(run: str) -> str | None:
@@ -24,7 +24,7 @@ def _context(session: SessionRecord, **sessions_of: str | None) -> Any:
             raise RunNotFound(f"there is no run {run!r}")
         return sessions_of[run]
 
-    runs, sessions = SimpleNamespace(session_of=session_of), SimpleNamespace(look=look)
+    runs, sessions = SimpleNamespace(session_of=session_of), SimpleNamespace(find=find)
     return SimpleNamespace(caller=ANYONE, sessions=sessions, runs=runs)
 
 
