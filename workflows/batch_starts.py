@@ -1,7 +1,8 @@
 """Call batches of a run: calls that may start together, in one activity with their followers.
 
 The engine hands over each call that may share an activity. At the end of a dispatch, the calls of one queue form
-batches; a single call without followers gets an activity of its own.
+batches; a single call without followers gets an activity of its own. The engine starts them one by one:
+together they may exceed the size limit of a workflow task.
 """
 
 import asyncio
@@ -88,16 +89,21 @@ class CallBatches:
         left = self._left.pop(task.id, None)
         return left.failure if left is not None and task.slice == 1 else None
 
-    def start(self, at: float) -> Iterator[StartedBatch | ReadyCall]:
-        """Start the added calls: yield each batch, and each call that needs an activity of its own."""
-        waiting, self._waiting = self._waiting, []
-        groups: dict[tuple[str | None, int], list[ReadyCall]] = {}
-        for ready in waiting:
-            queue = self._scheduler.plan.tools[ready.task.node.tool].task_queue
-            groups.setdefault((queue, ready.task.node.priority), []).append(ready)
-        for (queue, _), group in groups.items():
-            for calls in _chunks(group):
-                yield from self._start(calls, queue, at)
+    def start_next(self, at: float) -> Iterator[StartedBatch | ReadyCall]:
+        """Start the first of the added calls, with others that can share its activity: yield their batch, or the call
+        that needs an activity of its own.
+        """
+        group = self._group_of(self._waiting[0])
+        calls = _first_chunk([ready for ready in self._waiting if self._group_of(ready) == group])
+        started = {ready.task.id for ready in calls}
+        self._waiting = [ready for ready in self._waiting if ready.task.id not in started]
+        queue, _ = group
+        yield from self._start(calls, queue, at)
+
+    def _group_of(self, ready: ReadyCall) -> tuple[str | None, int]:
+        """Return the queue and the priority of a call, which all calls of a batch have in common."""
+        node = ready.task.node
+        return self._scheduler.plan.tools[node.tool].task_queue, node.priority
 
     def _start(self, calls: Sequence[ReadyCall], queue: str | None, at: float) -> Iterator[StartedBatch | ReadyCall]:
         scheduler = self._scheduler
@@ -162,15 +168,11 @@ class CallBatches:
         return {tool for tool, until in self._separate_until.items() if until > at}
 
 
-def _chunks(calls: Sequence[ReadyCall]) -> Iterator[Sequence[ReadyCall]]:
-    """Divide calls into batches of limited number and size."""
-    chunk: list[ReadyCall] = []
+def _first_chunk(calls: Sequence[ReadyCall]) -> Sequence[ReadyCall]:
+    """Return the first of some calls, as many as one batch may have by number and size."""
     size = 0
-    for ready in calls:
-        if chunk and (len(chunk) == MAX_CALLS or size + ready.size_bytes > limits.REGION_BATCH_INPUT_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(ready)
+    for count, ready in enumerate(calls):
         size += ready.size_bytes
-    if chunk:
-        yield chunk
+        if count and (count == MAX_CALLS or size > limits.REGION_BATCH_INPUT_BYTES):
+            return calls[:count]
+    return calls

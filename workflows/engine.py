@@ -344,7 +344,7 @@ class Engine:
         while (ready := self._next(use, at)) is not None or self._call_batches.is_forming:
             self._clear_unrecorded()
             if ready is None:
-                sent_bytes += self._start_batches(at)
+                sent_bytes += self._start_batch(at)
             elif not self._call_batches.add(ready, at=at):
                 sent_bytes += self._start(ready)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
@@ -386,10 +386,10 @@ class Engine:
         self._handles[task.id] = handle
         handle.add_done_callback(lambda done: self.push(partial(self._end_call, task, done)))
 
-    def _start_batches(self, at: float) -> int:
-        """Start the calls that share activities; return the approximate size of the commands."""
+    def _start_batch(self, at: float) -> int:
+        """Start the next calls that share an activity; return the approximate size of the commands."""
         sent_bytes = 0
-        for started in self._call_batches.start(at):
+        for started in self._call_batches.start_next(at):
             sent_bytes += self._follow_batch(started) if isinstance(started, StartedBatch) else self._start(started)
         return sent_bytes
 

@@ -195,11 +195,12 @@ def apply_call_batch(scheduler: RunScheduler, result: CallBatchResult, *, calls:
     started = frozenset(calls)
     # In a stopped run the followers come first: the run ends with the last of its running tasks.
     ended = sorted(result.ended, key=lambda end: end.task_id in started) if scheduler.is_stopped else result.ended
+    replaced: set[int] = set()
     for end in ended:
         if end.task_id in started:
             apply_result(scheduler, end.task_id, end.payload, at=at)
         elif scheduler.record_of(end.task_id) is not None:
-            _apply_follower(scheduler, end, at=at)
+            _apply_follower(scheduler, end, replaced, at=at)
     running = [task_id for task_id in calls if _is_running(scheduler, task_id)]
     stopping = [task_id for task_id in running if scheduler.is_stopped or task_id in scheduler.state.cancelling]
     for task_id in stopping:
@@ -212,18 +213,36 @@ def _is_running(scheduler: RunScheduler, task_id: str) -> bool:
     return record is not None and record.status is NodeStatus.RUNNING
 
 
-def _apply_follower(scheduler: RunScheduler, end: CallEnd, *, at: float) -> None:
-    if scheduler.start_outside(end.task_id, at=at):
-        apply_result(scheduler, end.task_id, end.payload, at=at)
+def _apply_follower(scheduler: RunScheduler, end: CallEnd, replaced: set[int], *, at: float) -> None:
+    """Apply the result of a follower, unless it depends on a result that the run does not have.
+
+    Args:
+        replaced: followers with a result in the batch that the run does not have, because a person cancelled the node
+            or set its result meanwhile; updated.
+    """
+    number = scheduler.state.number_of(end.task_id)
+    if number is None:
         return
+    if replaced.isdisjoint(scheduler.plan.nodes[number].dependencies):
+        if scheduler.start_outside(end.task_id, at=at):
+            apply_result(scheduler, end.task_id, end.payload, at=at)
+            return
+        if _record_late(scheduler, end):
+            return
+    replaced.add(number)
+
+
+def _record_late(scheduler: RunScheduler, end: CallEnd) -> bool:
+    """Record that the call of a cancelled node had ended, and return whether its node has the result."""
     record = scheduler.record_of(end.task_id)
     if record is None or record.status is not NodeStatus.CANCELLED:
-        return
+        return False
     try:
         value, attempt = read_result(end.payload, name=f"{end.task_id}.result")
     except ResultInvalid:
-        return
-    if scheduler.is_stopped:
-        scheduler.complete_late(end.task_id, value, attempt=attempt)
-    else:
+        return False
+    if not scheduler.is_stopped:
         record.reason = ENDED_IN_BATCH
+        return False
+    scheduler.complete_late(end.task_id, value, attempt=attempt)
+    return True

@@ -128,6 +128,17 @@ async def test_slow_call_leaves_its_batch_and_holds_up_no_other_node(runs: Runs,
     assert {"slow", "later"} <= {*calls}
 
 
+async def test_batches_with_large_arguments_are_sent_by_several_workflow_tasks(runs: Runs, unique: str) -> None:
+    """Together they exceed the 4 MB that the server accepts from one workflow task."""
+    each = {"id": "each", "tool": "short", "for_each": [f"{unique} {n}" for n in range(24)]}
+    plan = {
+        "inputs": {"large": {"type": "string"}},
+        "nodes": [each | {"arguments": {"name": "{{item}}", "value": ["{{PLACEHOLDER_large}}"]}}],
+    }
+    document = await runs.run(plan, inputs={"large": "x" * 240_000})
+    assert document["nodes"]["each"]["status"] == "completed"
+
+
 @without_cache
 async def test_slow_call_is_cancelled_with_its_node_or_its_run(runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [

@@ -144,6 +144,19 @@ def test_commands_on_nodes_of_a_batch_come_first() -> None:
     assert scheduler.is_finished
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_followers_of_a_set_result_are_called_again_with_that_result(is_cancelled: bool) -> None:
+    scheduler = started(short("a"), short("given", "a"), short("b", "given"), short("c", "b"), short("d", "a"))
+    batch_of(scheduler)
+    Pause().apply(scheduler, at=1.5)
+    SetResult("given", "mine").apply(scheduler, at=2.0)
+    if is_cancelled:
+        scheduler.cancel(2.0, reason="enough")
+    apply_call_batch(scheduler, result_of("a", "given", "b", "c", "d"), calls=["a"], at=2.0)
+    after = {"b": "cancelled", "c": "cancelled"} if is_cancelled else {"b": "ready", "c": "pending"}
+    assert states(scheduler) == {"a": "completed", "given": "completed", "d": "completed", **after}
+
+
 def test_a_stopped_run_keeps_the_results_of_calls_that_were_made() -> None:
     scheduler = started(short("a"), short("b", "a"), short("c", "b"))
     batch_of(scheduler)
