@@ -89,7 +89,9 @@ __all__ = [
 if not TYPE_CHECKING:
     # Type checkers would accept every name of a module that has this function.
     def __getattr__(name: str) -> object:
-        """Import a public name when it is first used."""
+        """Import a public name or module when it is first used."""
+        if name in ("errors", "events", "types"):
+            return import_module(f"dagwright.{name}")
         if name not in _MODULES:
             raise AttributeError(f"module 'dagwright' has no attribute {name!r}")
         attribute = getattr(import_module(f"dagwright.{_MODULES[name]}"), name)

@@ -167,6 +167,13 @@ class Client:
         return self._services.settings
 
     async def __aenter__(self) -> Self:
+        """Return the client.
+
+        Raises:
+            ClientClosed: the client is closed.
+            WrongEventLoop: the client was connected in another event loop.
+        """
+        _ = self._services
         return self
 
     async def __aexit__(

@@ -95,7 +95,7 @@ def build_plan() -> Plan:
         "Load orders of {total} in total? {refused} have no amount.", total=ready["total"], refused=ready["refused"]
     )
     approved = plan.add(ask_human(question, assignee="ops"), id="approve")
-    plan.output = plan.add(load, database=database, orders=ready["orders"], needs=[approved])
+    plan.output = plan.add(load, database=database, orders=ready["orders"], when=approved["approved"])
     return plan
 
 
@@ -107,7 +107,8 @@ async def main(api: str, database: Path, *, run_id: str | None, is_approved: boo
             print(event.type, getattr(event, "node_id", ""), flush=True)
             if event.type == "feedback.requested" and event.is_open:
                 await run.feedback(event.node_id, approved=is_approved or _confirmed(event.request.prompt), by="ops")
-        print(f"{(await run.result()).output} rows in {database}")
+        loaded = (await run.result()).output
+        print(f"{loaded} rows in {database}" if loaded is not None else "rejected: nothing is loaded")
 
 
 def _confirmed(prompt: str) -> bool:

@@ -27,7 +27,7 @@ def order(item: str, amount: int) -> str:
 plan = Plan("Refill")
 item, amount = plan.input("item", type=str), plan.input("amount", type=int)
 approved = plan.add(ask_human(plan.text("Order {amount} x {item}?", amount=amount, item=item)), id="approval")
-plan.output = plan.add(order, item=item, amount=amount, needs=[approved])
+plan.output = plan.add(order, item=item, amount=amount, when=approved["approved"])
 
 
 class Refill(BaseModel):

@@ -72,6 +72,11 @@ async def test_application_starts_runs_streams_their_events_and_takes_answers(co
         status = (await http.get(f"/refills/{run_id}")).json()
         assert status == {"run_id": run_id, "status": "completed", "output": "ordered 20 x lamp"}
         assert (await http.post(f"/refills/{run_id}/approval", json=answer)).status_code == httpx.codes.CONFLICT
+        rejected = (await http.post("/refills", json={"item": "lamp", "amount": 9})).json()["run_id"]
+        await _cursor_at(http, rejected, "feedback.requested")
+        await http.post(f"/refills/{rejected}/approval", json={"approved": False})
+        await _cursor_at(http, rejected, "run.completed")
+        assert (await http.get(f"/refills/{rejected}")).json()["output"] is None
         for unknown in ("/refills/none", "/refills/none/events"):
             assert (await http.get(unknown)).status_code == httpx.codes.NOT_FOUND
     server.terminate()

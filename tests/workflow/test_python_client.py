@@ -216,6 +216,8 @@ async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.cl
         await left.result()
     with pytest.raises(TypeError, match="start\\(\\) got an unexpected argument 'deadlin'; did you mean 'deadline'"):
         await cast("Any", shop).start(LAMPS, deadlin="2h")
+    with pytest.raises(ClientClosed, match="the client is closed"):
+        await closed.__aenter__()
     for use in (lambda: closed.get_run("a"), lambda: Worker(closed)):
         with pytest.raises(ClientClosed, match="the client is closed"):
             use()
