@@ -113,7 +113,7 @@ class Engine:
         """Task that failed, was cancelled or opened a request, if no command has been issued since."""
         self._handled_ends, self._handled_requests = len(scheduler.state.ended), 0
         self._loaded: deque[ReadyCall] = deque()
-        """Calls with loaded arguments."""
+        """Calls that count as running and have yet to start."""
         self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
         for task_id in tasks_in_flight(scheduler):
             self._sub_plans.adopt(task_id)
@@ -351,14 +351,17 @@ class Engine:
                 # Commands are only sent at the end of a workflow task, and only a timer causes the next one.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
                 sent_bytes, use, at = 0, self._use(), self._apply_events()
+                self._loaded += self._call_batches.give_back()
                 if self.scheduler.is_stopped:
-                    self._loaded += self._call_batches.give_back()
                     break
         return use
 
     def _next(self, use: HistoryUse, at: float) -> ReadyCall | None:
-        if self._loaded:
-            return self._loaded.popleft()
+        while self._loaded:
+            ready = self._loaded.popleft()
+            if ready.task.id not in self.scheduler.state.cancelling:
+                return ready
+            self.scheduler.task_cancelled(ready.task.id, at=at, attempt=NO_ATTEMPT)
         return next_call(self.scheduler, at) if self._limits.has_room(use, self.scheduler) else None
 
     def _start(self, ready: ReadyCall) -> int:
@@ -524,8 +527,8 @@ class Engine:
         """
         if not self.scheduler.in_flight:
             return False
-        for ready in self._loaded:
-            self.scheduler.task_cancelled(ready.task.id, at=now_s(), attempt=NO_ATTEMPT)
+        while self._loaded:
+            self.scheduler.task_cancelled(self._loaded.popleft().task.id, at=now_s(), attempt=NO_ATTEMPT)
         for handle in list(self._handles.values()):
             handle.cancel()
         error = self.scheduler.state.error

@@ -105,6 +105,24 @@ async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: L
     assert (view.nodes_done, view.nodes_total) == (3, 3)
 
 
+async def test_calls_that_wait_for_a_later_workflow_task_are_not_made_after_a_failure(
+    runs: Runs, ledger: Ledger, unique: str
+) -> None:
+    arguments = {"name": unique, "value": "{{PLACEHOLDER_large}}"}
+    large = [{"id": f"n{n}", "tool": "short", "arguments": arguments, "depends_on": ["a"]} for n in range(40)]
+    plan = plan_of(make("a", unique), refuse("a"), *large, inputs={"large": {}}, on_failure="fail_fast")
+    handle = await runs.start(plan, inputs={"large": "x" * 240_000}, compensate=True)
+    await document_of(handle)
+    assert ledger.of(unique) == ["+a", "-a"]
+    calls = [
+        event.activity_task_scheduled_event_attributes.activity_type.name
+        async for event in handle.fetch_history_events()
+        if event.HasField("activity_task_scheduled_event_attributes")
+    ]
+    assert calls[-1] == "unmake"
+    assert calls.count("short") < 40, "the failure comes before the last call"
+
+
 async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger, unique: str) -> None:
     plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"))
     handle = await runs.start(plan, compensate=True)
