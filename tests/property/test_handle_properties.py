@@ -59,6 +59,7 @@ _VALUES = st.recursive(
 )
 
 
+@example({"a": None}, None, "a")
 @given(_VALUES, _VALUES, _TEXTS | st.integers(-5, 5))
 def test_schema_of_a_value_has_exactly_its_parts(value: Any, other: Any, step: str | int) -> None:
     schema, either = (

@@ -39,9 +39,8 @@ async def test_a_request_continues_in_new_executions(client: Client, scripted: S
 
 async def test_a_replanned_request_continues_in_new_executions(client: Client, scripted: Scripted) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 4)]
-    plan = written(
-        _FRAGILE, call("b", "plus", left="{{a.result}}", right=1), call("n0", "plus", left=0, right=1), *chain
-    )
+    after = {**call("b", "plus", left=1, right=1), "depends_on": ["a"]}
+    plan = written(_FRAGILE, after, call("n0", "plus", left=0, right=1), *chain)
     again = written(call("c", "plus", left="{{n3.result}}", right=1), call("d", "plus", left="{{c.result}}", right=1))
     async with scripted(plan, again, "It is 6.") as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):

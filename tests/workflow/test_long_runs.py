@@ -146,8 +146,8 @@ async def test_signals_at_any_moment_are_all_applied(cached_runs: Runs, monkeypa
 
 async def test_long_state_goes_through_the_store(runs: Runs) -> None:
     with patch.multiple(limits, INLINE_STATE_BYTES=100), patch.object(run_snapshot, "PIECE_CHARACTERS", 300):
-        after = {"id": "after", "tool": "echo", "depends_on": ["n44"]}
-        handle = await runs.start({"nodes": [*_steps(45, "n"), after]})
+        after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
+        handle = await runs.start({"nodes": [*_steps(60, "n"), after]})
         document = bare(await document_of(handle))
         assert document["output"] == {"after": {}}
         chain = await chain_of(runs.client, handle)
@@ -188,13 +188,13 @@ async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
     small = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small, patch.object(FolderStore, "put", side_effect=refused):
-            handle = await runs.start({"nodes": [_sub_plan_on_hold(unique), *_steps(45, "n")]})
+            handle = await runs.start({"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]})
             document = bare(await document_of(handle))
             await runs.check_ended()
     message = "the history is full, and the payload store refused the state of the run for good: given up by hand"
     assert (document["status"], document["error"]) == ("failed", f"store_refused: {message}")
     assert document["nodes"]["n0"] == done(1.0)
-    assert document["nodes"]["n44"] == cancelled(message)
+    assert document["nodes"]["n59"] == cancelled(message)
     assert document["nodes"]["sub"] == cancelled("the sub-plan was cancelled")
 
 
@@ -202,7 +202,7 @@ async def test_state_is_put_again_under_another_id_when_something_came_meanwhile
     eager_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     (tmp_path / "payloads").mkdir()
-    plan = {"nodes": [_sub_plan_on_hold(unique), *_steps(45, "n")]}
+    plan = {"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]}
     small = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small:
@@ -218,7 +218,7 @@ async def test_state_is_put_again_under_another_id_when_something_came_meanwhile
                 await eventually(partial(has_put, 2), timeout_s=30)
             document = bare(await document_of(handle))
             await runs.check_ended()
-    assert document["output"] == {"sub": unique, "n44": 45.0}
+    assert document["output"] == {"sub": unique, "n59": 60.0}
     puts = await _puts(first)
     assert puts == [f"~put state {number}" for number in range(1, len(puts) + 1)]
 
@@ -250,7 +250,7 @@ async def test_large_map_continues_across_changes_of_parent_and_child(
         "arguments": {"name": f"{unique} {{{{index}}}}", "values": ["{{item}}"]},
     }
     after = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[200]}}"}}
-    handle = await cached_runs.start({"nodes": [many, *_steps(45, "n"), after], "output": "{{after.result}}"})
+    handle = await cached_runs.start({"nodes": [many, *_steps(60, "n"), after], "output": "{{after.result}}"})
     document = await document_of(handle)
     assert document["output"] == {"last": 201}
     assert document["nodes"]["many"]["items"] == {"completed": 60, "skipped": 141}
@@ -281,7 +281,7 @@ async def _beside_a_held_sub_plan(runs: Runs, bench: Bench, unique: str) -> Hand
     """Start a run whose sub-plan is held while the run itself continues in a new execution."""
     after = {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}}
     handle = await runs.start(
-        {"nodes": [_sub_plan_on_hold(unique), *_steps(45, "n"), after], "output": "{{after.result}}"}
+        {"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n"), after], "output": "{{after.result}}"}
     )
     await eventually(lambda: unique in bench.entered)
     await eventually(lambda: _has_gone_on(runs, handle))
@@ -290,13 +290,13 @@ async def _beside_a_held_sub_plan(runs: Runs, bench: Bench, unique: str) -> Hand
 
 async def test_sub_plan_of_an_execution_before_reports_to_the_newest(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await _beside_a_held_sub_plan(runs, bench, unique)
-    forged = {"task": "n44", "status": "completed", "output": "forged"}
+    forged = {"task": "n59", "status": "completed", "output": "forged"}
     await runs.client.get_workflow_handle(handle.id).signal(wire.SIGNAL_SUB_PLAN_ENDED, forged)
     bench.open(unique)
     document = bare(await document_of(handle))
     assert (document["status"], document["output"]) == ("completed", {"got": unique})
-    assert document["nodes"]["n44"] == done(45.0)
-    refused = {"code": "refused", "node_id": None, "message": "sub_plan_ended: 'n44' is not a sub-plan of this run"}
+    assert document["nodes"]["n59"] == done(60.0)
+    refused = {"code": "refused", "node_id": None, "message": "sub_plan_ended: 'n59' is not a sub-plan of this run"}
     assert document["notes"] == [refused]
 
 
@@ -409,7 +409,7 @@ def _first_timer_ends(history: WorkflowHistory) -> datetime:
 
 async def test_cancel_at_any_moment_is_kept(cached_runs: Runs) -> None:
     """Some of the cancels come while the run changes executions."""
-    handles = [await cached_runs.start({"nodes": _steps(72, "n", width=4)}) for _ in range(4)]
+    handles = [await cached_runs.start({"nodes": _steps(100, "n", width=4)}) for _ in range(4)]
 
     async def end_of_cancelled(place: int, handle: Handle) -> str:
         await eventually(partial(_has_gone_on, cached_runs, handle))

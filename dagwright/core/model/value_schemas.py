@@ -137,9 +137,9 @@ class ValueSchema:
             return None
         known, name = schema.get("properties"), str(step)
         if isinstance(known, Mapping) and name in known:
-            return ValueSchema(known[name], self.root)
+            return self._inner(known[name])
         more = schema.get("additionalProperties", known is None)
-        return None if more is False else ValueSchema(more, self.root)
+        return None if more is False else self._inner(more)
 
     def _item(self, step: int) -> "ValueSchema | None":
         first, most = self.schema.get("prefixItems", ()), self.schema.get("maxItems")
@@ -149,7 +149,10 @@ class ValueSchema:
             return None
         if step < 0 and first:
             return ANY
-        return ValueSchema(first[step] if 0 <= step < len(first) else self.schema.get("items", True), self.root)
+        return self._inner(first[step] if 0 <= step < len(first) else self.schema.get("items", True))
+
+    def _inner(self, schema: Any) -> "ValueSchema":
+        return schema if isinstance(schema, ValueSchema) else ValueSchema(schema, self.root)
 
     def problem_of(
         self, step: str | int, *, names: TypeNames, hints: NameHints | None = None
