@@ -161,6 +161,7 @@ async def start_fork(draft: ForkDraft, *, runs: Runs, forks: Forks, options: For
         owner=await runs.owner_of(draft.origin),
         input_fields=input_fields,
         tags=tags,
+        fairness=await runs.fairness_of(draft.origin),
     )
     title = f"fork of {draft.origin}"
     request = StartRequest(

@@ -82,7 +82,7 @@ async def test_owners_with_a_backlog_are_served_in_turn_by_their_weights(
     assert ends["cleo"] < ends["bob"] < 40 < ends["ann"], order
 
 
-async def test_fork_keeps_the_fairness_of_their_run(runs: Runs, bench: Bench, tmp_path: Path) -> None:
+async def test_fork_keeps_the_fairness_of_its_run(runs: Runs, bench: Bench, tmp_path: Path) -> None:
     services = services_of(runs, tmp_path)
     plan = prepare_plan(
         check_plan({"nodes": [{"id": "a", "tool": "echo", "arguments": {"text": "x"}}]}, runs.tools), {}
