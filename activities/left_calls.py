@@ -58,8 +58,12 @@ class LeftCalls:
         self._calls: dict[tuple[str, str], tuple[RunningCall, asyncio.TimerHandle]] = {}
 
     def add(self, activity_id: str, call: RunningCall) -> None:
-        """Keep a slow call of the current activity's run."""
+        """Keep a slow call of the current activity's run; an earlier one of the same activity is cancelled."""
         key = (activity.info().workflow_run_id or "", activity_id)
+        if key in self._calls:
+            # Another attempt of the batch has made the call again.
+            self._calls[key][1].cancel()
+            self._drop(key)
         timer = asyncio.get_running_loop().call_later(LEFT_CALL_S, self._drop, key)
         self._calls[key] = call, timer
 
