@@ -1,5 +1,6 @@
 """Every command and snippet of the documentation runs, and its statements about the code are true."""
 
+import json
 import re
 import runpy
 import shlex
@@ -16,6 +17,7 @@ from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.dialects.reading import inline_files, read_plan_file
 from dagwright.plans.preparation import check_plan
+from dagwright.protocol.messages import run_input_from_json
 from dagwright.settings import Settings
 from dagwright.tools import load_tools
 from dagwright.toolset.toolset import load_toolset
@@ -145,6 +147,13 @@ def _is_program(block: Block) -> bool:
     """Return whether a command of the page runs the block as a program."""
     commands = [each.text for each in blocks(PAGES[block.page]) if each.language in COMMANDS]
     return block.name is not None and any(f"python {block.name}" in text for text in commands)
+
+
+def test_message_that_starts_a_run_from_outside_is_valid() -> None:
+    (text,) = (block.text for block in blocks(PAGES["docs/tutorial/6-deploy.md"]) if "cat > lamps.json" in block.text)
+    message = run_input_from_json(json.loads(text.partition("'END'\n")[2].removesuffix("END\n")))
+    checked = check_plan(message.plan, load_toolset(Settings(), []).declarations())
+    assert (checked.dialect, message.inputs, message.deadline_s) == ("plan", {"count": 4}, 300.0)
 
 
 @pytest.mark.parametrize("block", of_language("python"), ids=str)
