@@ -10,18 +10,16 @@ worker is available.
 
 import asyncio
 import re
-import shlex
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-from uuid import uuid4
 
-from temporalio.client import WorkflowExecution, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import WorkflowExecution, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.run_lists import quoted
+from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
@@ -32,10 +30,7 @@ from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.executions import path_in, root_in
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView
-from dagwright.protocol.command_handler import CommandHandler
-from dagwright.protocol.command_messages import COMMAND_ID
 from dagwright.protocol.node_paths import sub_plan_of_path
-from dagwright.protocol.notes import Notes
 from dagwright.protocol.run_labels import keyword, queryable_prefix
 from dagwright.server import Connection
 
@@ -57,6 +52,9 @@ class FeedbackRejected(DagwrightError):
 
 class ItemNotNamed(FeedbackRejected):
     """The path leads through a node with `for_each`, and must name one of its items."""
+
+
+_ANSWER = MessageKind(wire.UPDATE_SUBMIT_FEEDBACK, wire.SIGNAL_FEEDBACK, "the answer", FeedbackRejected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,40 +195,16 @@ class NamespaceRequests:
         if (problem := size_problem(answer.content)) is not None:
             # The server accepts 2 MiB, and the client library reports a larger message as a defect.
             raise FeedbackRejected(problem)
-        handle = self._client.get_workflow_handle(request_ref.workflow_id)
+        workflow_id, message = request_ref.workflow_id, answer.to_json(request_ref.request)
         try:
-            message = {**answer.to_json(request_ref.request), COMMAND_ID: uuid4().hex}
-            reply = await execute_update_with_timeout(
-                handle,
-                wire.UPDATE_SUBMIT_FEEDBACK,
-                message,
-                timeout_s=self._timeout_s,
-                rejection=FeedbackRejected,
-            )
-            return await self._signal(handle, request_ref, message) if reply is None else reply
+            return await send_message(self._client, workflow_id, _ANSWER, message, timeout_s=self._timeout_s)
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise
-            await _describe(handle)
+            await _describe(self._client.get_workflow_handle(workflow_id))
             if error.status is RPCStatusCode.INVALID_ARGUMENT:
                 raise
-            raise RunClosed(f"the run {request_ref.workflow_id!r} has ended") from None
-
-    async def _signal(
-        self, handle: WorkflowHandle[Any, Any], request_ref: RequestRef, message: Mapping[str, Any]
-    ) -> str:
-        """Add an answer to the history of a run as a signal, unless the history shows that it will be rejected."""
-        view = await RunReader(self._client, request_ref.workflow_id).read()
-        if view.is_closed:
-            raise RunClosed(f"the run {request_ref.workflow_id!r} has ended")
-        if (reason := refusal_in(view, wire.SIGNAL_FEEDBACK, message)) is not None:
-            raise FeedbackRejected(reason)
-        await handle.signal(wire.SIGNAL_FEEDBACK, message)
-        # Another client may have answered since the history was read.
-        view = await RunReader(self._client, request_ref.workflow_id).read()
-        if (reason := refusal_of_pending(view, wire.SIGNAL_FEEDBACK, message)) is not None:
-            raise FeedbackRejected(reason)
-        return signal_message("the answer", request_ref.workflow_id, timeout_s=self._timeout_s)
+            raise RunClosed(f"the run {workflow_id!r} has ended") from None
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
         """Return the next request of a lookup that resumed with the answer to a request, if any.
@@ -287,48 +261,6 @@ class NamespaceRequests:
         return ItemNotNamed(
             f"{node!r} has a sub-plan for each of its items: name one, as {node}[key]/{rest}{open_ones}"
         )
-
-
-async def execute_update_with_timeout(
-    handle: WorkflowHandle[Any, Any],
-    name: str,
-    message: Mapping[str, Any],
-    *,
-    timeout_s: float,
-    rejection: type[DagwrightError],
-) -> str | None:
-    """Send an update and return the message of the run; `None` if no worker handled the update in time.
-
-    Args:
-        rejection: raised if the run rejects the update.
-    """
-    sending = asyncio.create_task(handle.execute_update(name, message))
-    # A cancelled update ends with an error of its own, which no caller awaits.
-    sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-    try:
-        done, _ = await asyncio.wait([sending], timeout=timeout_s)
-        if not done:
-            return None
-        response = sending.result()
-    except WorkflowUpdateFailedError as error:
-        raise rejection(str(getattr(error.cause, "message", None) or error.cause)) from None
-    except RPCError as error:
-        # A run accepts a limited number of concurrent updates, and of updates in total.
-        if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
-            raise
-        return None
-    finally:
-        sending.cancel()
-    reply = response.get("message") if isinstance(response, dict) else None
-    return str(reply or "was answered")
-
-
-def signal_message(what: str, workflow_id: str, *, timeout_s: float) -> str:
-    """Return the sentence that reports a signal in the history of a run, and how the run will apply it."""
-    return (
-        f"no worker answered within {timeout_s:g} s, so {what} was sent as a signal; it is applied as soon as a worker "
-        f"serves the run, as `dagwright watch {shlex.quote(workflow_id)}` does"
-    )
 
 
 async def _describe(handle: WorkflowHandle[Any, Any]) -> WorkflowExecution:
@@ -407,29 +339,6 @@ def following_request(view: RunView, request: str) -> Request | Literal["nothing
         return again
     record = scheduler.record_of(task_id)
     return "nothing" if record is None or record.status.is_final else None
-
-
-def refusal_in(view: RunView, name: str, message: Mapping[str, Any]) -> str | None:
-    """Return why a run will reject a signal, judged by its history, which may have pending signals of other clients."""
-    handler = CommandHandler(Notes())
-    # The scheduler is not shared, so it can be changed here.
-    for at, left, read in view.pending_commands():
-        handler.handle(left, read, through="signal", scheduler=view.scheduler, at=at)
-    return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
-
-
-def refusal_of_pending(view: RunView, name: str, message: Mapping[str, Any]) -> str | None:
-    """Return why a run will reject a signal in its history because of the signals before it.
-
-    Returns:
-        `None` also if a worker has handled the signal already.
-    """
-    handler = CommandHandler(Notes())
-    for at, pending_name, read in view.pending_commands():
-        result = handler.handle(pending_name, read, through="signal", scheduler=view.scheduler, at=at)
-        if (pending_name, read()) == (name, message):
-            return result.refusal
-    return None
 
 
 def has_sub_plans(view: RunView) -> bool:

@@ -9,9 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
-from uuid import uuid4
 
-from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.feedback import (
@@ -19,11 +17,8 @@ from dagwright.client.feedback import (
     FeedbackRejected,
     NamespaceRequests,
     RequestRef,
-    execute_update_with_timeout,
-    refusal_in,
-    refusal_of_pending,
-    signal_message,
 )
+from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.answer_forms import size_problem
@@ -34,7 +29,7 @@ from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView
-from dagwright.protocol.command_messages import COMMAND_ID, MESSAGE_BYTES, actor_from_json
+from dagwright.protocol.command_messages import MESSAGE_BYTES, actor_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.server import Connection
@@ -162,23 +157,20 @@ class Steering:
 
     async def _send(self, workflow_id: str, name: str, message: Mapping[str, Any]) -> str:
         _refuse_invalid(message)
-        request_ref, message = RequestRef(workflow_id, ""), {**message, COMMAND_ID: uuid4().hex}
+        request_ref = RequestRef(workflow_id, "")
         if "node_id" in message:
             try:
                 request_ref = await self._feedback.request_ref_of(workflow_id, str(message["node_id"]))
             except FeedbackRejected as error:
                 raise CommandRejected(str(error)) from None
             message = {**message, "node_id": request_ref.request}
-        handle = self._client.get_workflow_handle(request_ref.workflow_id)
+        kind, target = MessageKind(name, name, "it", CommandRejected), request_ref.workflow_id
         try:
-            reply = await execute_update_with_timeout(
-                handle, name, message, timeout_s=self._timeout_s, rejection=CommandRejected
-            )
-            return await self._send_as_signal(handle, name, message) if reply is None else reply
+            return await send_message(self._client, target, kind, message, timeout_s=self._timeout_s)
         except RPCError as error:
             if error.status not in _NO_RUN:
                 raise
-            raise await self._closed_or_missing(request_ref.workflow_id, root=workflow_id, error=error) from None
+            raise await self._closed_or_missing(target, root=workflow_id, error=error) from None
 
     async def add_nodes(
         self, workflow_id: str, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration], by: str | None
@@ -225,17 +217,6 @@ class Steering:
         if view.is_closed:
             raise await self._closed_or_missing(workflow_id)
         return view
-
-    async def _send_as_signal(self, handle: WorkflowHandle[Any, Any], name: str, message: Mapping[str, Any]) -> str:
-        """Add a command to the history of a run as a signal, unless the history shows that it will be rejected."""
-        view = await self._open_view(handle.id)
-        if (refusal := refusal_in(view, name, message)) is not None:
-            raise CommandRejected(refusal)
-        await handle.signal(name, message)
-        # Another client may have sent a command since the history was read.
-        if (refusal := refusal_of_pending(await self._open_view(handle.id), name, message)) is not None:
-            raise CommandRejected(refusal)
-        return signal_message("it", handle.id, timeout_s=self._timeout_s)
 
     async def _closed_or_missing(
         self, workflow_id: str, *, root: str | None = None, error: RPCError | None = None

@@ -30,8 +30,8 @@ from dagwright.client.feedback import (
     RequestRef,
     by_run,
     of_node,
-    refusal_of_pending,
 )
+from dagwright.client.run_messages import refusal_of_pending
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id, task_of_child
 from dagwright.core.model.requests import Feedback, Request, RequestBook
@@ -154,7 +154,8 @@ def _requests_of(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lack
         async def read(self) -> Any:
             return namespace.read(self._workflow_id)
 
-    monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
+    for module in ("feedback", "run_messages"):
+        monkeypatch.setattr(f"dagwright.client.{module}.RunReader", Feed)
     connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
     return NamespaceRequests(connection, timeout_s=0.05)
 
@@ -304,7 +305,8 @@ async def test_next_request_of_a_lookup_is_awaited_for_some_time(
 
     people = _requests_of(_Namespace({}), monkeypatch)
     people._timeout_s = 0.05 if following is None else 60.0
-    monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
+    for module in ("feedback", "run_messages"):
+        monkeypatch.setattr(f"dagwright.client.{module}.RunReader", Feed)
     monkeypatch.setattr("dagwright.client.feedback.following_request", following_request)
     monkeypatch.setattr("dagwright.client.feedback._PAUSE_S", 0.0)
     found = await people.request_after(RequestRef("run-1", "lookup:a"))

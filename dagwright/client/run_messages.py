@@ -1,0 +1,128 @@
+"""Send messages to runs: as updates, which report at once whether the run accepts them, or else as signals.
+
+If no worker handles an update in time, the signal adds the message to the history of the run, and the run applies it as
+soon as a worker is available.
+"""
+
+import asyncio
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.core.errors import DagwrightError
+from dagwright.history.run_reader import RunClosed, RunReader, RunView
+from dagwright.protocol.command_handler import CommandHandler
+from dagwright.protocol.command_messages import COMMAND_ID
+from dagwright.protocol.notes import Notes
+
+
+@dataclass(frozen=True, slots=True)
+class MessageKind:
+    """Names of a message to a run.
+
+    Args:
+        update, signal: as a run handles them.
+        subject: in the sentence that reports a signal.
+        rejection: raised if the run rejects the message.
+    """
+
+    update: str
+    signal: str
+    subject: str
+    rejection: type[DagwrightError]
+
+
+async def send_message(
+    client: Client, workflow_id: str, kind: MessageKind, message: Mapping[str, Any], *, timeout_s: float
+) -> str:
+    """Send a message to a run, and return the message of the run, or a sentence about the signal.
+
+    Args:
+        timeout_s: seconds to wait for a worker before the message is sent as a signal.
+
+    Raises:
+        DagwrightError: of the class `kind.rejection`: the run rejects the message.
+        RunClosed: the run has ended.
+        RPCError: there is no such run, or the server rejects the message.
+    """
+    message, handle = {**message, COMMAND_ID: uuid4().hex}, client.get_workflow_handle(workflow_id)
+    reply = await _send_as_update(handle, kind, message, timeout_s=timeout_s)
+    if reply is not None:
+        return reply
+    reader = RunReader(client, workflow_id)
+    view = await reader.read()
+    if view.is_closed:
+        raise RunClosed(f"the run {workflow_id!r} has ended")
+    if (refusal := _refusal_in(view, kind.signal, message)) is not None:
+        raise kind.rejection(refusal)
+    await handle.signal(kind.signal, message)
+    # Another client may have sent a message since the history was read.
+    if (refusal := refusal_of_pending(await reader.read(), kind.signal, message)) is not None:
+        raise kind.rejection(refusal)
+    return _signal_reply(kind.subject, workflow_id, timeout_s=timeout_s)
+
+
+async def _send_as_update(
+    handle: WorkflowHandle[Any, Any],
+    kind: MessageKind,
+    message: Mapping[str, Any],
+    *,
+    timeout_s: float,
+) -> str | None:
+    """Send an update and return the message of the run; `None` if no worker handled the update in time."""
+    sending = asyncio.create_task(handle.execute_update(kind.update, message))
+    # A cancelled update ends with an error of its own, which no caller awaits.
+    sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    try:
+        done, _ = await asyncio.wait([sending], timeout=timeout_s)
+        if not done:
+            return None
+        response = sending.result()
+    except WorkflowUpdateFailedError as error:
+        raise kind.rejection(str(getattr(error.cause, "message", None) or error.cause)) from None
+    except RPCError as error:
+        # A run accepts a limited number of concurrent updates, and of updates in total.
+        if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
+            raise
+        return None
+    finally:
+        sending.cancel()
+    reply = response.get("message") if isinstance(response, dict) else None
+    return str(reply or "was answered")
+
+
+def _signal_reply(what: str, workflow_id: str, *, timeout_s: float) -> str:
+    """Return the sentence that reports a signal in the history of a run, and how the run will apply it."""
+    return (
+        f"no worker answered within {timeout_s:g} s, so {what} was sent as a signal; it is applied as soon as a worker "
+        f"serves the run, as `dagwright watch {shlex.quote(workflow_id)}` does"
+    )
+
+
+def _refusal_in(view: RunView, name: str, message: Mapping[str, Any]) -> str | None:
+    """Return why a run will reject a signal, judged by its history, which may have pending signals of other clients."""
+    handler = CommandHandler(Notes())
+    # The scheduler is not shared, so it can be changed here.
+    for at, left, read in view.pending_commands():
+        handler.handle(left, read, through="signal", scheduler=view.scheduler, at=at)
+    return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
+
+
+def refusal_of_pending(view: RunView, name: str, message: Mapping[str, Any]) -> str | None:
+    """Return why a run will reject a signal in its history because of the signals before it.
+
+    Returns:
+        `None` also if a worker has handled the signal already.
+    """
+    handler = CommandHandler(Notes())
+    for at, pending_name, read in view.pending_commands():
+        result = handler.handle(pending_name, read, through="signal", scheduler=view.scheduler, at=at)
+        if (pending_name, read()) == (name, message):
+            return result.refusal
+    return None
