@@ -49,11 +49,12 @@ _VARYING = (
     (re.compile(r"\bdw1_\w+"), "dw1_KEY"),
     (re.compile(r"\bkill -9 \d+"), "kill -9 PID"),
     (re.compile(r"\b[\d,]+ tokens\b"), "N tokens"),
+    # Columns are padded.
+    (re.compile(r" {2,}"), "  "),
     # Only the first line of a node names its tool; that line may be one of a transient state.
     (re.compile(r"^(HH:MM:SS  (?:completed|failed)  \S+)  .*?N s", re.MULTILINE), r"\1  N s"),
     (re.compile(r"\b(127\.0\.0\.1|localhost):\d+"), "HOST:PORT"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
-    (re.compile(r" {2,}"), "  "),
 )
 """Patterns of text that differs between runs, and its replacement."""
 
