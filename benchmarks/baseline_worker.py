@@ -21,7 +21,7 @@ from benchmarks.baseline import (
     pause,
 )
 from benchmarks.processes import BASELINE_QUEUE
-from dagwright.worker.capacity import ACTIVITY_POLLERS, WORKFLOW_TASKS
+from dagwright.settings import ACTIVITY_POLLERS, WORKFLOW_SLOTS
 from dagwright.worker.serving import STICKY_TIMEOUT
 
 
@@ -39,7 +39,7 @@ async def serve(address: str) -> None:
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
-        max_concurrent_workflow_tasks=WORKFLOW_TASKS,
+        max_concurrent_workflow_tasks=WORKFLOW_SLOTS,
     ):
         await stopped.wait()
 

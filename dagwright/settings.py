@@ -45,6 +45,15 @@ from dagwright.store.location import parse_location
 SERPER_BASE_URL = "https://google.serper.dev"
 """Address of the Serper search service, from its documentation."""
 
+WorkerRole = Literal["all", "workflows", "tools"]
+WORKFLOW_SLOTS = 8
+"""Workflow tasks at once. They share one interpreter and have a time limit: a hundred that replay after a restart would
+all exceed the limit and restart (docs/decisions/0048)."""
+ACTIVITY_SLOTS, CACHED_RUNS = 100, 1000
+"""Defaults of Temporal's SDK."""
+ACTIVITY_POLLERS = 10
+"""More than the SDK's 5: a wide fan-out is handed out faster (docs/contributing/internals/temporal.md)."""
+
 _PREFIX = "DAGWRIGHT_"
 HIDDEN_VALUE = "hidden_value"
 """Error type of a validator whose message must not show the value, which may be a secret."""
@@ -114,15 +123,15 @@ class Settings(BaseModel):
     """`HOST:PORT` at which `worker.py` serves `/livez` and `/readyz`; disabled by default."""
     drain_s: float | None = Field(default=None, ge=0, le=_LONGEST_S)
     """Seconds that calls of `write` tools may continue after a worker stops; by default their own timeout."""
-    serve: Literal["all", "workflows", "tools"] = "all"
+    serve: WorkerRole = "all"
     """What `worker.py` serves: `workflows` executes runs, `tools` calls tools and models, `all` does both."""
-    workflow_slots: int = Field(default=8, ge=2, le=1000)
+    workflow_slots: int = Field(default=WORKFLOW_SLOTS, ge=2, le=1000)
     """Workflow tasks at once, for each queue of a worker."""
-    activity_slots: int = Field(default=100, ge=1, le=10_000)
+    activity_slots: int = Field(default=ACTIVITY_SLOTS, ge=1, le=10_000)
     """Calls at once, for each queue of a worker."""
-    cached_runs: int = Field(default=1000, ge=0, le=100_000)
+    cached_runs: int = Field(default=CACHED_RUNS, ge=0, le=100_000)
     """Runs that a worker holds in memory, for each of its queues; others are replayed when they continue."""
-    activity_pollers: int = Field(default=10, ge=1, le=1000)
+    activity_pollers: int = Field(default=ACTIVITY_POLLERS, ge=1, le=1000)
     """Concurrent polls for calls, for each queue of a worker."""
     target_cpu: float | None = Field(default=None, gt=0, le=1)
     """Share of the machine's CPU up to which a worker takes more calls; unlimited by default."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from temporalio.worker import (
     FixedSizeSlotSupplier,
@@ -12,15 +12,15 @@ from temporalio.worker import (
     WorkerTuner,
 )
 
-from dagwright.settings import Settings
+from dagwright.settings import (
+    ACTIVITY_POLLERS,
+    ACTIVITY_SLOTS,
+    CACHED_RUNS,
+    WORKFLOW_SLOTS,
+    Settings,
+    WorkerRole,
+)
 
-Role = Literal["all", "workflows", "tools"]
-
-WORKFLOW_TASKS = 8
-"""Workflow tasks at once. They share one interpreter and have a time limit: a hundred that replay after a restart would
-all exceed the limit and restart (docs/decisions/0048)."""
-ACTIVITY_POLLERS = 10
-"""More than the SDK's 5: a wide fan-out is handed out faster (docs/contributing/internals/temporal.md)."""
 _LEAST_SLOTS = 4
 """Calls at once however busy the machine is: a busy neighbour must not stop a worker."""
 _RAMP = timedelta(milliseconds=20)
@@ -42,10 +42,10 @@ class WorkerCapacity:
             both takes calls up to `activity_slots`.
     """
 
-    role: Role = "all"
-    workflow_slots: int = WORKFLOW_TASKS
-    activity_slots: int = 100
-    cached_runs: int = 1000
+    role: WorkerRole = "all"
+    workflow_slots: int = WORKFLOW_SLOTS
+    activity_slots: int = ACTIVITY_SLOTS
+    cached_runs: int = CACHED_RUNS
     pollers: int = ACTIVITY_POLLERS
     target_cpu: float | None = None
     target_memory: float | None = None

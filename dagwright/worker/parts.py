@@ -40,6 +40,7 @@ from dagwright.core.expressions import query_analysis  # noqa: F401 - not first 
 from dagwright.core.plugins import plugin_packages
 from dagwright.llm.clients import ModelClients
 from dagwright.server.namespace import StateAttribute
+from dagwright.settings import ACTIVITY_SLOTS
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import Toolset
 from dagwright.workflows.activity_calls import CallInterceptor
@@ -80,7 +81,7 @@ def with_shared_modules(runner: WorkflowRunner) -> WorkflowRunner:
 
 
 def create_activities(
-    client: Client, toolset: Toolset, *, task_queue: str, models: ModelClients, activity_slots: int = 100
+    client: Client, toolset: Toolset, *, task_queue: str, models: ModelClients, activity_slots: int = ACTIVITY_SLOTS
 ) -> Callable[[str], list[Activity]]:
     """Create the activities of a process; return the function that lists those of a queue.
 

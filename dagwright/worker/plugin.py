@@ -30,11 +30,10 @@ from dagwright.llm.clients import ModelClients
 from dagwright.process import event_loop_watchdog
 from dagwright.process.drain import grace_s
 from dagwright.protocol.conversion import compose_converter
-from dagwright.settings import Settings
+from dagwright.settings import ACTIVITY_POLLERS, WORKFLOW_SLOTS, Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
 from dagwright.toolset.toolset import Toolset, load_toolset
-from dagwright.worker.capacity import ACTIVITY_POLLERS, WORKFLOW_TASKS
 from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
 from dagwright.worker.serving import (
     BUILD_ID,
@@ -293,7 +292,7 @@ _SETTINGS: Mapping[str, Any] = {
     "sticky_queue_schedule_to_start_timeout": STICKY_TIMEOUT,
     "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
     "max_concurrent_activity_task_polls": ACTIVITY_POLLERS,
-    "max_concurrent_workflow_tasks": WORKFLOW_TASKS,
+    "max_concurrent_workflow_tasks": WORKFLOW_SLOTS,
 }
 """Worker settings that get these values where they have the SDK's default. Cost of other values: a later
 continuation after a worker died; cancellation and streamed text that arrive late; slower starts of wide plans; workflow

@@ -16,11 +16,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.protocol.messages import run_input_from_json
-from dagwright.settings import Settings
+from dagwright.settings import WORKFLOW_SLOTS, Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
-from dagwright.worker.capacity import WORKFLOW_TASKS
 from dagwright.workflows import run_plan
 from tests.support.eventually import eventually
 from tests.support.foreign import foreign_worker
@@ -125,7 +124,7 @@ async def test_worker_that_leaves_lets_its_tools_end(
     assert bench.effects[unique] == [bench.effects[unique][0]]
 
 
-_RUNS = 3 * WORKFLOW_TASKS
+_RUNS = 3 * WORKFLOW_SLOTS
 _TASK_S = 0.2
 """How long each holds its thread: long enough that all could be taken meanwhile."""
 
@@ -144,7 +143,7 @@ async def test_runs_that_all_want_their_turn_at_once_have_it_a_few_at_a_time(
             documents = [await document_of(handle) for handle in handles]
 
     assert [document["status"] for document in documents] == ["completed"] * _RUNS
-    assert 1 < busy.most <= WORKFLOW_TASKS
+    assert 1 < busy.most <= WORKFLOW_SLOTS
 
 
 class _Busy:

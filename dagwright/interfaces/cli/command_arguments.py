@@ -9,6 +9,8 @@ from dagwright.interfaces.cli.output import one_line
 from dagwright.planning.plan_and_execute.goal_spec import Profile
 from dagwright.planning.rounds.rounds_spec import Synthesis
 
+WorkerRole = Literal["all", "workflows", "tools"]
+"""As in the settings, whose import takes longer than most commands."""
 _FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents", "address_file"})
 """Fields with file names, which on Linux may be any bytes; a missing file is reported by its reader."""
 
@@ -144,7 +146,7 @@ class WorkerRequest:
     tools: Sequence[str]
     agents: Sequence[str]
     task_queue: str | None = None
-    serve: Literal["all", "workflows", "tools"] | None = None
+    serve: WorkerRole | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Names, options and help of `worker`, `serve`, `up`, `down` and `mcp`; other modules do the work."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from dagwright.interfaces.cli.command_arguments import McpRequest, ServeRequest, UpRequest, WorkerRequest
+from dagwright.interfaces.cli.command_arguments import McpRequest, ServeRequest, UpRequest, WorkerRequest, WorkerRole
 from dagwright.interfaces.cli.command_dispatch import call
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.output import Output
@@ -31,7 +31,7 @@ def worker(
     ] = None,
     tools_queue: ToolsQueue = None,
     serve: Annotated[
-        Literal["all", "workflows", "tools"] | None,
+        WorkerRole | None,
         typer.Option(
             "--serve",
             metavar="ROLE",
