@@ -152,16 +152,17 @@ async def start_fork(draft: ForkDraft, *, runs: Runs, forks: Forks, options: For
         StoreUnavailable: the store is unavailable.
     """
     input_fields = await forks.ready(draft)
-    tags = await runs.tags_of(draft.origin) if options.tags is None else options.tags
+    origin = await runs.group_of(draft.origin)
+    tags = origin.tags if options.tags is None else options.tags
     run_options = RunStartOptions(
         deadline_s=input_fields.deadline_s,
         policy=input_fields.policy,
         needs_approval=input_fields.needs_approval,
         approved_by=input_fields.approved_by,
-        owner=await runs.owner_of(draft.origin),
+        owner=origin.owner,
         input_fields=input_fields,
         tags=tags,
-        fairness=await runs.fairness_of(draft.origin),
+        fairness=origin.fairness,
     )
     title = f"fork of {draft.origin}"
     request = StartRequest(

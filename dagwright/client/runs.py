@@ -66,6 +66,21 @@ class Started:
     is_new: bool
 
 
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """Properties that a run shares with its forks.
+
+    Args:
+        owner: as `Runs.owner_of`.
+        tags: name -> value.
+        fairness: `None` without a fairness key.
+    """
+
+    owner: str | None
+    tags: Mapping[str, str]
+    fairness: Fairness | None
+
+
 class Runs:
     """The runs of one namespace.
 
@@ -292,14 +307,16 @@ class Runs:
         """
         return owner_in(await self._memo_of(workflow_id))
 
-    async def fairness_of(self, workflow_id: str) -> Fairness | None:
-        """Return the fairness of a run; `None` if it has no fairness key.
+    async def group_of(self, workflow_id: str) -> RunGroup:
+        """Return the properties that a run shares with its forks, by one request.
 
         Raises:
             RunNotFound: there is no such run.
         """
         there = await self._existing(workflow_id)
-        return fairness_in(there.raw_description.workflow_execution_info.priority)
+        memo = await there.memo()
+        fairness = fairness_in(there.raw_description.workflow_execution_info.priority)
+        return RunGroup(owner_in(memo), tags_in(memo, key=wire.MEMO_TAGS), fairness)
 
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
         """Return the document of a run with its large values loaded; see `hydrated_document`.

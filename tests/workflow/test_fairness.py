@@ -95,4 +95,5 @@ async def test_fork_keeps_the_fairness_of_its_run(runs: Runs, bench: Bench, tmp_
     fork = await run.fork(rerun=["a"])
     runs.take(runs.client.get_workflow_handle(fork.id))
     await asyncio.wait_for(fork.result(), 60)
-    assert [await services.runs.fairness_of(each) for each in (run.id, fork.id)] == [Fairness("group", 2.5)] * 2
+    groups = [await services.runs.group_of(each) for each in (run.id, fork.id)]
+    assert [group.fairness for group in groups] == [Fairness("group", 2.5)] * 2
