@@ -11,7 +11,7 @@ import pydantic_core
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1 import WorkflowMetadata
-from temporalio.common import Priority, RawValue
+from temporalio.common import Priority, RawValue, RetryPolicy
 from temporalio.worker import (
     ExecuteWorkflowInput,
     HandleQueryInput,
@@ -185,39 +185,44 @@ def _start_region_batch(task: Task, call: EncodedCall, *, task_queue: str) -> wo
         retry_policy=REGION_BATCH,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=task_summary(task),
-        priority=Priority(priority_key=task.node.priority),
+        priority=priority_of(task.node.priority),
     )
 
 
 def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.ActivityHandle[RawValue]:
     """Start the activity that loads stored values into the arguments of a call."""
-    return workflow.start_activity(
-        wire.ACTIVITY_LOAD_VALUES,
-        RawValue(json_payload(message)),
-        activity_id=limits.load_id(task.call_id),
-        task_queue=run.task_queue,
-        result_type=RawValue,
-        start_to_close_timeout=OWN_ATTEMPT,
-        heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
-        retry_policy=FIVE_ATTEMPTS,
-        summary=limits.summary_of(f"loading values for {task_summary(task)}"),
-        priority=Priority(priority_key=task.node.priority),
-    )
+    names = wire.ACTIVITY_LOAD_VALUES, limits.load_id(task.call_id)
+    summary = f"loading values for {task_summary(task)}"
+    return _start_before_call(names, task, message, run=run, retry_policy=FIVE_ATTEMPTS, summary=summary)
 
 
 def start_store_wait(task: Task, message: bytes, *, run: RunScope) -> workflow.ActivityHandle[RawValue]:
     """Start the activity that waits for the payload store, for a call that is repeated afterwards."""
+    names = wire.ACTIVITY_AWAIT_STORE, limits.store_wait_id(task.call_id)
+    summary = f"waiting for the payload store for {task_summary(task)}"
+    return _start_before_call(names, task, message, run=run, retry_policy=UNLIMITED, summary=summary)
+
+
+def _start_before_call(
+    names: tuple[str, str], task: Task, message: bytes, *, run: RunScope, retry_policy: RetryPolicy, summary: str
+) -> workflow.ActivityHandle[RawValue]:
+    """Start an internal activity that prepares a call.
+
+    Args:
+        names: activity type and activity ID.
+    """
+    activity, activity_id = names
     return workflow.start_activity(
-        wire.ACTIVITY_AWAIT_STORE,
+        activity,
         RawValue(json_payload(message)),
-        activity_id=limits.store_wait_id(task.call_id),
+        activity_id=activity_id,
         task_queue=run.task_queue,
         result_type=RawValue,
         start_to_close_timeout=OWN_ATTEMPT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
-        retry_policy=UNLIMITED,
-        summary=limits.summary_of(f"waiting for the payload store for {task_summary(task)}"),
-        priority=Priority(priority_key=task.node.priority),
+        retry_policy=retry_policy,
+        summary=limits.summary_of(summary),
+        priority=priority_of(task.node.priority),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pydantic_core
 from temporalio import workflow
-from temporalio.common import Priority, RawValue
+from temporalio.common import RawValue
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.expressions.value_refs import value_from_json
@@ -24,7 +24,7 @@ from dagwright.protocol.map_batch_runs import (
     own_record,
     pieces_of_results,
 )
-from dagwright.workflows.activity_calls import OWN_ATTEMPT, json_payload
+from dagwright.workflows.activity_calls import OWN_ATTEMPT, json_payload, priority_of
 from dagwright.workflows.blobs import TextRefused, put_text
 from dagwright.workflows.retries import JOIN_ITEMS, UNLIMITED
 
@@ -41,7 +41,7 @@ def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHa
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         retry_policy=JOIN_ITEMS,
         summary=limits.summary_of(f"joining the results of {task.node.title or task.node.id}"),
-        priority=Priority(priority_key=task.node.priority),
+        priority=priority_of(task.node.priority),
     )
     return handle, len(encoded)
 

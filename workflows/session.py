@@ -27,7 +27,7 @@ from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.states import RunStatus
 from dagwright.protocol.command_handler import bug_message
 from dagwright.protocol.messages import MessageInvalid, read_message
-from dagwright.protocol.run_attributes import priority_of
+from dagwright.protocol.run_attributes import fair_priority
 from dagwright.protocol.sessions import SessionRecord, TurnRejection, input_problem, name_of_session, session_from_json
 from dagwright.protocol.turns import (
     OUTCOME_BYTES,
@@ -137,7 +137,7 @@ class SessionWorkflow:
                 memo={**start.memo, wire.MEMO_SESSION: self._session.name},
                 static_summary=limits.summary_of(str(title)),
                 search_attributes=attributes_of_turn(info.typed_search_attributes, start.memo),
-                priority=priority_of(start.fairness),
+                priority=fair_priority(start.fairness),
             )
         except WorkflowAlreadyStartedError:
             # The run belongs to another caller, who must not be affected by commands to the turn.

@@ -16,7 +16,6 @@ import pydantic_core
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import (
-    Priority,
     RawValue,
     SearchAttributeKey,
     SearchAttributePair,
@@ -52,7 +51,7 @@ from dagwright.protocol.run_labels import keyword, task_summary
 from dagwright.protocol.run_snapshot import snapshot_from_json
 from dagwright.protocol.run_start import inherited_input
 from dagwright.protocol.turns import TurnEnd
-from dagwright.workflows.activity_calls import RunScope, json_payload, memo_of_run, owner_of_run
+from dagwright.workflows.activity_calls import RunScope, json_payload, memo_of_run, owner_of_run, priority_of
 from dagwright.workflows.retries import FIND_ENDED
 from dagwright.workflows.timers import now_s
 
@@ -297,7 +296,7 @@ class SubPlans:
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
             task_timeout=info.task_timeout,
             static_summary=task_summary(task),
-            priority=Priority(priority_key=task.node.priority),
+            priority=priority_of(task.node.priority),
             search_attributes=_attributes_of_child(task),
             memo=_memo_of_child(task),
         )

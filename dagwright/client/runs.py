@@ -39,7 +39,7 @@ from dagwright.history.run_reader import RunNotFound, RunReader, RunView, tools_
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.token_streams import TokenStreams
 from dagwright.protocol.fairness import Fairness, fairness_in
-from dagwright.protocol.run_attributes import attributes_at_start, priority_of
+from dagwright.protocol.run_attributes import attributes_at_start, fair_priority
 from dagwright.protocol.run_labels import keyword, queryable_prefix, tags_in
 from dagwright.server import Connection
 from dagwright.server.tool_pauses import ToolPause, list_paused_tools
@@ -127,7 +127,7 @@ class Runs:
                 search_attributes=attributes_at_start(encoded.memo, missing=self._connection.missing_search_attributes),
                 static_summary=encoded.title,
                 task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
-                priority=priority_of(encoded.fairness),
+                priority=fair_priority(encoded.fairness),
             )
         except WorkflowAlreadyStartedError:
             existing = await self.find_same(chosen, encoded)

@@ -36,7 +36,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunNotFound
-from dagwright.protocol.run_attributes import STATE, TITLE, priority_of
+from dagwright.protocol.run_attributes import STATE, TITLE, fair_priority
 from dagwright.protocol.run_labels import keyword, queryable_prefix
 from dagwright.protocol.sessions import SessionRecord, Turn, name_of_session, session_from_json, session_id
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn
@@ -310,7 +310,7 @@ class Sessions:
             search_attributes=self._attributes(name),
             static_summary=summary_of(f"session {name}"),
             task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
-            priority=priority_of(encoded.fairness),
+            priority=fair_priority(encoded.fairness),
         )
         try:
             await self._client.execute_update_with_start_workflow(

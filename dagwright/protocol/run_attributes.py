@@ -53,7 +53,7 @@ def attributes_at_start(memo: Mapping[str, Any], *, missing: Collection[str]) ->
     return TypedSearchAttributes(pairs)
 
 
-def priority_of(fairness: Fairness | None) -> Priority:
+def fair_priority(fairness: Fairness | None) -> Priority:
     """Return the priority that a workflow with this fairness is started with."""
     if fairness is None:
         return Priority.default
