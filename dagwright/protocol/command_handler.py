@@ -5,6 +5,7 @@ catches unexpected exceptions: a single message never ends a run or stops a read
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from dagwright.core.boundary import wire
@@ -119,6 +120,8 @@ class CommandHandler:
         Args:
             scheduler: scheduler of the run; `None` while it has no plan.
         """
+        # A message may have 2 MB, so it is decoded once.
+        read = cache(read)
         command_id = _command_id(read)
         if command_id in self._accepted_ids:
             return CommandResult(confirmation=_EARLY if scheduler is None else _ACCEPTED)
