@@ -78,8 +78,7 @@ class PlanValues:
         """
         match reference:
             case ResultOf(node, value, path):
-                schemas = {"result": self.results.get(node, ANY), "status": STATUS, "error": ERROR}
-                return _searched(schemas.get(value, ANY), path)
+                return _searched(self._of_node(node, value), path)
             case Placeholder(name):
                 return self.inputs.get(name, ANY), ()
             case Item(path):
@@ -96,7 +95,7 @@ class PlanValues:
         return schema.at(path)
 
     def of_read(self, read: Read, *, items: ValueSchema = ANY) -> PartOfValue:
-        """Return what `of_reference` returns, for a read of a condition."""
+        """Return the schema and the path of a read of a condition, as `of_reference`."""
         if read.source == "index":
             return INTEGER, ()
         if read.source == "item":
@@ -106,8 +105,11 @@ class PlanValues:
         name, rest = str(read.steps[0]), read.steps[1:]
         if read.source == "inputs":
             return self.inputs.get(name, ANY), rest
-        schemas = {"result": self.results.get(read.node, ANY), "status": STATUS, "error": ERROR}
-        return schemas.get(name, ANY), rest
+        return self._of_node(read.node, name), rest
+
+    def _of_node(self, node: str, value: str) -> ValueSchema:
+        schemas = {"result": self.results.get(node, ANY), "status": STATUS, "error": ERROR}
+        return schemas.get(value, ANY)
 
     def items_of(self, node: Node, template: Template | None) -> ValueSchema:
         """Return the schema of the items of a node.
