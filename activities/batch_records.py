@@ -24,8 +24,8 @@ from dagwright.store import PayloadStore, StoreUnavailable
 from dagwright.store.folder import FolderStore
 
 _RPC_TIMEOUT = timedelta(seconds=2)
-_KEPT = timedelta(days=1)
-"""How long a record is kept that its batch does not delete, because its worker died."""
+_LIFETIME = timedelta(days=1)
+"""Lifetime of a record that its batch does not delete, because its worker died."""
 _DELETE_AFTER_S = 30.0
 """The server should have the result of the batch by then."""
 
@@ -70,7 +70,7 @@ class BatchRecords:
 
     async def _delete(self, key: str) -> None:
         with suppress(StoreUnavailable):
-            await self._store.delete_cache_entry(key, expired_before=datetime.now(UTC) + 2 * _KEPT)
+            await self._store.delete_cache_entry(key, expired_before=datetime.now(UTC) + 2 * _LIFETIME)
 
 
 class HeartbeatRecords:
@@ -101,7 +101,7 @@ class StoreRecords:
         # Two batches of a run may start from the same call, and then have the same ID.
         identity = [info.namespace, info.workflow_run_id, info.activity_id, info.scheduled_time.isoformat()]
         self._key = hashlib.sha256(pydantic_core.to_json(["call batch", *identity])).hexdigest()
-        self._is_kept = False
+        self._has_deletion = False
 
     async def earlier(self) -> CallBatchResult:
         """Return the results that earlier attempts recorded."""
@@ -117,11 +117,11 @@ class StoreRecords:
         """Record all results so far; see `Records`."""
         try:
             content = pydantic_core.to_json(result.to_json())
-            await self._store.put_cache_entry(self._key, content, expires_at=datetime.now(UTC) + _KEPT)
+            await self._store.put_cache_entry(self._key, content, expires_at=datetime.now(UTC) + _LIFETIME)
         except StoreUnavailable:
             return False
-        if not self._is_kept:
-            self._is_kept = True
+        if not self._has_deletion:
+            self._has_deletion = True
             self._delete_later(self._key)
         return True
 

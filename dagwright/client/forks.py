@@ -138,13 +138,15 @@ class Forks:
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
         fork_scheduler = create_scheduler(plan, inputs)
         # The analysis of a large plan must not block the event loop.
-        taken, seen = await asyncio.to_thread(_reuse_and_prediction, fork_scheduler, old, source=source, change=change)
-        unknown = [name for name in rerun if not _is_named(name, fork_scheduler, seen)]
+        reuse, prediction = await asyncio.to_thread(
+            _reuse_and_prediction, fork_scheduler, old, source=source, change=change
+        )
+        unknown = [name for name in rerun if not _is_named(name, fork_scheduler, prediction)]
         if unknown:
             raise ForkRejected(unknown_rerun(unknown[0], plan))
-        await self._add_sub_plan_results(view, plan, taken, change=change, reused=frozenset(seen.reused))
-        if taken.problems:
-            raise ForkRejected("; ".join(taken.problems[:5]))
+        await self._add_sub_plan_results(view, plan, reuse, change=change, reused=frozenset(prediction.reused))
+        if reuse.problems:
+            raise ForkRejected("; ".join(reuse.problems[:5]))
         written = await asyncio.to_thread(plan_to_json, plan)
         content = {"of": view.first_run_id, "plan": written, "inputs": dict(inputs), "rerun": sorted(rerun)}
         return ForkDraft(
@@ -152,10 +154,10 @@ class Forks:
             workflow_id=_id_of_fork(view.workflow_id, content),
             plan=plan,
             inputs=inputs,
-            prediction=seen,
-            book=taken.book,
-            input_fields=_inherited_input(view, run_input, is_same=_is_same(old, plan, taken)),
-            effects=_effects_of(plan, seen),
+            prediction=prediction,
+            book=reuse.book,
+            input_fields=_inherited_input(view, run_input, is_same=_is_same(old, plan, reuse)),
+            effects=_effects_of(plan, prediction),
             content=content,
             omitted=_omitted(old.plan, plan),
         )
@@ -182,7 +184,7 @@ class Forks:
         self,
         view: RunView,
         plan: CompiledPlan,
-        taken: ReusableResults,
+        reuse: ReusableResults,
         *,
         change: ForkDifferences,
         reused: Collection[str],
@@ -193,26 +195,26 @@ class Forks:
         for task_id in _started_sub_plans(view.scheduler):
             node = nodes.get(view.scheduler.state.node_of(task_id).id)
             has_to_run = task_id not in reused and not change.names(node.id if node else "", task_id)
-            if node is None or node.sub_plan is None or not has_to_run or task_id in taken.compensated:
+            if node is None or node.sub_plan is None or not has_to_run or task_id in reuse.compensated:
                 continue
             with suppress(RunNotFound):
-                reusable = taken.book.tasks.setdefault(task_id, ReusableResult(fingerprint="started"))
+                reusable = reuse.book.tasks.setdefault(task_id, ReusableResult(fingerprint="started"))
                 reusable.child_snapshot = await self._sub_plan_snapshot(
-                    view, task_id, node.sub_plan, taken, change=change
+                    view, task_id, node.sub_plan, reuse, change=change
                 )
-        if len(taken.book.tasks) > MAX_REUSABLE_RESULTS:
+        if len(reuse.book.tasks) > MAX_REUSABLE_RESULTS:
             raise ForkRejected(
                 f"a fork reuses the results of at most {MAX_REUSABLE_RESULTS:,} nodes and items, and "
-                f"{view.workflow_id!r} has {len(taken.book.tasks):,}"
+                f"{view.workflow_id!r} has {len(reuse.book.tasks):,}"
             )
 
     async def _sub_plan_snapshot(
-        self, view: RunView, task_id: str, plan: CompiledPlan, taken: ReusableResults, *, change: ForkDifferences
+        self, view: RunView, task_id: str, plan: CompiledPlan, reuse: ReusableResults, *, change: ForkDifferences
     ) -> dict[str, Any] | None:
         """Return the run snapshot of a sub-plan of the fork."""
         self._read += 1
         if self._read > SUB_PLANS_READ:
-            raise ForkRejected(f"over {SUB_PLANS_READ} sub-plans of {view.workflow_id!r} would have to be taken over")
+            raise ForkRejected(f"over {SUB_PLANS_READ} sub-plans of {view.workflow_id!r} would have to be reused")
         assert view.scheduler is not None
         child_id = child_workflow_id(view.workflow_id, call_of_task(view.scheduler.state, task_id))
         child = await self._open_reader(child_id).read()
@@ -221,7 +223,7 @@ class Forks:
         inner = ForkDifferences({*plan.inputs}, change.in_sub_plan(task_id))
         source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
         found = reusable_results(child.scheduler, plan, source=source, change=inner)
-        taken.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in found.problems]
+        reuse.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in found.problems]
         await self._add_sub_plan_results(child, plan, found, change=inner, reused=())
         await self._renew(plan, found.book)
         return snapshot_to_json(
@@ -279,8 +281,8 @@ def _reuse_and_prediction(
     fork_scheduler: RunScheduler, old: RunScheduler, *, source: Source, change: ForkDifferences
 ) -> tuple[ReusableResults, ForkPrediction]:
     """Return the results that a fork reuses, and the nodes that it would execute."""
-    taken = reusable_results(old, fork_scheduler.plan, source=source, change=change)
-    return taken, predict_fork(fork_scheduler, old, taken, change=change)
+    reuse = reusable_results(old, fork_scheduler.plan, source=source, change=change)
+    return reuse, predict_fork(fork_scheduler, old, reuse, change=change)
 
 
 def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
@@ -291,10 +293,10 @@ def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     return [node.id for node in without_compensation(old).nodes if node.id not in there]
 
 
-def _is_same(old: RunScheduler, plan: CompiledPlan, taken: ReusableResults) -> bool:
+def _is_same(old: RunScheduler, plan: CompiledPlan, reuse: ReusableResults) -> bool:
     """Return whether a fork has the plan of its run."""
     names = [node.id for node in plan.nodes[: plan.written_count]]
-    return not taken.changed and names == [node.id for node, _ in old.state.shown()]
+    return not reuse.changed and names == [node.id for node, _ in old.state.shown()]
 
 
 def _inherited_input(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
@@ -366,9 +368,9 @@ def _started_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
     return found
 
 
-def _is_named(name: str, scheduler: RunScheduler, seen: ForkPrediction) -> bool:
+def _is_named(name: str, scheduler: RunScheduler, prediction: ForkPrediction) -> bool:
     """Return whether a fork has the named node or item; items that are not known yet count as existing."""
-    if scheduler.record_of(name) is not None or name in seen.runs:
+    if scheduler.record_of(name) is not None or name in prediction.runs:
         return True
     number = scheduler.state.number_of(_node_of(name))
     if number is not None and scheduler.plan.nodes[number].for_each is not None and not scheduler.records[number].items:
@@ -394,10 +396,10 @@ def _node_of(task_id: str) -> str:
     return task_id.partition("[")[0]
 
 
-def _effects_of(plan: CompiledPlan, seen: ForkPrediction) -> dict[str, str]:
+def _effects_of(plan: CompiledPlan, prediction: ForkPrediction) -> dict[str, str]:
     found = {}
     nodes = {node.id: node for node in plan.nodes}
-    for task_id in (*seen.runs, *seen.undecided, *seen.later):
+    for task_id in (*prediction.runs, *prediction.undecided, *prediction.later):
         node = nodes.get(task_id) or nodes.get(_node_of(task_id))
         if node is not None and node.tool in plan.tools:
             found[task_id] = tool_of(node, plan.tools).effects.value

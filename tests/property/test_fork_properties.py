@@ -75,11 +75,11 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
 
     following = data.draw(changed(plan))
     after = driver_of(following, data)
-    taken = reusable_results(
+    reuse = reusable_results(
         before.scheduler, after.plan, source=Source("old", "scope", is_open=is_open), change=ForkDifferences()
     )
-    seen = predict_fork(create_scheduler(after.plan, {}), before.scheduler, taken, change=ForkDifferences())
-    after.scheduler = resumed(configured(after.scheduler, reuse=taken.book), after.plan)
+    prediction = predict_fork(create_scheduler(after.plan, {}), before.scheduler, reuse, change=ForkDifferences())
+    after.scheduler = resumed(configured(after.scheduler, reuse=reuse.book), after.plan)
     after.scheduler.reconcile(0.0)
     scopes = run_to_the_end(after, data)
     started = after.scheduler
@@ -98,9 +98,9 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
             assert scopes[task] == "scope", f"{task} has another key than the call that had not ended"
         elif task in before.arguments:
             assert scopes[task] is None, f"{task} is another effect, and needs a key of its own"
-    for task in seen.reused:
+    for task in prediction.reused:
         assert task not in after.order
-    assert set(seen.runs) <= {*after.order, *(task for task in seen.runs if _is_final(started, task))}
+    assert set(prediction.runs) <= {*after.order, *(task for task in prediction.runs if _is_final(started, task))}
 
 
 def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class ValueSchema:
         return list(dict.fromkeys(name for each in schemas for name in each.get("properties", ())))
 
     def choices(self) -> "Iterator[ValueSchema]":
-        """Yield the schemas, without references and `anyOf`, of which the value matches one."""
+        """Yield alternative schemas of the value, without references and `anyOf`."""
         rest = [(self.schema, self.schema if self.root is None else self.root)]
         for _ in range(_MOST_CHOICES):
             if not rest:
@@ -172,7 +172,7 @@ class ValueSchema:
 
 
 ANY = ValueSchema()
-"""Schema of a value of which nothing is known."""
+"""Schema of any value."""
 TEXT = ValueSchema({"type": "string"})
 INTEGER = ValueSchema({"type": "integer"})
 

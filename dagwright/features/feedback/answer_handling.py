@@ -120,11 +120,11 @@ class AnswerHandler:
         Raises:
             ComputeBudgetExceeded: the compute budget of the current activation is used up; nothing has changed.
         """
-        for taken in read:
-            if taken.extension is not None:
+        for accepted in read:
+            if accepted.extension is not None:
                 self._rebuild.spend(at)
-            if taken.request.id in self._requests.open:
-                self.apply(taken.request, taken.answer, feedback, at, extension=taken.extension)
+            if accepted.request.id in self._requests.open:
+                self.apply(accepted.request, accepted.answer, feedback, at, extension=accepted.extension)
 
     def apply(
         self, request: Request, answer: Any, feedback: Feedback, at: float, *, extension: Extension | None = None

@@ -132,7 +132,7 @@ class AnswerReader:
     ) -> list[AcceptedAnswer] | str:
         check_budget = check_budget or self._requests.check_budget
         check_budget.start(at)
-        taken: list[AcceptedAnswer] = []
+        accepted: list[AcceptedAnswer] = []
         answers: dict[bytes, Any] = {}
         for request in requests:
             if request.deadline_at is not None and request.deadline_at <= at and request.escalates_to is None:
@@ -152,8 +152,8 @@ class AnswerReader:
                     )
             except BadAnswer as error:
                 return f"{request.id!r}: {error}"
-            taken.append(AcceptedAnswer(request, answers[key]))
-        return self._storage_problem(feedback, len(taken)) or taken
+            accepted.append(AcceptedAnswer(request, answers[key]))
+        return self._storage_problem(feedback, len(accepted)) or accepted
 
     def _with_extension(
         self, request: Request, answer: Mapping[str, Any], *, among: int, check_budget: ComputeBudget

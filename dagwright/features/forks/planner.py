@@ -276,10 +276,10 @@ class ForkPrediction:
 
 
 def predict_fork(
-    scheduler: RunScheduler, old: RunScheduler, taken: ReusableResults, *, change: ForkDifferences
+    scheduler: RunScheduler, old: RunScheduler, reuse: ReusableResults, *, change: ForkDifferences
 ) -> ForkPrediction:
     """Predict a fork with a scheduler of it that has not started; the scheduler must not be used afterwards."""
-    scheduler.features.reuse.use(taken.book)
+    scheduler.features.reuse.use(reuse.book)
     scheduler.start(0.0)
     while scheduler.next_task(0.0) is not None:
         pass
@@ -289,16 +289,16 @@ def predict_fork(
         if node.for_each is not None and record.reused is not None:
             each = [(node.id, record)]
         for task_id, one in each:
-            reusable = taken.book.tasks.get(task_id)
+            reusable = reuse.book.tasks.get(task_id)
             if one.reused is not None:
                 result.reused.append(task_id)
             elif one.status is NodeStatus.PENDING:
-                is_reusable = (reusable is not None and reusable.has_result) or _has_reusable_items(taken.book, node)
+                is_reusable = (reusable is not None and reusable.has_result) or _has_reusable_items(reuse.book, node)
                 (result.undecided if is_reusable else result.later).append(task_id)
             elif one.status is not NodeStatus.SKIPPED:
                 declared = scheduler.plan.tools.get(node.tool)
                 version = declared.version if declared is not None else ""
-                result.runs[task_id] = _why(node, task_id, old, taken, change, version=version)
+                result.runs[task_id] = _why(node, task_id, old, reuse, change, version=version)
     return result
 
 
@@ -312,7 +312,7 @@ def _why(
     node: CompiledNode,
     task_id: str,
     old: RunScheduler,
-    taken: ReusableResults,
+    reuse: ReusableResults,
     change: ForkDifferences,
     *,
     version: str,
@@ -323,7 +323,7 @@ def _why(
     number = old.state.number_of(node.id)
     if record is None or number is None:
         return "is new"
-    if task_id in taken.compensated:
+    if task_id in reuse.compensated:
         return "was compensated"
     if old.state.regions.is_inside_offloaded(number):
         return "belongs to an offloaded region of pure nodes"
@@ -331,11 +331,11 @@ def _why(
         return "had failed"
     if not is_result(record):
         return f"was {record.status.value}" if record.status.is_final else "had not ended"
-    if node.id in taken.changed:
+    if node.id in reuse.changed:
         return "was changed in the plan"
     if record.partial:
         return "had failed in part"
-    reusable = taken.book.tasks.get(task_id)
+    reusable = reuse.book.tasks.get(task_id)
     if reusable is not None and reusable.tool_version and reusable.tool_version != version:
         return "has another version of its tool"
     return "reads something that has changed"

@@ -87,7 +87,7 @@ async def served_here_or_elsewhere(
 
 
 def _serving_all(client: Client, toolset: Toolset, settings: Settings) -> AbstractAsyncContextManager[None]:
-    """Serve runs and tools: a command that runs a plan needs both, whatever the workers of the settings serve."""
+    """Serve runs and tools: a command that runs a plan needs both, also if `DAGWRIGHT_SERVE` names one of them."""
     capacity = replace(capacity_of(settings), role="all")
     return serving(client, toolset, task_queue=settings.task_queue, capacity=capacity)
 

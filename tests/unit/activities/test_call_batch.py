@@ -37,7 +37,7 @@ from tests.support.memory_store import MemoryStore
 class Records:
     """Records in memory; `is_down` refuses them."""
 
-    kept: list[list[str]] = field(default_factory=list)
+    recorded_ids: list[list[str]] = field(default_factory=list)
     before: CallBatchResult = field(default_factory=CallBatchResult)
     is_down: bool = False
 
@@ -46,7 +46,7 @@ class Records:
 
     async def record(self, result: CallBatchResult) -> bool:
         if not self.is_down:
-            self.kept.append([end.task_id for end in result.ended])
+            self.recorded_ids.append([end.task_id for end in result.ended])
         return not self.is_down
 
 
@@ -153,7 +153,7 @@ async def test_each_result_is_recorded_before_its_dependents_start(scene: Scene)
     assert results(result) == {"a": 7, "other": 1, "b": 7, "c": 7}
     assert (result.left, result.separate) == ({}, [])
     assert scene.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
-    assert [recorded[-1] for recorded in scene.records.kept] == ["other", "b"], "nothing waits for the last one"
+    assert [recorded[-1] for recorded in scene.records.recorded_ids] == ["other", "b"], "nothing waits for the last one"
     [end] = [end for end in result.ended if end.task_id == "b"]
     assert {"dagwright-attempt", "dagwright-started-at", "dagwright-tool-version"} <= {*end.payload.metadata}
 

@@ -361,7 +361,7 @@ def test_run_with_its_own_budget_takes_none_from_its_parent() -> None:
     scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
     started(scheduler)
     scheduler.features.budget.handle_grant(["b"], finishing=None, at=1.0)
-    scheduler.features.budget.handle_grant([], finishing="somebody says so", at=1.0)
+    scheduler.features.budget.handle_grant([], finishing="the parent run ends", at=1.0)
     assert states(scheduler) == {"a": "running", "b": "waiting"}
 
 

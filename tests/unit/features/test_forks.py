@@ -72,11 +72,11 @@ def forked(
     """Return the scheduler of a fork after a round trip through JSON, and its preview."""
     changed = {name for name in inputs if inputs[name] != old.state.inputs.get(name)}
     change = ForkDifferences(changed, rerun)
-    taken = reusable_results(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
-    seen = predict_fork(create_scheduler(made, inputs), old, taken, change=change)
-    following = resumed(configured(create_scheduler(made, inputs), reuse=taken.book), inputs=inputs)
+    reuse = reusable_results(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
+    prediction = predict_fork(create_scheduler(made, inputs), old, reuse, change=change)
+    following = resumed(configured(create_scheduler(made, inputs), reuse=reuse.book), inputs=inputs)
     following.reconcile(10.0)
-    return following, taken, seen
+    return following, reuse, prediction
 
 
 def scopes(scheduler: RunScheduler) -> dict[str, str | None]:
@@ -88,7 +88,7 @@ CHAIN = (look("a", x="{{PLACEHOLDER_x}}"), look("b", x="{{a.result}}"), send("c"
 
 def test_nothing_changed_takes_everything_over() -> None:
     made = plan(*CHAIN)
-    fork, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
+    fork, _, prediction = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
 
     assert scopes(fork) == {}
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
@@ -96,13 +96,13 @@ def test_nothing_changed_takes_everything_over() -> None:
     assert [record.reused for record in fork.records] == [
         {"run_id": "old", "node_id": name} for name in ("a", "b", "c")
     ]
-    assert seen == ForkPrediction(["a", "b", "c"], {}, [], [])
+    assert prediction == ForkPrediction(["a", "b", "c"], {}, [], [])
 
 
 def test_result_that_is_the_same_stops_a_change_and_another_one_runs_the_rest_with_new_keys() -> None:
     made = plan(*CHAIN)
-    fork, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
-    assert seen == ForkPrediction([], {"a": "reads something that has changed"}, ["b", "c"], [])
+    fork, _, prediction = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    assert prediction == ForkPrediction([], {"a": "reads something that has changed"}, ["b", "c"], [])
     assert scopes(fork) == {"a": None}
     fork.complete("a", 1, at=12.0)
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
@@ -118,13 +118,13 @@ def test_result_that_is_the_same_stops_a_change_and_another_one_runs_the_rest_wi
 def test_unended_call_keeps_its_key_and_a_named_one_does_not() -> None:
     made = plan(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
     old = ran(made, {"a": 1, "c": broken(), "d": 4})
-    fork, _, seen = forked(old, made)
+    fork, _, prediction = forked(old, made)
     assert scopes(fork) == {"c": "old-scope"}
-    assert seen.runs == {"c": "had failed"}
+    assert prediction.runs == {"c": "had failed"}
 
-    again, _, seen = forked(old, made, rerun=["d", "c"])
+    again, _, prediction = forked(old, made, rerun=["d", "c"])
     assert scopes(again) == {"c": None, "d": None}
-    assert seen.runs == {"c": "was selected to run again", "d": "was selected to run again"}
+    assert prediction.runs == {"c": "was selected to run again", "d": "was selected to run again"}
 
 
 def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
@@ -143,13 +143,13 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
 def test_other_plan_or_tool_version_runs_what_changed() -> None:
     made = plan(look("a"), send("c", to="x"))
     newer = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
-    fork, _, seen = forked(ran(made, {"a": 1, "c": 3}), plan(look("a"), send("c", to="x"), tools=newer))
+    fork, _, prediction = forked(ran(made, {"a": 1, "c": 3}), plan(look("a"), send("c", to="x"), tools=newer))
     assert scopes(fork) == {"a": None}
-    assert (seen.reused, seen.runs) == (["c"], {"a": "has another version of its tool"})
+    assert (prediction.reused, prediction.runs) == (["c"], {"a": "has another version of its tool"})
     old = ran(plan(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3})
-    fork, _, seen = forked(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
+    fork, _, prediction = forked(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
     assert scopes(fork) == {"new": None, "b": None}
-    assert seen == ForkPrediction(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
+    assert prediction == ForkPrediction(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
 
 
 def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
@@ -157,17 +157,17 @@ def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
     made = plan({**look("sum", x="{{item.x}}"), **each}, look("all", x="{{sum.result}}"))
     before = [{"name": "n", "x": 1}, {"name": "s", "x": 2}]
     after = [{"name": "w", "x": 9}, {"name": "s", "x": 2}, {"name": "n", "x": 5}]
-    fork, _, seen = forked(ran(made, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), made, list=after)
-    assert (seen.reused, [*seen.runs], seen.undecided) == (["sum[s]"], ["sum[w]", "sum[n]"], ["all"])
+    fork, _, prediction = forked(ran(made, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), made, list=after)
+    assert (prediction.reused, [*prediction.runs], prediction.undecided) == (["sum[s]"], ["sum[w]", "sum[n]"], ["all"])
     assert [*scopes(fork)] == ["sum[w]", "sum[n]"]
     fork.complete("sum[w]", 1, at=12.0)
     fork.complete("sum[n]", 2, at=12.0)
     assert fork.records[0].result == [1, 20, 2]
     assert [*scopes(fork)] == ["all"]
     made = plan({**send("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
-    fork, _, seen = forked(ran(made, {"each[x]": 1, "each[y]": broken()}), made)
+    fork, _, prediction = forked(ran(made, {"each[x]": 1, "each[y]": broken()}), made)
     assert scopes(fork) == {"each[y]": "old-scope"}
-    assert (seen.reused, seen.runs) == (["each[x]"], {"each[y]": "had failed"})
+    assert (prediction.reused, prediction.runs) == (["each[x]"], {"each[y]": "had failed"})
 
 
 def test_waiting_calls_poll_again_and_change_nothing_twice() -> None:
@@ -189,10 +189,10 @@ def test_waiting_calls_poll_again_and_change_nothing_twice() -> None:
 def test_change_that_may_have_been_made_is_not_made_again_unasked(result: Any, is_open: bool, expected: str) -> None:
     made = plan(send("c", to="x"))
     old = ran(made, {} if result is None else {"c": result})
-    _, taken, _ = forked(old, made, is_open=is_open)
-    assert [problem[: len(expected)] for problem in taken.problems] == [expected]
-    _, taken, _ = forked(old, made, is_open=is_open, rerun=["c"])
-    assert taken.problems == []
+    _, reuse, _ = forked(old, made, is_open=is_open)
+    assert [problem[: len(expected)] for problem in reuse.problems] == [expected]
+    _, reuse, _ = forked(old, made, is_open=is_open, rerun=["c"])
+    assert reuse.problems == []
 
 
 def test_unstarted_nodes_of_a_continuing_run_keep_their_keys_until_they_change() -> None:
@@ -241,9 +241,9 @@ def ran_in_chunks(
 @pytest.mark.parametrize("size", [1, 1_000])
 def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
     made = plan({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
-    fork, taken, seen = forked(ran_in_chunks(made, size=size), made)
+    fork, reuse, prediction = forked(ran_in_chunks(made, size=size), made)
 
-    assert (taken.problems, seen) == ([], ForkPrediction(["m"], {}, [], []))
+    assert (reuse.problems, prediction) == ([], ForkPrediction(["m"], {}, [], []))
     assert states(fork) == {"m": "completed"}
     assert fork.records[0].result == (["x"] * 1_200 if size == 1 else "joined")
 
@@ -262,11 +262,11 @@ def test_large_map_that_has_changed_a_part_of_the_world_has_to_be_named(
 ) -> None:
     made = plan({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
     old = ran_in_chunks(made, size=1, **map_batches)
-    _, taken, _ = forked(old, made, is_open=is_open)
+    _, reuse, _ = forked(old, made, is_open=is_open)
     words = "the items of 'm' run in child runs, and some may have had effects already"
-    assert taken.problems == [f"{words}: {advice}"]
-    _, taken, _ = forked(old, made, is_open=is_open, rerun=["m"])
-    assert taken.problems == []
+    assert reuse.problems == [f"{words}: {advice}"]
+    _, reuse, _ = forked(old, made, is_open=is_open, rerun=["m"])
+    assert reuse.problems == []
 
 
 UNDOABLE = {
@@ -286,13 +286,13 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": None, "undo a": None})
     made = without_compensation(old.plan)
     assert [each.id for each in made.nodes] == ["r", "a", "b", "end"]
-    fork, taken, seen = forked(old, made)
-    assert (seen.reused, seen.runs, seen.later) == (["r"], {"a": "was compensated"}, ["b", "end"])
+    fork, reuse, prediction = forked(old, made)
+    assert (prediction.reused, prediction.runs, prediction.later) == (["r"], {"a": "was compensated"}, ["b", "end"])
     assert scopes(fork) == {"a": None}
-    assert not taken.problems
+    assert not reuse.problems
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})
-    _, taken, _ = forked(old, without_compensation(old.plan), is_open=True)
-    assert (taken.compensated, list(taken.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
+    _, reuse, _ = forked(old, without_compensation(old.plan), is_open=True)
+    assert (reuse.compensated, list(reuse.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None})
     made = without_compensation(old.plan)
     words = "it is unknown whether 'b' was compensated: check it, and add it to `rerun` to run it again"
