@@ -51,7 +51,7 @@ test-fast: setup ## Run the tests that need no server
 test-all: setup ## Install the requirements of the remaining tests, and run all tests
 	@$(RUN_TESTS) --stages fast,server,alone,slow,slow-alone,foreign $(PATHS)
 
-check: setup ## Format, lint, prose, names, types, import contracts, published schemas, generated pages, the site
+check: setup ## Format, lint, prose, names, types, import contracts, published schemas, generated pages, Markdown, the site
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/python scripts/check_prose.py
@@ -63,6 +63,7 @@ check: setup ## Format, lint, prose, names, types, import contracts, published s
 	@$(BIN)/python -m dagwright_onboarding --check
 	@$(BIN)/python -m scripts.reference --check
 	@$(BIN)/python scripts/format_markdown.py --check
+	@$(BIN)/rumdl check --quiet .
 	@$(SITE)
 
 docs: setup ## Build the site of the documentation in build/site; `.venv/bin/mkdocs serve` shows it while you write

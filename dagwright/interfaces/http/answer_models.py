@@ -75,7 +75,7 @@ class ResponseObject(OpenModel):
     dagwright: JsonObject | None = Field(default=None, description="As in a chat completion.")
 
 
-class Health(BaseModel):
+class HealthDocument(BaseModel):
     """The gateway responds."""
 
     status: Literal["ok"]

@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.answer_models import Health, Ready
+from dagwright.interfaces.http.answer_models import HealthDocument, Ready
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ERROR_RESPONSES, ApiError, draining
 from dagwright.interfaces.http.run_models import response_docs
@@ -25,10 +25,10 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
         LIVEZ,
         tags=["health"],
         summary="Check that the gateway responds",
-        responses=response_docs(Health, examples.HEALTH),
+        responses=response_docs(HealthDocument, examples.HEALTH),
     )
-    async def livez() -> Health:
-        return Health(status="ok")
+    async def livez() -> HealthDocument:
+        return HealthDocument(status="ok")
 
     @app.get(
         READYZ,
