@@ -257,11 +257,11 @@ class Settings(BaseModel):
     def _proxy_networks(cls, proxies: str | None) -> str | None:
         if proxies is None:
             return None
-        networks = [each.strip() for each in proxies.split(",")]
+        networks = [proxy.strip() for proxy in proxies.split(",")]
         try:
             # Strict: the server ignores a network whose address has host bits.
-            for each in networks:
-                ip_network(each)
+            for network in networks:
+                ip_network(network)
         except ValueError:
             message = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"
             raise PydanticCustomError(SHOWN_VALUE, message) from None
@@ -386,9 +386,9 @@ def app_settings(settings: Settings) -> Iterator[Settings]:
         SettingsError: the value of a variable is invalid.
         PluginError: a plugin cannot be used.
     """
-    for each in installed_plugins():
-        if each.plugin.settings is not None:
-            yield settings_as(each.load(each.plugin.settings), settings)
+    for plugin in installed_plugins():
+        if plugin.plugin.settings is not None:
+            yield settings_as(plugin.load(plugin.plugin.settings), settings)
 
 
 def _read(kind: type[SettingsKind], values: Mapping[str, Any]) -> SettingsKind:
@@ -408,7 +408,7 @@ def _variable_of(name: str, field: FieldInfo) -> str:
 
 
 def _listed_in(variable: str) -> tuple[str, ...]:
-    return tuple(filter(None, (each.strip() for each in os.environ.get(variable, "").split(","))))
+    return tuple(filter(None, (name.strip() for name in os.environ.get(variable, "").split(","))))
 
 
 def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:

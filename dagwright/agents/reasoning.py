@@ -50,7 +50,7 @@ class ReasoningAgent:
         request = f"{context_text}The question: {objective}"
         parts = await _parts(agent, [system(_SPLIT_PROMPT), user(request)])
         steps: list[dict[str, str]] = []
-        for part in [each for each in parts if each.strip()][:STEPS]:
+        for part in [part for part in parts if part.strip()][:STEPS]:
             agent.call.progress(len(steps), min(len(parts), STEPS))
             messages = [system(_PART_PROMPT), user(f"{request}\n\n{_findings(steps)}Answer this part: {part}")]
             steps.append({"question": part, "finding": (await agent.ask(messages)).text})

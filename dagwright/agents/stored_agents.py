@@ -84,7 +84,7 @@ class StoredAgents:
 
     def current(self) -> list[AgentVersion]:
         """Return the agents that new plans use, sorted by name."""
-        return self._database.read(lambda session: [each for each in _versions(session) if each.is_current])
+        return self._database.read(lambda session: [version for version in _versions(session) if version.is_current])
 
     def versions(self, name: str) -> list[AgentVersion]:
         """Return all versions of an agent, newest first; empty if the agent was never added."""

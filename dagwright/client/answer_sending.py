@@ -81,25 +81,25 @@ class AnswerOutcome:
     @property
     def is_accepted(self) -> bool:
         """Whether every run accepted the answer."""
-        return all(each.is_accepted for each in self.results)
+        return all(result.is_accepted for result in self.results)
 
     @property
     def is_refused(self) -> bool:
         """Whether no run accepted the answer."""
-        return not any(each.is_accepted for each in self.results)
+        return not any(result.is_accepted for result in self.results)
 
     @property
     def is_ambiguous(self) -> bool:
         """Whether the answer matches several requests of a run."""
-        return any(each.is_ambiguous for each in self.results)
+        return any(result.is_ambiguous for result in self.results)
 
     @property
     def message(self) -> str:
         """One or more sentences for the user."""
-        refused = [*dict.fromkeys(each.message for each in self.results if not each.is_accepted)]
-        message = "; ".join([*dict.fromkeys(each.message for each in self.results if each.is_accepted), *refused])
+        refused = [*dict.fromkeys(result.message for result in self.results if not result.is_accepted)]
+        message = "; ".join([*dict.fromkeys(result.message for result in self.results if result.is_accepted), *refused])
         if len(self.results) > 1:
-            accepted = sum(each.is_accepted for each in self.results)
+            accepted = sum(result.is_accepted for result in self.results)
             message = f"answered in {accepted:,} of {len(self.results):,} sub-plans: {message}"
         return message
 
@@ -129,8 +129,8 @@ def choose_requests(
         return requests_named(open_requests, request, of_all=of_all)
     if not open_requests:
         raise NoOpenRequest
-    if len(open_requests) > 1 and not (of_all and len({one.full_node for one in open_requests}) == 1):
-        raise AnswerUnclear(", ".join(one.id for one in open_requests[:_NAMES_LISTED]))
+    if len(open_requests) > 1 and not (of_all and len({open_request.full_node for open_request in open_requests}) == 1):
+        raise AnswerUnclear(", ".join(open_request.id for open_request in open_requests[:_NAMES_LISTED]))
     return open_requests
 
 

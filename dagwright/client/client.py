@@ -344,7 +344,7 @@ class Client:
         inbox_filter = InboxFilter(assignee=assignee, type=type, opened_before=until)
         connection = self._services.connection
         page = await read_requests(connection, limit=limit, inbox_filter=inbox_filter, after=_cursor(after))
-        requests = [found_request(each, self.get_run(str(each.document["run_id"]))) for each in page.requests]
+        requests = [found_request(request, self.get_run(str(request.document["run_id"]))) for request in page.requests]
         return Inbox(requests, None if page.cursor is None else str(page.cursor), page.omitted)
 
     async def pause_tool(self, name: str, *, reason: str | None = None, by: str | None = None) -> PausedTool:

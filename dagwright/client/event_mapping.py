@@ -158,7 +158,7 @@ class EventMapper:
         ]
         # The end of a node precedes the start of its dependents.
         durable = [each.event for each in sorted(timed, key=lambda each: each.key) if each.is_durable]
-        live = [each.event for each in timed if not each.is_durable]
+        live = [timed_event.event for timed_event in timed if not timed_event.is_durable]
         if is_closed and not self._reported.has_ended:
             self._reported.has_ended = True
             durable.append(self._end(moment.view))
@@ -310,7 +310,9 @@ class EventMapper:
 
     def _of_child_requests(self, moment: EventMoment) -> Iterator[AnyRunEvent]:
         there = {
-            str(each["request_id"]): each for each in moment.requests if each["request_id"] not in moment.facts.open
+            str(request["request_id"]): request
+            for request in moment.requests
+            if request["request_id"] not in moment.facts.open
         }
         for request_id, node in [*self._child_requests.items()]:
             if request_id not in there:

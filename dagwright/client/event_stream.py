@@ -144,8 +144,8 @@ class EventStream:
 
 async def _as_both(moments: AsyncGenerator[RunMoment, None]) -> AsyncGenerator[RunMoment | TextPart, None]:
     async with aclosing(moments):
-        async for each in moments:
-            yield each
+        async for moment in moments:
+            yield moment
 
 
 async def _snapshot(reader: RunReader, place: SubscriptionCursor) -> HistorySnapshot:

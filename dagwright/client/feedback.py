@@ -174,7 +174,7 @@ class NamespaceRequests:
             with suppress(RunNotFound):
                 async with slots:
                     requests = _own_requests(await RunReader(self._client, run.id).read())
-                return [with_path(each, workflow_id, tasks[len(path) :]) for each in requests]
+                return [with_path(request, workflow_id, tasks[len(path) :]) for request in requests]
             return []
 
         runs = [run async for run in self._client.list_workflows(query)]

@@ -113,7 +113,9 @@ def _file_of(plan: PlanSource) -> Path | None:
 def _problems_of_inputs(inputs: object) -> list[Problem]:
     if not isinstance(inputs, Mapping):
         return [Problem("invalid_inputs", f"inputs are an object, not {type(inputs).__name__}", "/inputs")]
-    return [replace(each, message=f"inputs: {each.message}") for each in json_problems(dict(inputs), at="/inputs")]
+    return [
+        replace(problem, message=f"inputs: {problem.message}") for problem in json_problems(dict(inputs), at="/inputs")
+    ]
 
 
 def prepare_start(
@@ -164,6 +166,6 @@ def _checked(
     if not start.options.get("repair"):
         return check_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool), ()
     checked, repairs = check_written_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool)
-    if cut := [each for each in repairs if each.code == CUT_OFF]:
+    if cut := [repair for repair in repairs if repair.code == CUT_OFF]:
         raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {cut[0].message}")])
     return checked, repairs

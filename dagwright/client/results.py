@@ -261,7 +261,7 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
             nodes, omitted = await _collected(view, _listed(part), max_bytes=max_bytes)
         else:
             parts[name] = {key: value async for key, value in part} if isinstance(part, AsyncIterator) else part
-    notes = [note_of(each) for each in parts["notes"]]
+    notes = [note_of(note) for note in parts["notes"]]
     lost = {note.node: note.message for note in notes if note.code in NOT_LOADED}
     nodes = {name: _without_lost(node, lost.get(name)) for name, node in nodes.items()}
     error = problem_from_error(parts["error"])
@@ -400,8 +400,8 @@ async def _listed(part: Any) -> AsyncGenerator[tuple[str, Any], None]:
         async for each in part:
             yield each
     else:
-        for each in part.items():
-            yield each
+        for item in part.items():
+            yield item
 
 
 def _parsed(text: str | None) -> datetime | None:

@@ -194,7 +194,7 @@ class Run:
 
     async def feedback_requests(self) -> list[FeedbackRequest]:
         """Return the open requests for feedback of the run and its sub-plans, the oldest first."""
-        return [found_request(each, self) for each in await self._services.runs.feedback.requests_of(self._id)]
+        return [found_request(request, self) for request in await self._services.runs.feedback.requests_of(self._id)]
 
     async def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> str:
         """Answer a request for feedback; return the message of the run.

@@ -70,7 +70,7 @@ async def follow(
     async with aclosing(runs.subscriptions.subscribe(workflow_id, after=after)) as updates:
         async for update in updates:
             requests = [] if update.view.is_closed else await pending.read(update.view)
-            left = [each for each in requests if request_key(each) not in answered] if answered else requests
+            left = [request for request in requests if request_key(request) not in answered] if answered else requests
             yield RunMoment(update.view, update.changed, left, update.states, update.facts)
 
 
@@ -139,7 +139,7 @@ class PendingRequests:
             # The last known requests remain while the server is unavailable.
             with suppress(RPCError):
                 self._of_children = [
-                    one.document for one in await self._feedback.requests_of_sub_plans(self._workflow_id)
+                    request.document for request in await self._feedback.requests_of_sub_plans(self._workflow_id)
                 ]
             self._read_next_at = time.monotonic() + _PAUSE_S
         return [*requests_in(view), *self._of_children]

@@ -94,7 +94,7 @@ async def resume_tool(services: Services, tool: str, *, ramp_s: float | None, by
 
 async def paused_tools(services: Services) -> list[PausedTool]:
     """Return all paused tools, by name."""
-    return [_paused(each) for each in await tool_pauses.list_paused_tools(services.connection.client)]
+    return [_paused(paused_tool) for paused_tool in await tool_pauses.list_paused_tools(services.connection.client)]
 
 
 def _paused(pause: tool_pauses.ToolPause) -> PausedTool:

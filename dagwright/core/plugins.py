@@ -97,10 +97,10 @@ def contributions(what: str, names_of: Callable[[Plugin], Iterable[str]]) -> dic
         PluginError: two plugins contribute the same name.
     """
     owners: dict[str, InstalledPlugin] = {}
-    for each in installed_plugins():
-        for name in names_of(each.plugin):
-            refuse_duplicate(what, name, each, owners.get(name))
-            owners[name] = each
+    for plugin in installed_plugins():
+        for name in names_of(plugin.plugin):
+            refuse_duplicate(what, name, plugin, owners.get(name))
+            owners[name] = plugin
     return owners
 
 
@@ -129,7 +129,7 @@ def text_format_names() -> tuple[str, ...]:
 
 def plugin_packages() -> tuple[str, ...]:
     """Return the top-level packages of all plugins: workflows share them with the process, like those of the engine."""
-    names = (each for plugin in installed_plugins() for each in _references(plugin.plugin))
+    names = (reference for plugin in installed_plugins() for reference in _references(plugin.plugin))
     return tuple(dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names))
 
 

@@ -186,7 +186,7 @@ class _OffloadedRegion:
                 read.move_to_end(position)
                 ends, versions = read[position]
                 record = self._record_of(node, ends[number], versions)
-            needs = [names[each] for each in node.dependencies if each not in self._hidden]
+            needs = [names[dependency] for dependency in node.dependencies if dependency not in self._hidden]
             yield await self._inner_node(number, node, record or self._unreported(), needs=needs)
 
     async def edges(self) -> AsyncIterator[tuple[str, str]]:
@@ -286,7 +286,7 @@ class _OffloadedRegion:
         return _nodes_of(await self._store.get(head.pages[page]))[number - head.starts[page]]
 
     async def _needs_of(self, node: CompiledNode) -> list[str]:
-        return [(await self._node(each)).id for each in node.dependencies if each not in self._hidden]
+        return [(await self._node(dependency)).id for dependency in node.dependencies if dependency not in self._hidden]
 
     async def _inner_node(self, number: int, node: CompiledNode, record: Record, *, needs: Sequence[str]) -> InnerNode:
         tool = self._scheduler.plan.tools.get(node.tool)

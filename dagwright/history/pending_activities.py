@@ -227,7 +227,7 @@ def _store_problem(call: PendingActivityInfo) -> str | None:
     """Return why the payload store does not respond, if a call waits for it."""
     details = call.heartbeat_details.payloads
     with suppress(MessageInvalid):
-        reason = wait_of_heartbeat([read_message(each) for each in details[: USAGE_INDEX + 1]])
+        reason = wait_of_heartbeat([read_message(detail) for detail in details[: USAGE_INDEX + 1]])
         if reason is not None:
             return cut_bytes(reason, max_bytes=MESSAGE_LIMIT_BYTES)
     if call.activity_type.name == ACTIVITY_RUN_REGION:

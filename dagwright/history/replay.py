@@ -398,7 +398,11 @@ class HistoryReplay:
         for refusal in self.scheduler.features.feedback.requests.take_refusals():
             self._notes.add("refused", refusal)
         notifications = self.scheduler.features.feedback.requests.notifications
-        self.opened |= {each.request.id: each.request for each in notifications if each.kind == "opened"}
+        self.opened |= {
+            notification.request.id: notification.request
+            for notification in notifications
+            if notification.kind == "opened"
+        }
         # The run itself sends them.
         notifications.clear()
         if self.scheduler.features.budget.budget is not None:

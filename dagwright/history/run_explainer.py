@@ -110,7 +110,9 @@ class Explanation:
         if self.view.is_closed:
             return f"the run {self.view.workflow_id} {self.view.status.replace('_', ' ')}"
         if self.requests_before_nodes():
-            return "; ".join(f"{one.id} {one.waits_for.partition(chr(10))[0]}" for one in self.requests_before_nodes())
+            return "; ".join(
+                f"{request.id} {request.waits_for.partition(chr(10))[0]}" for request in self.requests_before_nodes()
+            )
         scheduler = self.view.scheduler
         nodes = zip(scheduler.plan.nodes, scheduler.records, strict=True) if scheduler is not None else ()
         looking = [
@@ -132,9 +134,9 @@ class Explanation:
             return ()
         shown = {reason.node for reason in self.chain.reasons}
         return [
-            one
-            for one in scheduler.features.feedback.requests.open.values()
-            if one.task not in shown and _precedes_nodes(scheduler, one)
+            request
+            for request in scheduler.features.feedback.requests.open.values()
+            if request.task not in shown and _precedes_nodes(scheduler, request)
         ]
 
 
@@ -231,7 +233,9 @@ class RunExplainer:
                 continue
             child_chain = _with_path(await self._chain_of_run(child), f"{reason.node}/")
             omitted += child_chain.omitted
-            reasons[position] = replace(reason, because=[each.node for each in child_chain.starts()] or reason.because)
+            reasons[position] = replace(
+                reason, because=[start.node for start in child_chain.starts()] or reason.because
+            )
             reasons += child_chain.reasons
         return Chain(reasons[:MAX_REASONS], omitted + max(0, len(reasons) - MAX_REASONS))
 
@@ -258,7 +262,7 @@ class RunExplainer:
                 reasons.append(reason_of(view.scheduler, name, call=view.pending.get(name)))
             else:
                 continue
-            causes = [each for each in reasons[-1].because if each not in known]
+            causes = [reason for reason in reasons[-1].because if reason not in known]
             known.update(causes)
             waiting.extend(causes)
         return Chain(reasons, len(waiting))
@@ -282,7 +286,7 @@ def _with_path(chain: Chain, path: str) -> Chain:
     if not path:
         return chain
     reasons = [
-        replace(each, node=f"{path}{each.node}", because=[f"{path}{name}" for name in each.because])
-        for each in chain.reasons
+        replace(reason, node=f"{path}{reason.node}", because=[f"{path}{name}" for name in reason.because])
+        for reason in chain.reasons
     ]
     return Chain(reasons, chain.omitted)

@@ -329,15 +329,15 @@ def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: Out
         ServiceError: the answer has no valid value.
     """
     validator, problems = validator_of(output.schema), ""
-    for each in json_values(text):
-        if not _can_travel(each):
+    for json_value in json_values(text):
+        if not _can_travel(json_value):
             problems = problems or _CANNOT_TRAVEL
             continue
         if mode is OutputMode.SCHEMA and prepared.strict is not None:
-            candidates = [prepared.strict.restore(each), each]
+            candidates = [prepared.strict.restore(json_value), json_value]
         else:
-            wrapped = is_wrapped(output) and isinstance(each, dict) and set(each) == {"value"}
-            candidates = [each["value"], each] if wrapped else [each]
+            wrapped = is_wrapped(output) and isinstance(json_value, dict) and set(json_value) == {"value"}
+            candidates = [json_value["value"], json_value] if wrapped else [json_value]
         for value in candidates:
             if validator.is_valid(value):
                 return value

@@ -107,8 +107,8 @@ class Transport:
         models = listed.get("data") if isinstance(listed, Mapping) else None
         if not isinstance(models, list):
             raise ServiceError("broken", "answered with no list of models")
-        ids = (each.get("id") for each in models if isinstance(each, Mapping))
-        return [each for each in ids if isinstance(each, str) and each]
+        ids = (model.get("id") for model in models if isinstance(model, Mapping))
+        return [node_id for node_id in ids if isinstance(node_id, str) and node_id]
 
     async def close(self) -> None:
         """Closes the connections."""

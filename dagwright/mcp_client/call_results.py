@@ -52,7 +52,7 @@ def locations_of(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> lis
     locations: list[str] = []
     for name, value in arguments.items():
         if name.lower() in _LOCATION_ARGUMENTS:
-            locations += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+            locations += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
     for part in answer.get("content") or ():
         resource = part.get("resource") if part.get("type") == "resource" else part
         uri = resource.get("uri") if isinstance(resource, Mapping) else None

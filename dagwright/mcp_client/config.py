@@ -62,7 +62,7 @@ class ToolRules(BaseModel):
         """Merge two sets of rules: these rules override `others`."""
         names = set(ToolRules.model_fields)
         dumps = (rules.model_dump(exclude_none=True, include=names) for rules in (others, self))
-        return ToolRules(**{name: value for one in dumps for name, value in one.items()})
+        return ToolRules(**{name: value for dump in dumps for name, value in dump.items()})
 
 
 class ServerRules(ToolRules):

@@ -227,7 +227,7 @@ def _explained(raw: Mapping[str, Any]) -> str:
 
 
 def _looked_up(lookups: Sequence[Lookup]) -> str:
-    searched = [each for each in lookups if each.known_as is None]
+    searched = [lookup for lookup in lookups if lookup.known_as is None]
     if not searched:
         return ""
     entries = [f"{one_line(each.search_text, most=80)!r} ({each.entity_type})" for each in searched[:_LOOKUPS_SHOWN]]

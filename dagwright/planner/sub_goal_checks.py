@@ -38,7 +38,7 @@ class RoundChecks:
 
     def __init__(self, round_context: RoundContext, workers: Mapping[str, WorkerTool]) -> None:
         self.workers = workers
-        self._known = {each.id: each for each in round_context.known}
+        self._known = {result.id: result for result in round_context.known}
         self._refused: Collection[int] = ()
 
     # Action `done`.
@@ -111,7 +111,8 @@ class RoundChecks:
         ids: set[int] = set()
         self._refused = refused.keys()
         new = {
-            sub_goal.id: sub_goal for sub_goal in self.new_sub_goals([each for each in sub_goals if each is not None])
+            sub_goal.id: sub_goal
+            for sub_goal in self.new_sub_goals([sub_goal for sub_goal in sub_goals if sub_goal is not None])
         }
         problems: list[Problem] = []
         for index, sub_goal in enumerate(sub_goals):
@@ -158,16 +159,16 @@ class RoundChecks:
     def _repeated(self, sub_goal: PlannedSubGoal) -> tuple[str, str] | None:
         """Return the message and the hint for work that was done before."""
         work = self._work(sub_goal)
-        for each in self._known.values():
-            if each.status not in (*DONE, "failed") or each.work != work:
+        for tool in self._known.values():
+            if tool.status not in (*DONE, "failed") or tool.work != work:
                 continue
-            if each.id != sub_goal.id:
-                hint = "use its slots" if each.status in DONE else f"give it the id {each.id} to retry it"
+            if tool.id != sub_goal.id:
+                hint = "use its slots" if tool.status in DONE else f"give it the id {tool.id} to retry it"
                 hint = f"{hint}, request different work, or write done or failed"
-                return f"the same work was done in sub-goal {each.id}, whose status is {each.status}", hint
-            if each.tries >= MAX_TRIES:
+                return f"the same work was done in sub-goal {tool.id}, whose status is {tool.status}", hint
+            if tool.tries >= MAX_TRIES:
                 message = (
-                    f"sub-goal {sub_goal.id} was tried {each.tries} times with the same inputs, and failed each time"
+                    f"sub-goal {sub_goal.id} was tried {tool.tries} times with the same inputs, and failed each time"
                 )
                 return message, "find another way, or write done or failed"
         return None
@@ -211,10 +212,10 @@ class RoundChecks:
         if not hint:
             return None
         makers = [
-            f"{slot!r} of {each.tool.name!r}"
-            for each in self.workers.values()
-            for slot in each.card.outputs
-            if each.card.fills(slot, name)
+            f"{slot!r} of {worker.tool.name!r}"
+            for worker in self.workers.values()
+            for slot in worker.card.outputs
+            if worker.card.fills(slot, name)
         ]
         return hint, f"connect {' or '.join(makers)}"
 
@@ -245,7 +246,9 @@ class RoundChecks:
             return
         sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known, **new}
         indices = {number: index for index, number in enumerate(sub_goals)}
-        needed = [[indices[source] for source in each.sources if source in indices] for each in sub_goals.values()]
+        needed = [
+            [indices[source] for source in sub_goal.sources if source in indices] for sub_goal in sub_goals.values()
+        ]
         if any(index in sources for index, sources in enumerate(needed)) or levels_of(needed) is None:
             yield Problem(
                 "cycle", "sub-goals form a dependency cycle", "/sub_goals", hint="remove a reference of the cycle"

@@ -62,7 +62,9 @@ def _of_json(value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> 
         read = read_json(value, name=f"the text of {at[-1]!r}")
     except PlanInvalid as invalid:
         if value.lstrip()[:1] in ("{", "["):
-            problems += [replace(each, pointer=f"{pointer(*at)}{each.pointer or ''}") for each in invalid.problems]
+            problems += [
+                replace(problem, pointer=f"{pointer(*at)}{problem.pointer or ''}") for problem in invalid.problems
+            ]
         return value
     return read if isinstance(read, dict | list | None) else value
 

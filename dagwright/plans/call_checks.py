@@ -59,11 +59,11 @@ def inspect_added(
     of_values = checks.problems_of(node, found.references, tool=tool, sub_plan=found.sub_plan)
     problems = [
         *problems_of_handles(node, uses, owner=owner),
-        *(_with_hint_of_option(at_node(each), tool) for each in found.problems),
+        *(_with_hint_of_option(at_node(problem), tool) for problem in found.problems),
         *(Problem(each.code, each.message, pointer(*each.at), node.id, each.hint) for each in of_values),
     ]
     # The checks of handles come first: their messages name the handle.
-    return found, [*{each.pointer: each for each in reversed(problems)}.values()][::-1]
+    return found, [*{problem.pointer: problem for problem in reversed(problems)}.values()][::-1]
 
 
 def at_node(problem: Problem) -> Problem:

@@ -39,13 +39,13 @@ def declarations_of(tools: Tools) -> dict[str, ToolDeclaration]:
     if isinstance(tools, Mapping):
         return dict(tools)
     references, functions = [], list[Callable[..., Any] | ToolSpec]()
-    for each in tools:
-        if isinstance(each, ModuleType):
-            references.append(each.__name__)
-        elif isinstance(each, str | Path):
-            references.append(str(each))
+    for tool in tools:
+        if isinstance(tool, ModuleType):
+            references.append(tool.__name__)
+        elif isinstance(tool, str | Path):
+            references.append(str(tool))
         else:
-            functions.append(each)
+            functions.append(tool)
     loaded = load_tools(references) if references else ToolRegistry()
     try:
         given = ToolRegistry.of(*functions)

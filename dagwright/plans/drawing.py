@@ -215,7 +215,7 @@ def draw_run(
     documents = nodes or {}
     items = _items_of(documents)
     drawn = [
-        _drawn(each, documents.get(each["node_id"], {}), items.get(each["node_id"], {}), now) for each in graph["nodes"]
+        _drawn(node, documents.get(node["node_id"], {}), items.get(node["node_id"], {}), now) for node in graph["nodes"]
     ]
     position = {node.id: number for number, node in enumerate(drawn)}
     known = [(source, target) for source, target in graph["edges"] if source in position and target in position]

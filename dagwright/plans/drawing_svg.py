@@ -98,7 +98,10 @@ def draw_svg(nodes: Sequence[NodeToDraw], edges: Sequence[tuple[int, int]], *, t
         f"<title>{escaped(title)}</title><style>{_STYLE}</style>",
         f'<rect class="back" width="{width:.0f}" height="{height:.0f}"/>',
         f'<g transform="translate({_MARGIN:.0f} {_MARGIN + 2 * _STACK + head:.0f})">',
-        *(_frame(name, [layout.boxes[each] for each in members], layout.height) for name, members in groups.items()),
+        *(
+            _frame(name, [layout.boxes[member] for member in members], layout.height)
+            for name, members in groups.items()
+        ),
         *map(_flow, layout.routes),
         *(_node(node, box) for node, box in zip(nodes, layout.boxes, strict=True)),
         "</g>",

@@ -269,9 +269,9 @@ def _check_membership(value: object, values: object) -> None:
         _require(value, _TEXT, "a key of a dict")
         return
     literals = list(values) if isinstance(values, list | tuple | set | frozenset) else None
-    items = [schema.at((0,))] if literals is None else [schema_of(each) for each in literals]
-    if items and "object" not in schema.types and not any(_kinds(one) & _kinds(each) for each in items):
-        types = names_of_types(frozenset().union(*(each.types for each in items)), PYTHON_NAMES)
+    items = [schema.at((0,))] if literals is None else [schema_of(literal) for literal in literals]
+    if items and "object" not in schema.types and not any(_kinds(one) & _kinds(item) for item in items):
+        types = names_of_types(frozenset().union(*(item.types for item in items)), PYTHON_NAMES)
         raise TypeError(f"{value!r:.80} is {names_of_types(one.types, PYTHON_NAMES)}, and {values!r:.80} has {types}")
     for literal in literals or ():
         _check_constants(value, literal)

@@ -82,7 +82,7 @@ class NodeBuilder:
 
     def _placed(self, problems: Collection[Problem], node_id: str) -> list[Problem]:
         base = pointer("nodes", self.index)
-        return [replace(each, pointer=base + each.pointer, node=node_id) for each in map(at_node, problems)]
+        return [replace(problem, pointer=base + problem.pointer, node=node_id) for problem in map(at_node, problems)]
 
     def _new_id(self, given: str | None, name: str) -> str:
         if given is None:
@@ -101,7 +101,7 @@ def _uses_of_options(options: NodeOptions) -> list[tuple[ValuePath, HandleUse]]:
     uses: list[tuple[ValuePath, HandleUse]] = [
         (("depends_on", index), HandleUse(each)) for index, each in enumerate(needs) if isinstance(each, Handle)
     ]
-    return [*uses, *((("when",), HandleUse(each)) for each in operands_of(when) if isinstance(each, Handle))]
+    return [*uses, *((("when",), HandleUse(operand)) for operand in operands_of(when) if isinstance(operand, Handle))]
 
 
 def free_id(name: str, taken: Collection[str]) -> str:

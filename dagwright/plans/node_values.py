@@ -37,7 +37,7 @@ class JsonWriter:
             self.uses.append((at, HandleUse(value)))
             return str(value)
         if isinstance(value, Text):
-            self.uses += [(at, HandleUse(each)) for each in value.handles]
+            self.uses += [(at, HandleUse(handle)) for handle in value.handles]
             return str(value)
         if isinstance(value, Mapping):
             return {_key(key, at): self.write(each, (*at, key)) for key, each in value.items()}

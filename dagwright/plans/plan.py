@@ -96,8 +96,8 @@ class Plan:
         self._dialect = _NATIVE
         self._values: PlanValues | None = PlanValues()
         self._tools: dict[str, ToolSpec] = {}
-        for each in tools:
-            self._register_tool(_spec(each))
+        for tool in tools:
+            self._register_tool(_spec(tool))
 
     @classmethod
     @checks_arguments
@@ -515,7 +515,7 @@ class Plan:
         specs = [spec for spec in map(spec_of, tools) if spec is not None]
         card: dict[str, object] = {
             "prompt": prompt,
-            "tools": [each if isinstance(each, str) else _spec(each).name for each in tools] or None,
+            "tools": [tool if isinstance(tool, str) else _spec(tool).name for tool in tools] or None,
             "max_turns": max_turns,
             "token_limit": token_limit,
             "output_schema": output_schema,

@@ -181,7 +181,7 @@ def policy_problems(checked: Checked, policy: Policy) -> list[Problem]:
         if card is not None and policy.verdict_on_inline(card.tools) == "refuse":
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "agent"))
             problems.append(Problem("refused", INLINE_REFUSED, at, node.id, INLINE_HINT))
-    return [*problems, *(each for below in checked.sub_plans.values() for each in policy_problems(below, policy))]
+    return [*problems, *(problem for below in checked.sub_plans.values() for problem in policy_problems(below, policy))]
 
 
 def unused_names(checked: Checked, names: Iterable[str]) -> list[str]:

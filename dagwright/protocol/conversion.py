@@ -212,7 +212,7 @@ def _payloads_of(message: Message) -> Iterator[Payload]:
         if field.message_type is None:
             continue
         if field.message_type.GetOptions().map_entry:
-            inner = [each for each in value.values() if isinstance(each, Message)]
+            inner = [value_part for value_part in value.values() if isinstance(value_part, Message)]
         else:
             inner = [value] if isinstance(value, Message) else list(value)
         for each in inner:

@@ -55,8 +55,8 @@ def parse_progress(text: str | None) -> NodeProgress | None:
 
 def awaited_assignees(scheduler: RunScheduler) -> list[str]:
     """Return the assignees of the open requests in alphabetical order, as many as fit into a search attribute."""
-    assignees = {each.assignee for each in scheduler.features.feedback.requests.open.values()}
-    names = sorted({keyword_of_assignee(each) for each in assignees})
+    assignees = {request.assignee for request in scheduler.features.feedback.requests.open.values()}
+    names = sorted({keyword_of_assignee(assignee) for assignee in assignees})
     fitting = fitting_keywords(names, max_bytes=ATTRIBUTE_BYTES - json_bytes([OTHERS]))
     return fitting if len(fitting) == len(names) else [*fitting, OTHERS]
 
@@ -120,7 +120,7 @@ def requests_from_json(encoded: Any) -> ListedRequests:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: the form is invalid.
     """
-    shown = [(str(each["node"]), {**each["request"]}) for each in encoded["shown"]]
+    shown = [(str(document["node"]), {**document["request"]}) for document in encoded["shown"]]
     title = encoded["title"]
     return ListedRequests(title if isinstance(title, str) else None, int(encoded["count"]), shown)
 

@@ -45,7 +45,7 @@ def state_to_json(scheduler: RunScheduler) -> dict[str, Any]:
         "cancelled": state.cancelled,
         "is_stopped": state.is_stopped,
         **({"cancelling": state.cancelling} if state.cancelling else {}),
-        **({"extensions": [each.to_json() for each in state.extensions]} if state.extensions else {}),
+        **({"extensions": [extension.to_json() for extension in state.extensions]} if state.extensions else {}),
         **({"paused": asdict(state.paused)} if state.paused is not None else {}),
         **({"limits": _limits_to_json(scheduler)} if state.limits_changed else {}),
         **({"usage": usage} if (usage := state.totals.usage.to_json()) else {}),
@@ -95,7 +95,9 @@ def _phase_from_json(state: Mapping[str, Any], scheduler: RunScheduler) -> Phase
     """Return the phase of a run, which follows from its end and from the extensions of its plan."""
     if not state["is_stopped"]:
         return Phase.COMPENSATING if state["error"] is not None or state["cancelled"] else Phase.ACTIVE
-    is_compensating = any(node.compensates is not None for each in scheduler.state.extensions for node in each.nodes)
+    is_compensating = any(
+        node.compensates is not None for extension in scheduler.state.extensions for node in extension.nodes
+    )
     return Phase.CLOSED if is_compensating else Phase.STOPPED
 
 

@@ -228,7 +228,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = No
     names, lookups, error = document.get("context"), document.get("lookups"), document.get("error")
     if isinstance(lookups, list) and scheduler is not None and scheduler.state.phase.is_compensated:
         # They may have been compensated with the other effects; one that still exists is found again.
-        lookups = [each for each in lookups if not (isinstance(each, Mapping) and each.get("created"))]
+        lookups = [lookup for lookup in lookups if not (isinstance(lookup, Mapping) and lookup.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None
     response = response_of(document.get("output"))
     outcome = _outcome(document, response, scheduler)

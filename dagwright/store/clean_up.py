@@ -193,9 +193,9 @@ async def measure_cache(store: PayloadStore, *, now: datetime) -> CacheUsage:
         StoreUnavailable: the store cannot be read now.
     """
     everything, expired = Amount(), Amount()
-    async for one in store.cache_entries():
-        everything = everything.plus(one)
-        expired = expired.plus(one) if one.expires_at < now else expired
+    async for entry in store.cache_entries():
+        everything = everything.plus(entry)
+        expired = expired.plus(entry) if entry.expires_at < now else expired
     return CacheUsage(everything, expired)
 
 
@@ -206,9 +206,9 @@ async def remove_expired_entries(store: PayloadStore, *, now: datetime) -> Amoun
         StoreUnavailable: the store cannot be used now.
     """
     removed = Amount()
-    async for one in store.cache_entries():
-        if one.expires_at < now and await store.delete_cache_entry(one.key, expired_before=now):
-            removed = removed.plus(one)
+    async for entry in store.cache_entries():
+        if entry.expires_at < now and await store.delete_cache_entry(entry.key, expired_before=now):
+            removed = removed.plus(entry)
     return removed
 
 

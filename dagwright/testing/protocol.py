@@ -238,5 +238,7 @@ def _cut(text: str, characters: int) -> Sequence[str]:
 
 
 def _count_tokens(completion: Completion, call: ReceivedCall) -> Tokens:
-    response_text = " ".join([completion.text or "", *(each.arguments_text for each in completion.tool_calls)])
+    response_text = " ".join(
+        [completion.text or "", *(tool_call.arguments_text for tool_call in completion.tool_calls)]
+    )
     return Tokens(prompt=len(call.text.split()), completion=len(response_text.split()))

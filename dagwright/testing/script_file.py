@@ -227,7 +227,7 @@ def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelS
         raise ScriptInvalid(f"{path}: {_words(error)}") from error
     functions = _Functions(path.parent)
     try:
-        steps = [each.step(script.pace, functions) for each in script.steps]
+        steps = [step.step(script.pace, functions) for step in script.steps]
     except ScriptInvalid as error:
         raise ScriptInvalid(f"{path}: {error}") from error.__cause__
     return ModelServer(*steps, models=script.models, api_keys=script.api_keys, host=host, port=port)

@@ -75,7 +75,7 @@ class PathGuard:
         if not unicodedata.normalize("NFKC", path.name).casefold().endswith(_CODE_SUFFIXES):
             return False
         marks = _Marks(self._code_folders)
-        return any(marks.have(each, _status(each)) for each in path.parents)
+        return any(marks.have(parent, _status(parent)) for parent in path.parents)
 
 
 class _Marks:

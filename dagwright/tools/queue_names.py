@@ -56,7 +56,7 @@ def worker_options(queue: str, references: Sequence[str], *, is_of_run: bool) ->
     options = options_of_references(references)
     if chosen_queue(references) == queue:
         return options
-    homes = filter(None, (home_of_queue(queue, each) for each in references))
+    homes = filter(None, (home_of_queue(queue, reference) for reference in references))
     home = next(homes, queue if is_of_run and not is_of_file(queue) else None)
     if home is None:
         return [*_tools_options(queue, references), "--tools-queue", queue]
@@ -73,12 +73,15 @@ def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
     if is_of_file(queue):
         suffix = queue.rpartition(":")[2]
         return ["--tools", FILE if _OF_PATH.search(suffix) else suffix]
-    return options_of_references([each for each in references if queue_of_reference(each) is None]) or ["--tools", FILE]
+    return options_of_references([reference for reference in references if queue_of_reference(reference) is None]) or [
+        "--tools",
+        FILE,
+    ]
 
 
 def is_queue_of(queue: str, references: Sequence[str]) -> bool:
     """Return whether a worker with these references serves a tool queue without further options."""
-    return chosen_queue(references) == queue or any(home_of_queue(queue, each) for each in references)
+    return chosen_queue(references) == queue or any(home_of_queue(queue, reference) for reference in references)
 
 
 def queue_of_plan(plan: CompiledPlan) -> str | None:

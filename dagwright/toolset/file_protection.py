@@ -44,7 +44,11 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
     programs = [program for file in files if file.suffix == SERVERS_SUFFIX for program in _programs_in(file, settings)]
     return ProtectedPaths(
         paths=(*_paths_of(settings), *files, *programs),
-        modules=tuple(each for each in references if _file_in(each) is None and queue_of_reference(each) is None),
+        modules=tuple(
+            reference
+            for reference in references
+            if _file_in(reference) is None and queue_of_reference(reference) is None
+        ),
         code_folders=tuple(
             dict.fromkeys([Path.cwd(), *(each.parent for file in files for each in (file, file.resolve()))])
         ),
@@ -116,7 +120,7 @@ def _programs_in(servers: Path, settings: Settings) -> Iterator[Path]:
     except ToolLoadError:
         # Loading the tools reports the errors of the file.
         return
-    for program in (each.endpoint for each in configs if isinstance(each.endpoint, Program)):
+    for program in (config.endpoint for config in configs if isinstance(config.endpoint, Program)):
         script = next(filter(Path.is_file, (program.cwd / argument for argument in program.args)), None)
         yield from (absolute_path(str(file)) for file in (program.cwd / program.command, script) if file is not None)
 

@@ -61,14 +61,14 @@ def read_given(
     Raises:
         ToolLoadError: an object is not a tool or an agent, or two have the same name.
     """
-    named = [str(each) for each in tools if isinstance(each, str | Path)]
-    files = [agents_reference(str(each)) for each in agents if isinstance(each, str | Path)]
+    named = [str(tool) for tool in tools if isinstance(tool, str | Path)]
+    files = [agents_reference(str(agent)) for agent in agents if isinstance(agent, str | Path)]
     queue = [] if task_queue is None else [queue_reference(task_queue)]
     return GivenTools(_functions_of(tools), (*named, *files, *queue), _cards_of(agents))
 
 
 def _functions_of(tools: Sequence[ToolSource]) -> ToolRegistry:
-    specs = [spec for each in tools if not isinstance(each, str | Path) for spec in _specs_in(each)]
+    specs = [spec for tool in tools if not isinstance(tool, str | Path) for spec in _specs_in(tool)]
     sources = {spec.name: _source_of(spec) for spec in specs}
     try:
         return ToolRegistry.of(*specs, sources=sources)
@@ -112,7 +112,7 @@ def _source_of(spec: ToolSpec) -> str:
 
 
 def _cards_of(agents: Sequence[AgentSource]) -> AgentRegistry:
-    cards = [each for each in agents if not isinstance(each, str | Path)]
+    cards = [agent for agent in agents if not isinstance(agent, str | Path)]
     for card in cards:
         if not isinstance(card, AgentCard):
             raise ToolLoadError(f"{card!r:.80} is not an agent: pass an AgentCard or a file of agents")

@@ -116,13 +116,13 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     queue = chosen_queue(references) or settings.tools_queue
     if queue is not None and not is_queue(queue):
         raise ToolLoadError(f"{queue!r:.60} cannot be the name of a task queue")
-    references = [each for each in references if queue_of_reference(each) is None]
+    references = [reference for reference in references if queue_of_reference(reference) is None]
     environment = environment_of(settings, references)
     built_in = builtin_tools(environment)
     built_in = built_in.merged(_plugin_tools(settings, built_in), declared_agents(stored_cards(settings.database_url)))
     files = [file for file in map(file_of_reference, references) if file is not None]
     agents = load_agents(files) if files else AgentRegistry()
-    own, servers = _own_tools(settings, [each for each in references if file_of_reference(each) is None])
+    own, servers = _own_tools(settings, [reference for reference in references if file_of_reference(reference) is None])
     own = _with_functions(own, given.functions)
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
     _check_workers(own, built_in)
@@ -156,15 +156,15 @@ def _plugin_tools(settings: Settings, built_in: ToolRegistry) -> ToolRegistry:
     owners: dict[str, InstalledPlugin] = {}
     specs: list[ToolSpec] = []
     resolver_owner: InstalledPlugin | None = None
-    for each in installed_plugins():
-        for spec in each.load(each.plugin.tools)(settings) if each.plugin.tools is not None else ():
+    for plugin in installed_plugins():
+        for spec in plugin.load(plugin.plugin.tools)(settings) if plugin.plugin.tools is not None else ():
             if spec.name in built_in:
-                raise PluginError(f"the {each} contributes the tool {spec.name!r}, which is built in")
-            refuse_duplicate("tool", spec.name, each, owners.get(spec.name))
-            owners[spec.name] = each
+                raise PluginError(f"the {plugin} contributes the tool {spec.name!r}, which is built in")
+            refuse_duplicate("tool", spec.name, plugin, owners.get(spec.name))
+            owners[spec.name] = plugin
             if spec.declaration.resolver is not None:
-                refuse_duplicate("resolver", spec.name, each, resolver_owner)
-                resolver_owner = each
+                refuse_duplicate("resolver", spec.name, plugin, resolver_owner)
+                resolver_owner = plugin
             specs.append(spec)
     return ToolRegistry.of(*specs)
 
@@ -186,7 +186,7 @@ def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEn
         secret=settings.secret,
         drain_limit_s=settings.drain_s,
         binding_of=lambda name: SecretBinding(settings.secret_tools(name), settings.secret_hosts(name)),
-        app_settings={type(each): each for each in app_settings(settings)},
+        app_settings={type(setting): setting for setting in app_settings(settings)},
     )
 
 
@@ -213,7 +213,7 @@ def _models_of(settings: Settings) -> ModelSetup:
 
 def _own_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegistry, ServersOfTools | None]":
     modules = [reference for reference in references if not reference.endswith(SERVERS_SUFFIX)]
-    files = dict.fromkeys(absolute_path(each) for each in references if each.endswith(SERVERS_SUFFIX))
+    files = dict.fromkeys(absolute_path(reference) for reference in references if reference.endswith(SERVERS_SUFFIX))
     own = load_tools(modules) if modules else ToolRegistry()
     if not files:
         return own, None
@@ -267,7 +267,7 @@ def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
 
 def merged_toolset(base: Toolset, others: Sequence[Toolset]) -> Toolset:
     """Return a toolset with the tools of others, for compiling plans; the last tool with a name is used."""
-    own = base.own.merged(*(each.own for each in others))
+    own = base.own.merged(*(other.own for other in others))
     references = dict.fromkeys(ref for each in (base, *others) for ref in each.references)
     return replace(base, own=own, references=tuple(references))
 

@@ -77,7 +77,7 @@ class Table:
     def markdown(self) -> str:
         """Return the table as Markdown."""
         shown = [[name, *self._shown(values)] for name, values in (*self.rows[:MOST_ROWS], *self.sums)]
-        parts = [f"**{cell(self.title, 200)}**", table([self.of, *(each.name for each in self.columns)], shown)]
+        parts = [f"**{cell(self.title, 200)}**", table([self.of, *(column.name for column in self.columns)], shown)]
         if (left := len(self.rows) - MOST_ROWS) > 0:
             parts.append(f"There are {left:,} more rows.")
         return "\n\n".join([*parts, *self.notes])
@@ -308,8 +308,8 @@ def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], about: _Group
     figures = [
         {DOCUMENTS: _number(bucket.get("doc_count")), **dict(_figures(bucket, definition))} for _, bucket in buckets
     ]
-    names = list(dict.fromkeys(name for each in figures for name in each))
-    parts = [part for name in names for part in _columns_of(name, [each.get(name) for each in figures], about)]
+    names = list(dict.fromkeys(name for figure in figures for name in figure))
+    parts = [part for name in names for part in _columns_of(name, [figure.get(name) for figure in figures], about)]
     rows: list[Row] = [
         (key or about.of, [part.values[position] for part in parts]) for position, (key, _) in enumerate(buckets)
     ]
@@ -332,7 +332,7 @@ class _ColumnValues:
 
 def _columns_of(name: str, values: Sequence[Value], about: _Grouping) -> Iterator[_ColumnValues]:
     """Yield a figure of the groups, its shares if the total is known, and its differences."""
-    numbers = [each for each in values if isinstance(each, int | float)]
+    numbers = [value for value in values if isinstance(value, int | float)]
     if name == DOCUMENTS:
         yield from _with_shares(
             name, values, about.documents, others=about.others, together=about.counted + about.others
@@ -343,7 +343,7 @@ def _columns_of(name: str, values: Sequence[Value], about: _Grouping) -> Iterato
     else:
         yield _ColumnValues(Column(name), values)
     if 1 < len(values) <= _COMPARED and len(numbers) + values.count(None) == len(values):
-        yield _ColumnValues(Column(f"{name}: first minus this"), [_compared(values[0], each)[0] for each in values])
+        yield _ColumnValues(Column(f"{name}: first minus this"), [_compared(values[0], value)[0] for value in values])
 
 
 def _with_shares(
@@ -352,7 +352,7 @@ def _with_shares(
     """Yield a figure of the groups, and its shares of the total."""
     yield _ColumnValues(Column(name), values, others or None, together)
     if whole:
-        shares = [_share(each, whole) for each in values]
+        shares = [_share(value, whole) for value in values]
         yield _ColumnValues(
             Column(f"share of {name}", "%"), shares, _share(others or None, whole), _share(together, whole)
         )
@@ -394,7 +394,7 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
         title,
         "field",
         [Column(name) for name in ("with a value", "without one", "total", "average", "least", "most")],
-        [(name, _summed(values)) for name, values in numbers.items() if any(each is not None for each in values)],
+        [(name, _summed(values)) for name, values in numbers.items() if any(value is not None for value in values)],
     )
     for name in names:
         texts = Counter(hit[name] for hit in hits if isinstance(hit.get(name), str))

@@ -63,7 +63,7 @@ async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult
         documents = await find_documents(search, search.indices.helpdesk, {"query": query, "size": ARTICLES})
         if not documents:
             return _without_answer(text)
-        articles = {str(each["article_id"]): each for each in documents}
+        articles = {str(document["article_id"]): document for document in documents}
         question_line = data_lines("Question", [{"question": text}])
         read = await request_answer(
             _TASK,
@@ -98,7 +98,7 @@ def _read(answer: Mapping[str, Any], articles: Mapping[str, Mapping[str, Any]]) 
 
 
 def _sources(articles: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{cell(each['title'], _TITLE_WIDTH)} ({cell(each['article_id'])})" for each in articles)
+    return ", ".join(f"{cell(article['title'], _TITLE_WIDTH)} ({cell(article['article_id'])})" for article in articles)
 
 
 def _without_answer(question: str) -> WorkerResult:

@@ -55,10 +55,12 @@ async def load(
     for index, body in indices.bodies().items():
         await client.indices.delete(index=index, ignore_unavailable=True)
         await client.indices.create(index=index, body=_with_marker(body))
-    await _send(client, indices.names, ((f"{each['kind']}-{each['code']}", each) for each in name_documents()))
-    await _send(client, indices.helpdesk, ((each["article_id"], each) for each in articles()))
+    await _send(
+        client, indices.names, ((f"{document['kind']}-{document['code']}", document) for document in name_documents())
+    )
+    await _send(client, indices.helpdesk, ((article["article_id"], article) for article in articles()))
     await client.indices.put_settings(index=indices.shipments, body={"index": {"refresh_interval": "-1"}})
-    documents = ((each["shipment_id"], each) for each in data_set.shipments())
+    documents = ((shipment["shipment_id"], shipment) for shipment in data_set.shipments())
     await _send(client, indices.shipments, documents, on_progress=on_progress)
     await client.indices.put_settings(index=indices.shipments, body={"index": {"refresh_interval": None}})
     await client.indices.refresh(index=",".join(indices.bodies()))
@@ -76,8 +78,8 @@ def articles() -> list[Mapping[str, Any]]:
     """Return the documents of the helpdesk, as they are indexed."""
     entries = yaml.safe_load(_ARTICLES.read_text(encoding="utf-8"))
     return [
-        {"article_id": each["id"], "title": each["title"], "body": each["body"], "tags": each["tags"]}
-        for each in entries
+        {"article_id": entry["id"], "title": entry["title"], "body": entry["body"], "tags": entry["tags"]}
+        for entry in entries
     ]
 
 

@@ -48,7 +48,7 @@ async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult
             schema=answer_schema(fields),
             read=lambda answer: parse_answer(answer, text, fields),
         )
-        names = [await find_name(search, each.text, kind=each.kind) for each in read.mentions]
+        names = [await find_name(search, mention.text, kind=mention.kind) for mention in read.mentions]
         values = await _values(search, read, fields)
     return _result(read, fields, names, values)
 
@@ -56,9 +56,13 @@ async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult
 async def _values(search: Search, read: ParsedQuestion, fields: IndexFields) -> list[ValueMatch]:
     """Return the values in the data for each condition; only values of keyword fields are looked up."""
     conditions = read.analysis.filters
-    of_words = [each.field for each in conditions if fields.by_name[each.field].type == "keyword" and each.value]
+    of_words = [
+        condition.field
+        for condition in conditions
+        if fields.by_name[condition.field].type == "keyword" and condition.value
+    ]
     known = await read_values(search, fields.index, list(dict.fromkeys(of_words)))
-    return [match_values(each, known.get(each.field)) for each in conditions]
+    return [match_values(condition, known.get(condition.field)) for condition in conditions]
 
 
 def _result(
@@ -74,7 +78,7 @@ def _result(
     results = [*resolved.values(), *(value for match in values for value in match.results())]
     outputs: dict[str, Any] = {
         "metadata_results": metadata.model_dump(),
-        "value_results": [each.model_dump() for each in results],
+        "value_results": [result.model_dump() for result in results],
         "analysis_result": None if problems else whole.analysis.model_dump(),
     }
     if not problems:

@@ -54,30 +54,30 @@ async def explain_metadata(
     """
     results = metadata_results if isinstance(metadata_results, list) else [metadata_results]
     async with connect_search() as search:
-        [index, *others] = dict.fromkeys(each.index for each in results)
+        [index, *others] = dict.fromkeys(result.index for result in results)
         if others or index != search.indices.shipments:
             raise ValueError(
                 f"metadata_results is of {', '.join(map(repr, [index, *others]))}; only the fields of "
                 f"{search.indices.shipments!r} can be explained"
             )
         known = (await read_fields(search, index)).by_name
-        named = dict.fromkeys(field.name for each in results for field in each.fields)
+        named = dict.fromkeys(field.name for result in results for field in result.fields)
         fields = [known[name] for name in named if name in known] or [*known.values()]
         total, counts = await _counts(search, index, fields)
-    rows = [{**each.for_model(), "documents_with_a_value": counts[each.name]} for each in fields]
+    rows = [{**field.for_model(), "documents_with_a_value": counts[field.name]} for field in fields]
     request = {"question": question or sub_goal.description, "documents": total}
     prompt = [data_lines("Question", [request]), data_lines("Fields", rows)]
     numbers = [total, *counts.values(), *(total - count for count in counts.values())]
     message = await request_answer(
         _TASK, "\n\n".join(prompt), schema=ANSWER, read=lambda answer: _read(answer, known, numbers=numbers)
     )
-    lines = [_line(each, counts[each.name], total) for each in fields]
+    lines = [_line(field, counts[field.name], total) for field in fields]
     return {"explanation": "\n\n".join([message, "\n".join(lines)])}
 
 
 async def _counts(search: Search, index: str, fields: Sequence[IndexField]) -> tuple[int, dict[str, int]]:
     """Return the number of documents, and for each field the number of documents with a value."""
-    groups = {each.name: {"filter": {"exists": {"field": each.name}}} for each in fields}
+    groups = {field.name: {"filter": {"exists": {"field": field.name}}} for field in fields}
     total, counts = await read_groups(search, index, groups)
     return total, {name: int(counts[name]["doc_count"]) for name in groups}
 

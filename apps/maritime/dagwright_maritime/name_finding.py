@@ -109,7 +109,7 @@ def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind:
         candidates: documents of the index of names, best first.
         kind: preferred kind; ignored if no meaning has it.
     """
-    scored = [(_score(text, each), each) for each in candidates]
+    scored = [(_score(text, candidate), candidate) for candidate in candidates]
     names = [Name(each["kind"], each["name"], each["code"], score) for score, each in scored]
     best = max((name.score for name in names), default=0.0)
     if best == _EXACT:

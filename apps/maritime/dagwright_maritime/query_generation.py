@@ -64,7 +64,7 @@ async def es_query_gen(
     async with connect_search() as search:
         fields = await read_fields(search, index)
         question = _question(analyses, described, _flat(value_results or []), sub_goal=sub_goal, fields=fields)
-        is_aggregation = any(each.intent_type == "aggregation" for each in analyses)
+        is_aggregation = any(analysis.intent_type == "aggregation" for analysis in analyses)
         written = await request_answer(
             TASK,
             question,
@@ -139,8 +139,8 @@ def _question(
         # The day of the data, from which the days of the analysis were computed.
         "today": fields.today.isoformat(),
         "task": sub_goal.description,
-        "analysis": [each.model_dump(exclude_none=True) for each in analyses],
-        "values": [each.model_dump(exclude={"score"}) for each in values],
+        "analysis": [analysis.model_dump(exclude_none=True) for analysis in analyses],
+        "values": [value.model_dump(exclude={"score"}) for value in values],
         "fields": [
             {"name": name, "type": kind, **({"description": about[name]} if about.get(name) else {})}
             for name, kind in fields.types.items()
@@ -162,4 +162,4 @@ def _listed(value: One | list[One]) -> list[One]:
 
 
 def _flat(results: Sequence[ValueResult | list[ValueResult]]) -> list[ValueResult]:
-    return [one for each in results for one in (each if isinstance(each, list) else [each])]
+    return [one for result in results for one in (result if isinstance(result, list) else [result])]

@@ -68,10 +68,10 @@ async def analyze_results(
         raise ValueError(f"labels has {len(labels)} texts for {len(results)} results; expected one for each, in order")
     text = validate_question(question or sub_goal.description)
     tables = tables_of(results, labels or labels_of(results))
-    gaps = [note for each in tables for note in each.notes]
-    if not any(each.rows for each in tables) or not any(result.total or result.hits for result in results):
+    gaps = [note for table in tables for note in table.notes]
+    if not any(table.rows for table in tables) or not any(result.total or result.hits for result in results):
         return WorkerResult(outputs={"analysis": "Nothing matches, so there is nothing to compare."})
-    shown = "\n\n".join(each.markdown() for each in tables)
+    shown = "\n\n".join(table.markdown() for table in tables)
     prompt = [data_lines("Question", [{"question": text}]), data_lines("Figures", _lines(tables))]
     try:
         summary = await request_answer(
@@ -86,8 +86,8 @@ async def analyze_results(
 
 
 def _lines(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
-    for each in tables:
-        yield from each.for_model()
+    for table in tables:
+        yield from table.for_model()
 
 
 def _read(answer: Mapping[str, Any], tables: Sequence[Table], question: str, results: Sequence[EsResults]) -> str:
@@ -101,8 +101,8 @@ def _read(answer: Mapping[str, Any], tables: Sequence[Table], question: str, res
         raise InvalidAnswer("text is empty")
     if len(text) > _TEXT_CHARACTERS:
         raise InvalidAnswer(f"text has {len(text):,} characters; write at most {_TEXT_CHARACTERS:,}")
-    numbers = [number for each in tables for number in each.numbers()]
-    named = [question, *(text for each in tables for text in each.texts())]
+    numbers = [number for table in tables for number in table.numbers()]
+    named = [question, *(text for table in tables for text in table.texts())]
     if unsupported := unsupported_numbers(text, numbers, named, _texts_of(results)):
         shown = ", ".join(unsupported[:10])
         raise InvalidAnswer(f"no line has these figures of your text: {shown}. Use only figures of the lines")

@@ -67,17 +67,18 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
     if problems:
         raise InvalidAnswer("; ".join(problems))
     mentions = tuple(
-        dict.fromkeys(Mention(each["text"].strip(), each["kind"], each["field"]) for each in answer["names"])
+        dict.fromkeys(Mention(name["text"].strip(), name["kind"], name["field"]) for name in answer["names"])
     )
     dates = answer["period"]["fields"] if answer["period"] else []
     metrics = [
-        Metric(op=each["op"], field=None if each["op"] == "count" else each["field"]) for each in answer["metrics"]
+        Metric(op=metric["op"], field=None if metric["op"] == "count" else metric["field"])
+        for metric in answer["metrics"]
     ]
-    filters = [_filter(each, fields) for each in answer["conditions"]]
+    filters = [_filter(condition, fields) for condition in answer["conditions"]]
     named = [
         *dates,
         *(each.field for each in filters),
-        *(each.field for each in metrics if each.field is not None),
+        *(metric.field for metric in metrics if metric.field is not None),
         *answer["group_by"],
         *answer["fields"],
     ]

@@ -40,7 +40,7 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
             raise _interrupted(done, rows)
         shown.update(done, rows)
 
-    before = {each: signal.signal(each, on_signal) for each in _SIGNALS}
+    before = {signal_number: signal.signal(signal_number, on_signal) for signal_number in _SIGNALS}
     try:
         yield on_progress
     except KeyboardInterrupt:

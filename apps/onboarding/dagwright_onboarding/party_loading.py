@@ -182,7 +182,9 @@ def _parts(database: EntityDatabase, rows: Sequence[PartyRow]) -> Iterator[Seque
     waiting: list[_ConflictingRow] = []
     chunks = [rows[at : at + ROWS_PER_TRANSACTION] for at in range(0, len(rows), ROWS_PER_TRANSACTION)]
     for parts in database.write_in_parts(chunks, _outcomes):
-        part: Sequence[_RowResult | RefusedRow | _ConflictingRow] = [each for outcomes in parts for each in outcomes]
+        part: Sequence[_RowResult | RefusedRow | _ConflictingRow] = [
+            outcome for outcomes in parts for outcome in outcomes
+        ]
         waiting += [each for each in part if isinstance(each, _ConflictingRow)]
         yield [each for each in part if not isinstance(each, _ConflictingRow)]
     ready = _in_rename_order(waiting)

@@ -210,7 +210,7 @@ class PartyResolver:
         except ValueError:
             findings = Findings(())
         # Do not repeat parties that the problem already lists.
-        why += _inactive([each for each in findings.inactive if each.id not in why])
+        why += _inactive([table for table in findings.inactive if table.id not in why])
         if previous.step == "choose" and findings.hits:
             return self._ask_which(findings.hits, text, shown=previous.shown, why=why)
         # Near matches of another type were already declined.
@@ -366,7 +366,7 @@ def _checkpoint(step: str, text: str, shown: str | None) -> dict[str, str]:
 def describe_candidate(candidate: Candidate) -> str:
     """Return a party in words with its type, jurisdiction, date of birth, identifiers and roles."""
     parts = _what_it_is(candidate)
-    parts += [f"{each.scheme} {each.value}" for each in candidate.identifiers]
+    parts += [f"{identifier.scheme} {identifier.value}" for identifier in candidate.identifiers]
     return f"{candidate.name} ({', '.join([*parts, *candidate.roles])})"
 
 
@@ -393,7 +393,9 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
         "born": candidate.born,
         "score": candidate.score,
         "reason": candidate.reason,
-        "identifiers": [{"scheme": each.scheme, "value": each.value} for each in candidate.identifiers],
+        "identifiers": [
+            {"scheme": identifier.scheme, "value": identifier.value} for identifier in candidate.identifiers
+        ],
         "roles": list(candidate.roles),
     }
 
@@ -418,7 +420,7 @@ def _advice(hits: Sequence[Candidate], lookup: LookupRequest) -> str:
     """Return how to write the lookup so that it means one of some parties without a question."""
     names = Counter(name_key(hit.name) for hit in hits)
     jurisdictions = Counter(hit.jurisdiction for hit in hits if hit.jurisdiction)
-    schemes = sorted({each.scheme for hit in hits for each in hit.identifiers})
+    schemes = sorted({identifier.scheme for hit in hits for identifier in hit.identifiers})
     instructions = ["its id"]
     if name_key(lookup.search_text) not in names and any(count == 1 for count in names.values()):
         instructions.append("its whole name")

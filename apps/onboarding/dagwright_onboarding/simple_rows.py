@@ -44,7 +44,7 @@ def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
     A row is new if no party in the store has any of its values, current or former: such a row cannot conflict.
     """
     identities = {row.line: _identities(row) for row in rows}
-    named = Counter(mark for each in identities.values() for mark in each)
+    named = Counter(mark for identity in identities.values() for mark in identity)
     alone = [row for row in rows if all(named[mark] == 1 for mark in identities[row.line])]
     there = _read_stored(session, alone)
     fresh = [row for row in alone if there.identities.isdisjoint(identities[row.line])]
@@ -133,7 +133,7 @@ def _read_stored(session: Session, rows: Sequence[PartyRow]) -> _StoredValues:
     for party_id, lei in session.execute(of_leis):
         lei_of_party[party_id] = lei
         identities.add(("lei", lei))
-    by_key = {(each.kind, each.name_key, each.jurisdiction, each.distinguisher): each for each in parties}
+    by_key = {(party.kind, party.name_key, party.jurisdiction, party.distinguisher): party for party in parties}
     return _StoredValues(identities, by_key, names, lei_of_party)
 
 

@@ -58,7 +58,7 @@ def checks_arguments(function: Function) -> Function:
     """
     parameters = [*inspect.signature(function).parameters.values()]
     shown_name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-    names = [each.name for each in parameters if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+    names = [parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
     # The modules of the annotations are complete when the function is first called.
     hints_of = functools.cache(lambda: _hints_of(function, parameters))
 
@@ -116,10 +116,10 @@ def _hints_of(
     `**options` with the type of a TypedDict are its keys.
     """
     hints = {name: hint for name, hint in get_type_hints(function).items() if name != "return"}
-    known: list[str] | None = [each.name for each in parameters if each.name not in ("self", "cls")]
-    for each in parameters:
-        if each.kind is inspect.Parameter.VAR_KEYWORD:
-            rest = hints.pop(each.name, None)
+    known: list[str] | None = [parameter.name for parameter in parameters if parameter.name not in ("self", "cls")]
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            rest = hints.pop(parameter.name, None)
             options = get_args(rest)[0] if get_origin(rest) is Unpack else None
             if options is None or not is_typeddict(options):
                 known = None
@@ -127,7 +127,7 @@ def _hints_of(
                 # An option of `None` is left out.
                 types = {name: Union[hint, None] for name, hint in get_type_hints(options).items()}  # noqa: UP007
                 hints |= types
-                known = [*(name for name in known if name != each.name), *types]
+                known = [*(name for name in known if name != parameter.name), *types]
     return {name: hint for name, hint in hints.items() if hint is not Any}, known
 
 
@@ -136,7 +136,7 @@ def _fits(value: object, hint: Any) -> bool:
         return value is None
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return any(_fits(value, each) for each in arguments)
+        return any(_fits(value, argument) for argument in arguments)
     if origin is Literal:
         return value in arguments
     if origin in (Mapping, dict):
@@ -147,7 +147,7 @@ def _fits(value: object, hint: Any) -> bool:
         is_list = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
         is_sized = is_list and (origin is Iterable or isinstance(value, Collection))
         return is_sized and (
-            not isinstance(value, Collection) or all(_fits(each, arguments[0]) for each in _some(value))
+            not isinstance(value, Collection) or all(_fits(part, arguments[0]) for part in _some(value))
         )
     if origin is not None and not isinstance(origin, type):
         return True
@@ -180,7 +180,7 @@ def _words(hint: Any) -> str:
         return _WORDS.get((hint or NoneType).__name__) or _with_article(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        *others, last = dict.fromkeys(_words(each) for each in arguments if each is not NoneType)
+        *others, last = dict.fromkeys(_words(argument) for argument in arguments if argument is not NoneType)
         return f"{', '.join(others)} or {last}" if others else last
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}" if len(arguments) > 1 else repr(arguments[0])

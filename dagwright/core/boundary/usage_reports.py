@@ -88,7 +88,7 @@ def earlier_calls(details: Sequence[Any], attempt: int) -> int:
     """
     message = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
     calls = message.get(wire.DETAIL_CALLS) if isinstance(message, Mapping) else None
-    if not isinstance(calls, list) or len(calls) != 2 or not all(isinstance(each, int) for each in calls):
+    if not isinstance(calls, list) or len(calls) != 2 or not all(isinstance(call, int) for call in calls):
         return 0
     return int(calls[0]) if calls[1] < attempt else 0
 

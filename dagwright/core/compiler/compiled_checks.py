@@ -43,7 +43,7 @@ def compiled_plan_problem(plan: CompiledPlan) -> str | None:
     Complexity: O(V + bindings), some microseconds per node.
     """
     inputs: Any = plan.inputs
-    if not isinstance(inputs, Mapping) or not all(isinstance(each, Mapping) for each in inputs.values()):
+    if not isinstance(inputs, Mapping) or not all(isinstance(value, Mapping) for value in inputs.values()):
         return "'inputs' must be an object of objects"
     ids = {node.id for node in plan.nodes}
     known: set[tuple[type, ...]] = set()
@@ -75,7 +75,7 @@ def _wrong_type(node: CompiledNode) -> str | None:
 def _problem_of(node: CompiledNode, ids: Collection[str]) -> str | None:
     if node.join is not _DEFAULT_JOIN:
         kind, *counts = node.join
-        if kind not in _JOINS or [type(each) for each in counts] != [int]:
+        if kind not in _JOINS or [type(count) for count in counts] != [int]:
             return "its 'join' is invalid"
     if node.effects is not None and node.effects not in [*Effects]:
         return "its 'effects' must be pure, read, idempotent or write"

@@ -417,13 +417,13 @@ def nearest(name: str, known: Collection[str], *, most: int, hints: NameHints | 
         return []
     candidates = [each for each in known if len(each) <= MOST_NAME_CHARACTERS]
     folded = name.casefold()
-    names = sorted(each for each in candidates if each.casefold() == folded)
+    names = sorted(candidate for candidate in candidates if candidate.casefold() == folded)
     similar = _similar(name, candidates, hints)
     if similar is None:
         return []
     names += [each for _, each in heapq.nlargest(most, similar)]
     if len(name) >= _SHORTEST_PREFIX:
-        longer = (each for each in candidates if each.casefold().startswith(folded))
+        longer = (candidate for candidate in candidates if candidate.casefold().startswith(folded))
         names += sorted(longer, key=lambda each: (len(each), each))
     return list(dict.fromkeys(names))[:most]
 
@@ -432,19 +432,19 @@ def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tup
     """Return each similar name after its ratio, as `difflib.get_close_matches` does; `None` if the budget is spent."""
     matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
     similar = []
-    for each in candidates:
-        characters = len(each) + len(name)
-        if 2 * min(len(each), len(name)) < _LEAST_RATIO * characters:
+    for candidate in candidates:
+        characters = len(candidate) + len(name)
+        if 2 * min(len(candidate), len(name)) < _LEAST_RATIO * characters:
             continue
-        matcher.set_seq1(each)
+        matcher.set_seq1(candidate)
         if not hints.spend(characters):
             return None
         if matcher.quick_ratio() < _LEAST_RATIO:
             continue
-        if not hints.spend(len(each) * len(name)):
+        if not hints.spend(len(candidate) * len(name)):
             return None
         if (ratio := matcher.ratio()) >= _LEAST_RATIO:
-            similar.append((ratio, each))
+            similar.append((ratio, candidate))
     return similar
 
 

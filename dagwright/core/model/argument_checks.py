@@ -111,7 +111,7 @@ class SchemaOfTool:
         unknown_names = [name for name in named if name not in self._names] if not named.keys() <= self._names else []
         missing = self._names - named.keys() if unknown_names else ()
         return frozenset(
-            each for name in unknown_names for each in nearest(name, sorted(missing), most=1, hints=self._hints)
+            near for name in unknown_names for near in nearest(name, sorted(missing), most=1, hints=self._hints)
         )
 
     def _missing_parameters(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:
@@ -134,7 +134,7 @@ class SchemaOfTool:
 
         unexpected = getattr(error.kind, "unexpected", None)
         if unexpected and not path:
-            known = [spelt(each) for each in self._properties]
+            known = [spelt(prop) for prop in self._properties]
             for name in unexpected:
                 yield (name,), f"unknown argument {name!r}", self._hints.near(name, known)
             return
@@ -206,7 +206,7 @@ def _short_message(error: jsonschema_rs.ValidationError) -> str:
 
 def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tuple[str, str | None]:
     """Return the message and the hint for a value that is not in an enumeration."""
-    texts = [each if isinstance(each, str) else json.dumps(each) for each in options]
+    texts = [option if isinstance(option, str) else json.dumps(option) for option in options]
     near = value if isinstance(value, str) else ""
     return f"{json.dumps(value)[:60]} is not one of {listed(texts, near=near, hints=hints)}", hints.near(near, texts)
 
@@ -215,9 +215,9 @@ def _type_message(error: jsonschema_rs.ValidationError) -> str | None:
     """Return a message with the expected types, if the value has none of them."""
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
     kinds = [getattr(each.kind, "types", None) for branch in branches for each in branch]
-    if not kinds or not all(isinstance(each, list) for each in kinds):
+    if not kinds or not all(isinstance(kind, list) for kind in kinds):
         return None
-    names = dict.fromkeys(str(name) for each in kinds for name in each or ())
+    names = dict.fromkeys(str(name) for kind in kinds for name in kind or ())
     return f"{json.dumps(error.instance)[:60]} is not of type {' or '.join(names)}"
 
 

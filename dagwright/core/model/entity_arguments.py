@@ -143,7 +143,7 @@ class EntityChecks:
             arguments: of the call, null at each reference.
         """
         by_input: Mapping[Reference, Lookup] = {
-            Placeholder(each.input): each for each in lookups if each.known_as is None
+            Placeholder(lookup.input): lookup for lookup in lookups if lookup.known_as is None
         }
         for path, template in bindings:
             if len(path) != 1 or len(template) != 1:
@@ -221,9 +221,9 @@ def _same_entity_problems(
         return
     # Parameters of different kinds may look up the same id; a lookup with an empty text has been reported before.
     meant: Mapping[Any, Any] = {
-        Placeholder(each.input): each if each.known_as is None else each.search_text
-        for each in lookups
-        if each.search_text
+        Placeholder(lookup.input): lookup if lookup.known_as is None else lookup.search_text
+        for lookup in lookups
+        if lookup.search_text
     }
     entities = {
         parameter_name(str(path[0]), properties): (str(path[0]), meant.get(template[0], template[0]))

@@ -19,7 +19,7 @@ MAX_RUN_ENTRIES = 2_000
 _CALL_FIELDS = ("node_id", "tool", "status")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, entries=True)
 class Lineage:
     """Files, URLs and calls of a node, a run or an agent.
 
@@ -105,14 +105,14 @@ def _bounded(
     tool_calls: Sequence[Mapping[str, str]],
     omitted: int,
 ) -> Lineage:
-    files, urls, model_calls = (list(dict.fromkeys(each)) for each in (files, urls, model_calls))
-    dropped = sum(max(0, len(each) - MAX_ENTRIES) for each in (files, urls, model_calls, tool_calls))
+    files, urls, model_calls = (list(dict.fromkeys(entries)) for entries in (files, urls, model_calls))
+    dropped = sum(max(0, len(entries) - MAX_ENTRIES) for entries in (files, urls, model_calls, tool_calls))
     return Lineage(
         files[:MAX_ENTRIES], urls[:MAX_ENTRIES], model_calls[:MAX_ENTRIES], tool_calls[:MAX_ENTRIES], omitted + dropped
     )
 
 
-@dataclass(slots=True)
+@dataclass(entries=True)
 class RunLineage:
     """Lineage of the nodes of a run; nodes that read nothing have no entry.
 

@@ -123,7 +123,7 @@ class LookupKinds:
             if shared.kinds:
                 continue
             first, last = shared.uses[0], shared.uses[-1]
-            other = next((each for each in shared.uses if not _have_kind_in_common(each, last)), first)
+            other = next((use for use in shared.uses if not _have_kind_in_common(use, last)), first)
             message = (
                 f"{last.node.tool}: {last.key!r} takes a {last.accepted.description}, and {lookup.search_text!r:.80} is"
                 f" looked up for {other.key!r} of {other.node.id} too, which takes a {other.accepted.description}"

@@ -188,7 +188,7 @@ def _rule_from_json(encoded: Any, path: str) -> Rule:
     effects, arguments = encoded.get("effects"), encoded.get("arguments")
     tool, undo = _pattern_of(encoded, "tool", path), _pattern_of(encoded, "undo", path)
     is_list = isinstance(effects, list) and bool(effects)
-    if effects is not None and not (is_list and all(each in _EFFECTS for each in effects)):
+    if effects is not None and not (is_list and all(effect in _EFFECTS for effect in effects)):
         why = "; calls of pure tools change nothing and never need approval"
         raise ValueError(f"{path}.effects: expected a list of {', '.join(_EFFECTS)}{why}")
     if arguments is not None:

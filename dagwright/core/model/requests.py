@@ -251,7 +251,7 @@ class Closing:
 
 
 def _escalations_to_json(escalations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{**each, "at": format_time(each["at"])} for each in escalations]
+    return [{**escalation, "at": format_time(escalation["at"])} for escalation in escalations]
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +398,10 @@ class RequestBook:
             "early": {name: _values_of(feedback) for name, feedback in self.early.items()},
             "early_nodes": [[_OF_RUN if number is None else number, names] for number, names in self.early_of.items()],
             "counts": self.counts,
-            "notifications": [[each.kind, _request_to_json(each.request), each.at] for each in self.notifications],
+            "notifications": [
+                [notification.kind, _request_to_json(notification.request), notification.at]
+                for notification in self.notifications
+            ],
             "stored_bytes": self.stored_bytes,
             "refusals": self.refusals,
             "remembered": self.remembered,

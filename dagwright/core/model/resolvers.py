@@ -51,7 +51,13 @@ class Resolver:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of entities, in the order of the types."""
-        return tuple(dict.fromkeys(each for each in self.types.values() if each is not None and each not in self.terms))
+        return tuple(
+            dict.fromkeys(
+                declared_type
+                for declared_type in self.types.values()
+                if declared_type is not None and declared_type not in self.terms
+            )
+        )
 
     def kind_of(self, entity_type: str) -> str | None:
         """Return the kind of an entity type in any spelling (`Limited Company`); `None` is any kind of entities.
@@ -73,7 +79,7 @@ class Resolver:
         Raises:
             UnknownEntityType: the type is unknown.
         """
-        kinds = [self.kind_of(each) for each in entity_type.split(_EITHER)]
+        kinds = [self.kind_of(entity_type_name) for entity_type_name in entity_type.split(_EITHER)]
         return None if None in kinds else tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 
     def tools(self) -> dict[str, ToolDeclaration]:

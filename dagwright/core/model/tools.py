@@ -92,7 +92,7 @@ class ToolDeclaration:
         return self.effects is Effects.PURE or (self.secrets is not None and not self.secrets)
 
 
-_EFFECTS: Mapping[str, Effects] = {each.value: each for each in Effects}
+_EFFECTS: Mapping[str, Effects] = {effects.value: effects for effects in Effects}
 
 ENCODED_FIELDS: Mapping[str, type] = {
     "task_queue": str, "max_parallel": int, "max_attempts": int, "version": str, "is_pinned": bool, "is_foreign": bool,
@@ -128,7 +128,7 @@ def problem_of_rule(rule: Any) -> str | None:
         return "expected an object with argument, default and effects"
     effects = rule.get("effects")
     if not isinstance(effects, Mapping) or not all(
-        isinstance(each, str) and each in _EFFECTS for each in effects.values()
+        isinstance(effect, str) and effect in _EFFECTS for effect in effects.values()
     ):
         return f"effects: expected an object of values, each with one of {', '.join(Effects)}"
     return None

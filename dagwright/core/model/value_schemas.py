@@ -77,19 +77,19 @@ class ValueSchema:
     @property
     def types(self) -> JsonTypes:
         """The JSON types that the value may have."""
-        return frozenset().union(*(_types_of(each.schema) for each in self.choices()))
+        return frozenset().union(*(_types_of(choice.schema) for choice in self.choices()))
 
     @property
     def accepted_types(self) -> JsonTypes:
         """The types of values that a parameter of this schema accepts, including types that are converted."""
-        return frozenset().union(*(_accepted_types(each.schema) for each in self.choices()))
+        return frozenset().union(*(_accepted_types(choice.schema) for choice in self.choices()))
 
     @property
     def constants(self) -> list[Any] | None:
         """The values that the value may have; `None` if they are not listed."""
         found: list[Any] = []
-        for each in self.choices():
-            values = _constants_of(each.schema)
+        for choice in self.choices():
+            values = _constants_of(choice.schema)
             if values is None:
                 return None
             found += values
@@ -98,8 +98,8 @@ class ValueSchema:
     @property
     def properties(self) -> list[str]:
         """The names of the declared parts of an object."""
-        schemas = [each.schema for each in self.choices() if isinstance(each.schema, Mapping)]
-        return list(dict.fromkeys(name for each in schemas for name in each.get("properties", ())))
+        schemas = [choice.schema for choice in self.choices() if isinstance(choice.schema, Mapping)]
+        return list(dict.fromkeys(name for schema in schemas for name in schema.get("properties", ())))
 
     def choices(self) -> "Iterator[ValueSchema]":
         """Yield alternative schemas of the value, without references and `anyOf`."""
@@ -117,7 +117,7 @@ class ValueSchema:
 
     def part(self, step: str | int) -> "ValueSchema | None":
         """Return the schema of a part of the value; `None` if the value cannot have the part."""
-        found = [part for each in self.choices() if (part := each._own_part(step)) is not None]
+        found = [part for choice in self.choices() if (part := choice._own_part(step)) is not None]
         return ValueSchema.any_of(*found) if found else None
 
     def at(self, path: Sequence[str | int]) -> "ValueSchema":

@@ -66,7 +66,7 @@ def _as_pattern_of_host(named: str) -> str:
     scheme, _, address = named.partition("://")
     host, _, port = address.partition(":")
     schemes = ("http", "https") if scheme == "http" else ("https",)
-    return "|".join(f"{_any_case(each)}://{_any_case(host)}{_as_pattern_of_port(each, port)}" for each in schemes)
+    return "|".join(f"{_any_case(scheme)}://{_any_case(host)}{_as_pattern_of_port(scheme, port)}" for scheme in schemes)
 
 
 def _as_pattern_of_port(scheme: str, port: str) -> str:

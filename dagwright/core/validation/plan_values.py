@@ -26,7 +26,7 @@ from dagwright.core.validation.checked_plan import Checked
 PartOfValue = tuple[ValueSchema, tuple[str | int, ...]]
 """Schema of a value, and the path of a part of it."""
 _TEXT_OR_NULL = ValueSchema({"type": ["string", "null"]})
-STATUS = ValueSchema({"type": "string", "enum": [each.value for each in NodeStatus]})
+STATUS = ValueSchema({"type": "string", "enum": [status.value for status in NodeStatus]})
 """Schema of the status of a node; with a `join`, also of a node that has not ended."""
 _MOST_LITERALS = 100
 """Longest literal list whose items are read for their types."""

@@ -55,7 +55,7 @@ class CancelNode:
             return f"{self.node!r} has ended: {status.value}"
         if self.branch and ref.item is not None:
             return f"nothing waits for an item alone: cancel {scheduler.plan.nodes[ref.node].id!r} with its branch"
-        if all(scheduler.state.id_of(each) in scheduler.state.cancelling for each in _open_tasks(scheduler, ref)):
+        if all(scheduler.state.id_of(task) in scheduler.state.cancelling for task in _open_tasks(scheduler, ref)):
             return f"{self.node!r} is being stopped already"
         return None
 
@@ -66,12 +66,12 @@ class CancelNode:
         reason = self.by.describe("cancelled")
         scheduler.state.override_of(self.node).steps.append(self.by.step("cancel_node", at))
         ends: list[TaskRef] = []
-        for each in _open_tasks(scheduler, ref):
-            scheduler.state.record(each).reason = reason
-            if scheduler.state.record(each).status is NodeStatus.RUNNING:
-                scheduler.features.cancellation.cancel(scheduler.state.id_of(each), until=at + self.grace_s)
+        for task in _open_tasks(scheduler, ref):
+            scheduler.state.record(task).reason = reason
+            if scheduler.state.record(task).status is NodeStatus.RUNNING:
+                scheduler.features.cancellation.cancel(scheduler.state.id_of(task), until=at + self.grace_s)
             else:
-                ends.append(each)
+                ends.append(task)
         if self.branch:
             for number in _descendants_requiring(scheduler, ref.node):
                 record = scheduler.records[number]
@@ -146,8 +146,8 @@ class RetryNode:
             add_nodes(scheduler, with_other_arguments(scheduler.state, ref.node, self.arguments), self.by, at=at)
             return
         edits = RecordEdits(scheduler.rebuild, at)
-        for each in _failed_parts(scheduler, ref):
-            edits.retry(each)
+        for failed_ref in _failed_parts(scheduler, ref):
+            edits.retry(failed_ref)
         edits.reopen_dependents(ref.node)
         scheduler.rebuild.spend(at)
         edits.apply()

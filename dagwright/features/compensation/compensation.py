@@ -118,7 +118,7 @@ def _was_called(state: RunState, ref: TaskRef, record: Record) -> bool:
 
 def has_changed(state: RunState) -> bool:
     """Return whether a run, unless it only compensates another run, may have changed something."""
-    return not state.options.only_compensates and any(_was_called(state, *each) for each in _calls(state))
+    return not state.options.only_compensates and any(_was_called(state, *call) for call in _calls(state))
 
 
 # Compensation nodes.
@@ -227,7 +227,7 @@ def compensated_tasks(state: RunState) -> tuple[frozenset[str], list[str]]:
 
 def compensated_by(state: RunState) -> dict[str, str]:
     """Return compensated node or item -> its compensation node."""
-    if not any(node.compensates is not None for each in state.extensions for node in each.nodes):
+    if not any(node.compensates is not None for extension in state.extensions for node in extension.nodes):
         return {}
     completed = (node for node, record in state.shown() if record.status is NodeStatus.COMPLETED)
     return {node.compensates: node.id for node in completed if node.compensates is not None}
@@ -265,11 +265,12 @@ def compensation_summary(state: RunState) -> tuple[str, list[Note]]:
         if count:
             message = f"compensated {count:,} {'call' if count == 1 else 'calls'}"
     else:
-        names = ", ".join(repr(each.task) for each in uncompensated[:_MAX_NAMED])
+        names = ", ".join(repr(node_id.task) for node_id in uncompensated[:_MAX_NAMED])
         more = f" and {len(uncompensated) - _MAX_NAMED:,} more" if len(uncompensated) > _MAX_NAMED else ""
         message = f"compensated: {count:,}; not compensated: {len(uncompensated):,} ({names}{more})"
     return message, [
-        Note(NOTE_UNCOMPENSATED, f"{each.task!r} {each.reason}", each.task) for each in uncompensated[:_MAX_NOTES]
+        Note(NOTE_UNCOMPENSATED, f"{node_id.task!r} {node_id.reason}", node_id.task)
+        for node_id in uncompensated[:_MAX_NOTES]
     ]
 
 

@@ -98,7 +98,10 @@ def _clause(reason: Reason, clock: Callable[[float], str]) -> str:
 def _escalation_text(facts: Mapping[str, Any], clock: Callable[[float], str]) -> str:
     """Format who was requested before, and when: `requested from ann at …, escalated to boss at …`."""
     first = f"requested from {facts['requested_from'] or 'anyone'} at {clock(seconds_of(facts['requested_at']))}"
-    steps = (f"escalated to {each['to']} at {clock(seconds_of(each['at']))}" for each in facts["escalations"])
+    steps = (
+        f"escalated to {escalation['to']} at {clock(seconds_of(escalation['at']))}"
+        for escalation in facts["escalations"]
+    )
     return ", ".join([first, *steps])
 
 

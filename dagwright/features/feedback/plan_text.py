@@ -105,7 +105,7 @@ def _lines(plan: CompiledPlan, *, indent: str, room: int, there: Collection[str]
             inner_lines, inner_whole = _lines(node.sub_plan, indent=indent + _INDENT, room=room)
             is_whole = len(inner_whole) == node.sub_plan.written_count
             lines += inner_lines
-            room -= sum(len(each) + 1 for each in inner_lines)
+            room -= sum(len(inner_line) + 1 for inner_line in inner_lines)
         if is_whole:
             whole.append(node.id)
     if left:

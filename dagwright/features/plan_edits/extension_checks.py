@@ -44,7 +44,7 @@ def refusal_of_other_arguments(state: RunState, ref: TaskRef) -> str | None:
         return f"{node.id!r} compensates {node.compensates!r}, whose call determines its arguments"
     if node.kind == "human":
         return f"{node.id!r} is a request to a person and has no arguments"
-    if any(state.plan.nodes[each].inner is not None for each in state.dependents_of(ref.node)):
+    if any(state.plan.nodes[dependent].inner is not None for dependent in state.dependents_of(ref.node)):
         return f"a large region of pure nodes depends on {node.id!r}; it can only be retried without arguments"
     return None
 

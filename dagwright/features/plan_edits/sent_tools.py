@@ -38,9 +38,9 @@ def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) ->
         card = tools[name].agent
         if card is not None and card.type == "llm":
             sent[name]["agent"] = card.to_json()
-            for each in with_compensating_tools(card.tools, tools):
-                if each in tools:
-                    sent[each] = tool_to_json(tools[each]) | _model_fields(tools[each])
+            for tool_name in with_compensating_tools(card.tools, tools):
+                if tool_name in tools:
+                    sent[tool_name] = tool_to_json(tools[tool_name]) | _model_fields(tools[tool_name])
     return sent
 
 

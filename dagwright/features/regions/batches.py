@@ -85,7 +85,11 @@ class BatchNodes:
             BatchTooLarge: the node is the first one and does not fit.
         """
         node, records = self._scheduler.plan.nodes[number], self._scheduler.records
-        outside = [each for each in node.dependencies if each not in self._positions and each not in self._awaited]
+        outside = [
+            dependency
+            for dependency in node.dependencies
+            if dependency not in self._positions and dependency not in self._awaited
+        ]
         if any(each in self._dropped or records[each].status is not NodeStatus.COMPLETED for each in outside):
             # A dependency failed or was skipped, so the node cannot run; the scheduler ends it.
             self._dropped.add(number)
@@ -142,10 +146,12 @@ class BatchNodes:
         stubs = [*self._awaited, *self._ended]
         batch_numbers = {number: index for index, number in enumerate(stubs)}
         batch_numbers |= {number: len(stubs) + position for number, position in self._positions.items()}
-        nodes = [node_to_json(CompiledNode(id=self._scheduler.state.name_of(each), kind="reported")) for each in stubs]
+        nodes = [node_to_json(CompiledNode(id=self._scheduler.state.name_of(stub), kind="reported")) for stub in stubs]
         for encoded, dependencies in self._nodes:
             nodes.append(
-                {**encoded, "dependencies": [batch_numbers[each] for each in dependencies]} if dependencies else encoded
+                {**encoded, "dependencies": [batch_numbers[dependency] for dependency in dependencies]}
+                if dependencies
+                else encoded
             )
         inputs = value_to_json(self._inputs)
         message = {

@@ -43,7 +43,7 @@ def list_agents(_: None, output: Output) -> int:
     with _stored() as stored:
         cards = stored.current()
     if output.is_json:
-        output.document([_to_json(each) for each in cards])
+        output.document([_to_json(card) for card in cards])
     elif not cards:
         output.print("there are no agents; `dagwright agents add FILE` adds the agents of a file")
     else:
@@ -55,19 +55,19 @@ def show(name: str, output: Output) -> int:
     """Show the newest card of an agent and its versions."""
     with _stored() as stored:
         versions = stored.versions(name)
-        known = [each.card.name for each in stored.current()]
+        known = [version.card.name for version in stored.current()]
     if not versions:
         raise _unknown(name, known)
     newest = versions[0]
     if output.is_json:
         output.document(
-            {**_to_json(newest), "card": newest.card.to_json(), "versions": [_to_json(each) for each in versions]}
+            {**_to_json(newest), "card": newest.card.to_json(), "versions": [_to_json(version) for version in versions]}
         )
         return ExitCode.COMPLETED
     state = "" if newest.is_current else ", removed"
     output.print(f"{name}: {_version_text(newest)}{state}")
-    for each in versions[1:]:
-        output.print(f"earlier: {_version_text(each)}")
+    for version in versions[1:]:
+        output.print(f"earlier: {_version_text(version)}")
     output.print(json.dumps(newest.card.to_json(), indent=2, ensure_ascii=False))
     return ExitCode.COMPLETED
 
@@ -75,7 +75,7 @@ def show(name: str, output: Output) -> int:
 def remove(name: str, output: Output) -> int:
     """Remove an agent for new plans."""
     with _stored() as stored:
-        known = [each.card.name for each in stored.current()]
+        known = [version.card.name for version in stored.current()]
         if not stored.remove(name):
             raise _unknown(name, known)
     message = f"{name} is removed for new plans; runs that use it keep its card"
@@ -114,7 +114,7 @@ def _to_json(agent: AgentVersion) -> dict[str, Any]:
 
 def _table(agents: list[AgentVersion]) -> Table:
     table = Table("name", "version", "type", "description", box=None)
-    for each in agents:
-        description = Text(one_line(each.card.description, limit=200))
-        table.add_row(Text(each.card.name), str(each.number), each.card.type, description)
+    for agent in agents:
+        description = Text(one_line(agent.card.description, limit=200))
+        table.add_row(Text(agent.card.name), str(agent.number), agent.card.type, description)
     return table

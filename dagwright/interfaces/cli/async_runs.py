@@ -57,10 +57,10 @@ def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], out
                 instead()
                 return
             is_interrupted = True
-            for each in _SIGNALS:
+            for signal_number in _SIGNALS:
                 # Not through the loop, which a blocking step stops.
-                loop.remove_signal_handler(each)
-                signal.signal(each, leave_at_once)
+                loop.remove_signal_handler(signal_number)
+                signal.signal(signal_number, leave_at_once)
             output.log(interrupt_handling.text)
             interrupt_handling.exit_watchdog.open(ExitCode.INTERRUPTED)
             task.cancel()

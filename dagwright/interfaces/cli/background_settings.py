@@ -213,7 +213,7 @@ def _record_path(process: Daemon) -> Path:
 
 
 def _settings_of_runs(settings: Settings) -> dict[str, str]:
-    apps = (each.of_runs() for each in app_settings(settings))
+    apps = (setting.of_runs() for setting in app_settings(settings))
     return reduce(or_, apps, {**named_server(), **settings.of_runs()})
 
 

@@ -385,7 +385,7 @@ class Chat:
         seen_requests: set[RequestKey] = set()
 
         def to_ask() -> Request | None:
-            return next((each for each in following.requests if request_key(each) not in seen_requests), None)
+            return next((request for request in following.requests if request_key(request) not in seen_requests), None)
 
         try:
             while True:

@@ -42,7 +42,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
         async with connected_to_read(settings, output) as connection:
             page = await read_requests(connection, limit=request.limit, inbox_filter=inbox_filter, after=after)
             note = await worker_note(connection, settings)
-        requests = [each.document for each in page.requests]
+        requests = [request.document for request in page.requests]
         if output.is_json:
             omitted = [{"run_id": run, "count": count} for run, count in page.omitted.items()]
             output.document({"requests": requests, "omitted": omitted, **next_page(page.cursor)})

@@ -91,7 +91,7 @@ def _was_called(call: PendingActivityInfo) -> bool:
     """Return whether the worker recorded that it calls the tool of a `write`."""
     details = call.heartbeat_details.payloads
     with suppress(MessageInvalid):
-        return started_attempt([read_message(each) for each in details[: USAGE_INDEX + 1]]) is not None
+        return started_attempt([read_message(detail) for detail in details[: USAGE_INDEX + 1]]) is not None
     return True
 
 

@@ -136,7 +136,7 @@ def _check_name(name: str) -> None:
     if is_own(name) or name in OWN_IDS:
         raise CommandRefused(f"{name!r} is the ID of a node that runs use; choose another")
     others = [(load_toolset(load_settings()).built_in, "a built-in tool")]
-    modules = (module for each in installed_plugins() for module in each.plugin.worker_tools)
+    modules = (module for plugin in installed_plugins() for module in plugin.plugin.worker_tools)
     others += [(load_tools([module]), f"a worker tool of {module}") for module in modules]
     for tools, owner in others:
         if same := next((tool.name for tool in tools if _folded(tool.name) == _folded(name)), None):

@@ -164,7 +164,12 @@ def closing_text(answer: Mapping[str, Any]) -> str:
 def requested_text(answer: Mapping[str, Any]) -> str:
     """Format the assignees of a request, with times: `requested from ann at …, escalated to boss at …`."""
     first = f"requested from {answer['requested_from'] or 'anyone'} at {_at(answer['requested_at'])}"
-    return ", ".join([first, *(f"escalated to {each['to']} at {_at(each['at'])}" for each in answer["escalations"])])
+    return ", ".join(
+        [
+            first,
+            *(f"escalated to {escalation['to']} at {_at(escalation['at'])}" for escalation in answer["escalations"]),
+        ]
+    )
 
 
 def _at(written: str) -> str:

@@ -100,20 +100,20 @@ def lines_of(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
     sub_goals = {sub_goal["id"]: sub_goal for sub_goal in rounds_part.get("sub_goals", ())}
     rounds = rounds_part.get("rounds", ())
     # A sub-goal that was started again is in several rounds, and open only in the newest of them.
-    newest = {number: each["round"] for each in rounds for number in each["sub_goals"]}
-    for each in rounds:
-        action, reason = each["action"], _line_or_empty(each["reasoning"])
-        reason = " — ".join(filter(None, [reason, _line_or_empty(each.get("refused"))]))
-        if action or reason or each["sub_goals"]:
-            name = f"Round {each['round']}"
-            yield RoundLine(f"round {each['round']}", name, reason, is_taken=bool(action), action=action or "no plan")
-        for result in each["results"]:
+    newest = {number: round_["round"] for round_ in rounds for number in round_["sub_goals"]}
+    for round_ in rounds:
+        action, reason = round_["action"], _line_or_empty(round_["reasoning"])
+        reason = " — ".join(filter(None, [reason, _line_or_empty(round_.get("refused"))]))
+        if action or reason or round_["sub_goals"]:
+            name = f"Round {round_['round']}"
+            yield RoundLine(f"round {round_['round']}", name, reason, is_taken=bool(action), action=action or "no plan")
+        for result in round_["results"]:
             yield _line(result["sub_goal_id"], sub_goals, result["status"], result["error"], result["message"])
-        if omitted := each.get("omitted_results"):
+        if omitted := round_.get("omitted_results"):
             yield RoundLine("", f"results left out: {omitted:,}", "", status=LEFT_OUT)
-        for number in each["sub_goals"]:
+        for number in round_["sub_goals"]:
             sub_goal = sub_goals.get(number, {})
-            if sub_goal.get("status") in _OPEN and newest[number] == each["round"]:
+            if sub_goal.get("status") in _OPEN and newest[number] == round_["round"]:
                 yield _line(number, sub_goals, sub_goal["status"], sub_goal.get("error"))
 
 

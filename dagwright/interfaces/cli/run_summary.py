@@ -133,10 +133,10 @@ def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     Args:
         lookups: as in the document of a run.
     """
-    for each in lookups[:DONE_SHOWN]:
-        party = each["party"]
+    for lookup in lookups[:DONE_SHOWN]:
+        party = lookup["party"]
         facts = ", ".join(facts_of_entity(party))
-        yield one_line(f"{each['search_text']!r} is {party.get('name')} ({facts}): {each.get('reason')}")
+        yield one_line(f"{lookup['search_text']!r} is {party.get('name')} ({facts}): {lookup.get('reason')}")
     if (left := len(lookups) - DONE_SHOWN) > 0:
         yield f"and {left:,} more lookups"
 

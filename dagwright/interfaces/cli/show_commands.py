@@ -386,7 +386,9 @@ def _print_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[s
 
 def _result_text(result: Any) -> str:
     """Return the text of a result; for an object with multi-line texts, field by field."""
-    if not isinstance(result, Mapping) or not any(isinstance(each, str) and "\n" in each for each in result.values()):
+    if not isinstance(result, Mapping) or not any(
+        isinstance(value, str) and "\n" in value for value in result.values()
+    ):
         return value_text(result)
     texts = [(name, value_text(value)) for name, value in result.items()]
     return "\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in texts)

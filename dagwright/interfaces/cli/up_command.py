@@ -61,9 +61,9 @@ def down(_: None, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         ended = await LocalServer(settings).stop()
         # After the workers: a worker that drains may still need these servers.
-        for each in installed_plugins():
-            if each.plugin.stop is not None:
-                ended += await each.load(each.plugin.stop)(settings)
+        for plugin in installed_plugins():
+            if plugin.plugin.stop is not None:
+                ended += await plugin.load(plugin.plugin.stop)(settings)
         message = f"ended: {', '.join(ended)}" if ended else "nothing was running here"
         if output.is_json:
             output.document({"status": "down", "ended": ended, "message": message})

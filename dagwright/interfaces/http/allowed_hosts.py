@@ -57,7 +57,7 @@ class AllowedHosts:
 
 def listed(text: str | None) -> list[str]:
     """Return the comma-separated values of a setting."""
-    return [each.strip() for each in (text or "").split(",") if each.strip()]
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def _name_of(address: str) -> str:

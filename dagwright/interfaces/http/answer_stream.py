@@ -105,9 +105,9 @@ class AnswerStream:
         Args:
             events: the opening events from the first one on.
         """
-        for each in events[self.cursor.opening :]:
+        for event in events[self.cursor.opening :]:
             self.cursor = replace(self.cursor, opening=self.cursor.opening + 1)
-            yield each
+            yield event
 
     async def follow(
         self, context: GatewayContext, *, answered: Collection[RequestKey]
@@ -122,8 +122,8 @@ class AnswerStream:
         if not (self.cursor.closing or self._is_buffered):
             happening = interleave(happening, context.runs.token_streams.parts(run, self._answer.text))
         async with aclosing(happening) as items:
-            async for each in items:
-                yield each
+            async for item in items:
+                yield item
         # The text may have been abandoned while no client received its replacement.
         await self._answer.check_abandoned(context, run)
 
@@ -194,7 +194,7 @@ async def unless_finished(context: GatewayContext, events: Events, *, cursor: St
     """
     if cursor is None or not cursor.closing or not (await context.runs.reader(cursor.run).read()).is_closed:
         return events
-    texts = [each async for each in events]
+    texts = [event async for event in events]
     return _each_of(texts) if texts else None
 
 

@@ -166,7 +166,7 @@ class KeyFile:
     def _read(self) -> dict[str, Key]:
         try:
             written = json.loads(self._path.read_text(encoding="utf-8"))
-            return {each["id"]: _key_from_json(each) for each in written["keys"]}
+            return {key["id"]: _key_from_json(key) for key in written["keys"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KeysUnreadable(f"the keys in {self._path} cannot be read: {error}") from None
 

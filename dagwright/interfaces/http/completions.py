@@ -265,7 +265,7 @@ def _closing_chunks(call: RunBackedRequest, outcome: RunOutcome, *, with_usage: 
     """Return the chunks after the text: questions, the finish reason, and the usage."""
     calls = _calls_of(call, outcome)
     choices = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
-    chunks: list[dict[str, Any]] = [{"choices": [each]} for each in choices]
+    chunks: list[dict[str, Any]] = [{"choices": [choice]} for choice in choices]
     chunks.append({"choices": [_choice({}, _reason(outcome))], "dagwright": outcome.about})
     return [*chunks, {"choices": [], "usage": outcome.usage}] if with_usage else chunks
 

@@ -73,12 +73,12 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
     results = messages[end:]
     if results:
         calls = _calls_before(messages[:end])
-        answers = [answer for each in results if (answer := _answer_of(each, calls, run)) is not None]
+        answers = [answer for result in results if (answer := _answer_of(result, calls, run)) is not None]
         return Conversation("", answers=answers, has_other_results=len(answers) < len(results))
     if messages[-1].role != "user":
         raise ApiError(400, "the last message must have the role user or tool", param="messages")
-    dialogue = [each for each in messages if each.role in ("user", "assistant")]
-    system = [text_of(each) for each in messages if each.role in ("system", "developer")]
+    dialogue = [message for message in messages if message.role in ("user", "assistant")]
+    system = [text_of(message) for message in messages if message.role in ("system", "developer")]
     return Conversation(text_of(messages[-1]), "\n\n".join(filter(None, system)), _turns(dialogue[:-1]))
 
 

@@ -96,7 +96,7 @@ class ApiError(Exception):
             "type": self.type,
             "param": self.param,
             "code": self.code,
-            **({"errors": [dict(each) for each in self.errors]} if self.errors else {}),
+            **({"errors": [dict(error) for error in self.errors]} if self.errors else {}),
         }
         return {"error": error_body, **({} if self.about is None else {"dagwright": dict(self.about)})}
 

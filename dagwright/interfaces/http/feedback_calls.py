@@ -71,7 +71,7 @@ def refuse_undeclared(body: ChatBody) -> None:
 
 
 def _declared(body: ChatBody) -> list[str]:
-    return [*_function_names(body.tools), *(str(each.get("name")) for each in body.functions or ())]
+    return [*_function_names(body.tools), *(str(function.get("name")) for function in body.functions or ())]
 
 
 def _function_names(tools: Any) -> list[str]:

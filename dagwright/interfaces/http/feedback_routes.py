@@ -47,7 +47,7 @@ async def open_requests(context: GatewayContext, run: str) -> dict[str, Any]:
         RunNotFound: there is no such run.
     """
     requests, _ = await _answerable(context, run)
-    return _listed([request_document(each) for each in requests])
+    return _listed([request_document(request) for request in requests])
 
 
 async def _answerable(context: GatewayContext, run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
@@ -62,7 +62,9 @@ async def _answerable(context: GatewayContext, run: str) -> tuple[Sequence[OpenR
         try:
             await context.visible_run(run)
         except RunNotFound:
-            requests = [each for each in await context.runs.feedback.requests_of(run) if each.assignee == owner]
+            requests = [
+                request for request in await context.runs.feedback.requests_of(run) if request.assignee == owner
+            ]
             if not requests:
                 raise
             return requests, "assigned"
@@ -74,7 +76,7 @@ async def inbox(context: GatewayContext, page: Page) -> dict[str, Any]:
     open_page = await context.runs.inbox(
         limit=page.limit, inbox_filter=InboxFilter(owner=context.caller.owner), after=page.after
     )
-    data = [request_document(each) for each in open_page.requests]
+    data = [request_document(request) for request in open_page.requests]
     omitted = [{"run_id": run, "count": count} for run, count in open_page.omitted.items()]
     return {"object": "list", "data": data, **next_page(open_page.cursor), "omitted": omitted}
 

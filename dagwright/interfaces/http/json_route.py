@@ -79,12 +79,16 @@ class JsonRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of a request."""
         handler = super().get_route_handler()
-        required_scopes = [each.dependency for each in self.dependencies if isinstance(each.dependency, RequiredScopes)]
+        required_scopes = [
+            dependency.dependency
+            for dependency in self.dependencies
+            if isinstance(dependency.dependency, RequiredScopes)
+        ]
 
         async def handle(request: Request) -> Response:
             context = context_of(request)
-            for each in required_scopes:
-                each(context, request)
+            for scope in required_scopes:
+                scope(context, request)
             read = JsonRequest(request.scope, request.receive)
             limit = context.usage.limits.body_limit(request.method, request.url.path)
             turn = partial(context.plan_checks.turn, context.caller.key, is_large=True)

@@ -40,7 +40,7 @@ async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], sessio
     requested: set[str] = set()
     async with aclosing(updates):
         async for update in updates:
-            changes = [(each["type"], each) for each in _changes(update, requested)]
+            changes = [(change["type"], change) for change in _changes(update, requested)]
             id = str(EventId(update.position, update.view.is_closed, session_run))
             if message := events_of_moment(changes, id=id):
                 yield message

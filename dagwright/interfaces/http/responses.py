@@ -225,7 +225,7 @@ async def _current_response(context: GatewayContext, of: ResponseRef) -> dict[st
     view = await context.runs.reader(run).read()
     session = await context.runs.session_of(run)
     response["created_at"] = int(view.started_at or response["created_at"])
-    requests = [] if view.is_closed else [each.document for each in await context.runs.feedback.requests_of(run)]
+    requests = [] if view.is_closed else [request.document for request in await context.runs.feedback.requests_of(run)]
     if not (view.is_closed or requests):
         return {**response, "dagwright": about_run(view, session=public_session_id(context.caller, session))}
     moment = RunMoment(view, (), requests)
@@ -398,10 +398,10 @@ async def _events(
             raise
         for closing in rest_of("", api_failure):
             yield closing
-        for each in stream.error_events(
+        for error_event in stream.error_events(
             api_failure, [{"type": "response.failed", "response": failed_response(response, api_failure)}]
         ):
-            yield send(each)
+            yield send(error_event)
         return
     # An answer that is a function call has no message.
     for each in stream.opening_events([] if outcome.is_call else message):
@@ -410,7 +410,7 @@ async def _events(
     for rest in rest_of("" if outcome.is_call else text):
         yield rest
     done = completed_response(response, outcome, run=call.run)
-    for each in stream.closing_events(
+    for closing_event in stream.closing_events(
         [*item_end_events(done["output"]), {"type": "response.completed", "response": done}]
     ):
-        yield send(each)
+        yield send(closing_event)

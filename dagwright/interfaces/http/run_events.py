@@ -173,7 +173,10 @@ def _state_document(view: RunView) -> dict[str, Any]:
         "status": str(view.status),
         "title": view.title,
         "node_counts": {status.value: count for status, count in counts.items() if count},
-        "waiting_for": [{"request_id": each.id, "type": each.type, "prompt": each.prompt} for each in open_requests],
+        "waiting_for": [
+            {"request_id": open_request.id, "type": open_request.type, "prompt": open_request.prompt}
+            for open_request in open_requests
+        ],
         "notes": list(view.notes),
     }
 

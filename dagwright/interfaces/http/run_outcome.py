@@ -257,4 +257,4 @@ async def deliver_answers(
 async def _open_request(context: GatewayContext, answer: GivenAnswer) -> OpenRequest | None:
     """Return the open request that an answer is for; `None` if it is not open."""
     requests = await context.runs.feedback.requests_of(answer.run)
-    return next((each for each in requests if call_id(each.document, run=answer.run) == answer.call), None)
+    return next((request for request in requests if call_id(request.document, run=answer.run) == answer.call), None)

@@ -280,7 +280,7 @@ async def start_run(context: GatewayContext, run_start: RunStart) -> None:
 
     If the same start is in progress here, wait for it instead.
     """
-    known = next((each for each in context.active_starts if each.start is run_start), None)
+    known = next((active_start for active_start in context.active_starts if active_start.start is run_start), None)
     if known is None:
         known = ActiveStart(
             run_start, context.caller.owner, context.run_in_background(_start_within_quota(context, run_start))
@@ -295,8 +295,12 @@ def active_starts_of(context: GatewayContext, run: str) -> Sequence[ActiveStart]
 
     Only starts that the caller sees; several if a request was sent again with its `Idempotency-Key`.
     """
-    starts = [each for each in context.active_starts if each.start.run == run and not each.start.abandoned.is_set()]
-    return [each for each in starts if context.caller.can_see(each.owner)]
+    starts = [
+        active_start
+        for active_start in context.active_starts
+        if active_start.start.run == run and not active_start.start.abandoned.is_set()
+    ]
+    return [start for start in starts if context.caller.can_see(start.owner)]
 
 
 def is_abandoned(refused: BaseException | None) -> bool:

@@ -58,8 +58,8 @@ class OutputForm:
     def _problems_of(self, value: Any) -> list[str]:
         errors = islice(validator_of(self.schema).iter_errors(value), _PROBLEMS_LISTED)
         return [
-            f"{'/'.join(['output', *map(str, each.instance_path)])}: {str(each.message)[:_PROBLEM_CHARACTERS]}"
-            for each in errors
+            f"{'/'.join(['output', *map(str, error.instance_path)])}: {str(error.message)[:_PROBLEM_CHARACTERS]}"
+            for error in errors
         ]
 
     def call(self, arguments: str, *, run: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def describe(problems: Sequence[Problem], body: Any, known: Collection[str]) -> 
         known: fields of the body.
     """
     first = problems[0]
-    same = [each for each in problems if each["loc"][:2] == first["loc"][:2]]
+    same = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
     paths = [_path_of(each, body) for each in same]
     # Report the most specific error: the others are about types that were not meant.
     longest = max(paths, key=len)

@@ -93,7 +93,9 @@ class _RunFollower:
             if view.is_closed:
                 return FollowedRun(view, refusals)
             # The history that was read may not yet have the answers that were just sent.
-            requests = [each for each in last.requests if each["request_id"] not in self._elicitations.answered]
+            requests = [
+                request for request in last.requests if request["request_id"] not in self._elicitations.answered
+            ]
             if (interim := self._interim(requests)) is not None:
                 return FollowedRun(view, refusals, interim)
             self._open_next_form(requests)

@@ -239,7 +239,7 @@ class ToolHandlers:
             raise McpCallRefused("bad_usage", "`cursor` must be a value of `next`") from error
         summaries, following = await self._runs.page_of_runs(limit=int(limit), run_filter=run_filter, after=after)
         message = f"{len(summaries)} runs; {tool_definitions.GET_RUN} returns the result of a run"
-        document = {"status": "listed", "message": message, "runs": [each.to_json() for each in summaries]}
+        document = {"status": "listed", "message": message, "runs": [summary.to_json() for summary in summaries]}
         return result_of(document if following is None else {**document, "next": str(following)})
 
     async def _answer_feedback(self, call: McpToolCall) -> Result:
@@ -256,7 +256,7 @@ class ToolHandlers:
         if outcome.is_refused:
             hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"
             raise McpCallRefused("refused", message if target.requests and not is_ambiguous else f"{message}; {hint}")
-        names = {one.id for one in target.requests} or {target.name}
+        names = {request.id for request in target.requests} or {target.name}
         elicitations = Elicitations(call.context, skipped={*names}, answered={*names})
         return await self._follow(call, workflow_id, elicitations, prefix=f"{message}.")
 

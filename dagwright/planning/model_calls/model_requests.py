@@ -86,7 +86,7 @@ def model_config_from_json(encoded: Any) -> ModelConfig:
     try:
         return ModelConfig.model_validate(encoded)
     except ValidationError as error:
-        raise ValueError("; ".join(_problem(each) for each in error.errors(include_url=False))) from None
+        raise ValueError("; ".join(_problem(detail) for detail in error.errors(include_url=False))) from None
 
 
 def _problem(error: Any) -> str:
@@ -397,7 +397,7 @@ def request_from_json(encoded: Any) -> ModelRequest:
             streamed_field=_streamed_field_from_json(encoded.get("streamed_field")),
         )
     except ValidationError as error:
-        raise ValueError("; ".join(_problem(each) for each in error.errors(include_url=False))) from None
+        raise ValueError("; ".join(_problem(detail) for detail in error.errors(include_url=False))) from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"invalid request to a model: {type(error).__name__}: {error}") from None
 

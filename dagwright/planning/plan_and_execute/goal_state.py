@@ -138,7 +138,7 @@ class GoalState:
         last = self.last(PLAN)
         number = read if last is None or self._state.records[last].status is NodeStatus.COMPLETED else last
         record, node_id = self._state.records[number], self._state.plan.nodes[number].id
-        if record.status is NodeStatus.FAILED and not any(each.status is NodeStatus.COMPLETED for each in records):
+        if record.status is NodeStatus.FAILED and not any(record.status is NodeStatus.COMPLETED for record in records):
             # A run in which no node has completed fails without this check.
             return
         message = f"there is no plan to continue with: {node_id!r} was {record.status.value}"

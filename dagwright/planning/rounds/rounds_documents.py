@@ -139,7 +139,7 @@ def _document(run: RoundsState, scheduler: RunScheduler, rounds: RoundsSpec, com
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
         "final_response": final_response,
         "messages": _messages(rounds.question, intention, entries, final_response),
-        "rounds": shortened_oldest([(each, _brief_round(each)) for each in entries], most=_ROUNDS_BYTES),
+        "rounds": shortened_oldest([(entry, _brief_round(entry)) for entry in entries], most=_ROUNDS_BYTES),
     }
 
 
@@ -210,7 +210,7 @@ def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
     """Return the outputs that are available for wiring and for the answer: id of a completed sub-goal -> its slots."""
-    done = [each for each in run.sub_goals.values() if each.is_done]
+    done = [sub_goal for sub_goal in run.sub_goals.values() if sub_goal.is_done]
     most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(done)))
     return {str(each.sub_goal.id): _within(each.record.result, each.node.id, compact, most=most) for each in done}
 
@@ -222,10 +222,10 @@ def _messages(
     entries = [_message("user", "question", question)]
     if intention is not None:
         entries.append(_message("assistant", INTENTION, intention))
-    for each in rounds:
-        if each["reasoning"]:
-            entries.append(_message("assistant", PLAN, each["reasoning"]))
-        for result in each["results"]:
+    for round_ in rounds:
+        if round_["reasoning"]:
+            entries.append(_message("assistant", PLAN, round_["reasoning"]))
+        for result in round_["results"]:
             text = result["message"] or result["error"] or result["status"]
             entries.append(_message("tool", f"{SUB_GOAL_PREFIX}{result['sub_goal_id']}", text))
     if response is not None:

@@ -159,7 +159,11 @@ class Rounds:
         """Create the call in which the planner receives the results of the round."""
         number = run.last.round + 1
         # Completed nodes are never superseded, so these edges cannot form a cycle.
-        ends = [each.number for each in run.sub_goals.values() if each.round == run.last.round and each.is_done]
+        ends = [
+            sub_goal.number
+            for sub_goal in run.sub_goals.values()
+            if sub_goal.round == run.last.round and sub_goal.is_done
+        ]
         node = planner_node(
             self.rounds,
             self._free(run, PLAN),
@@ -171,7 +175,7 @@ class Rounds:
         return self._extension(run, node)
 
     def _known(self, run: RoundsState) -> Sequence[KnownSubGoal]:
-        return [each.known(self._workers.get(each.sub_goal.worker)) for each in run.sub_goals.values()]
+        return [sub_goal.known(self._workers.get(sub_goal.sub_goal.worker)) for sub_goal in run.sub_goals.values()]
 
     def _repair(self, run: RoundsState, last: PlannerCall) -> Extension:
         node = repair_node(

@@ -217,7 +217,7 @@ class RoundsState:
         """
         rounds: dict[int, int] = {}
         shown = list(self.state.shown())
-        names = {each.sub_goal.node_id for each in self.sub_goals.values()}
+        names = {sub_goal.sub_goal.node_id for sub_goal in self.sub_goals.values()}
         numbers = [number for number, (node, _) in enumerate(shown) if node.id.partition("#")[0] in names]
         return [(self._round_of(number, rounds), *shown[number]) for number in numbers]
 
@@ -267,10 +267,10 @@ class RoundsState:
     def deliverables(self) -> dict[str, InputRef]:
         """Return the outputs of deliverables: a name for each slot -> its reference."""
         return {
-            f"{each.sub_goal.node_id}_{slot}": InputRef(each.sub_goal.id, slot)
-            for each in self.sub_goals.values()
-            if each.sub_goal.goal_type == "deliverable"
-            for slot in each.slots
+            f"{sub_goal.sub_goal.node_id}_{slot}": InputRef(sub_goal.sub_goal.id, slot)
+            for sub_goal in self.sub_goals.values()
+            if sub_goal.sub_goal.goal_type == "deliverable"
+            for slot in sub_goal.slots
         }
 
     def gaps(self, inputs: Mapping[str, Input]) -> Sequence[SubGoalProgress]:
@@ -283,18 +283,18 @@ class RoundsState:
                 used[source] = None
                 open_ids += self.sub_goals[source].sub_goal.sources
         return [
-            each
-            for each in self.sub_goals.values()
-            if (each.status == "partial" and each.sub_goal.id in used)
-            or (each.status in ("failed", "pending") and each.sub_goal.goal_type == "deliverable")
+            sub_goal
+            for sub_goal in self.sub_goals.values()
+            if (sub_goal.status == "partial" and sub_goal.sub_goal.id in used)
+            or (sub_goal.status in ("failed", "pending") and sub_goal.sub_goal.goal_type == "deliverable")
         ]
 
     def abandoned_nodes(self) -> Iterator[str]:
         """Yield the ids of failed or blocked support nodes, which the run no longer waits for."""
-        for each in self.sub_goals.values():
-            is_left = each.record.status in (NodeStatus.FAILED, NodeStatus.BLOCKED)
-            if is_left and each.sub_goal.goal_type == "support":
-                yield each.node.id
+        for sub_goal in self.sub_goals.values():
+            is_left = sub_goal.record.status in (NodeStatus.FAILED, NodeStatus.BLOCKED)
+            if is_left and sub_goal.sub_goal.goal_type == "support":
+                yield sub_goal.node.id
 
 
 def _action_of(parsed: Mapping[str, Any] | None) -> Action | None:
@@ -306,7 +306,7 @@ def _sub_goals_in(node: CompiledNode, parsed: Mapping[str, Any] | None) -> Seque
     if parsed is None or _action_of(parsed) != "continue":
         return ()
     try:
-        return tuple(SUB_GOALS.decode(each) for each in parsed["sub_goals"])
+        return tuple(SUB_GOALS.decode(sub_goal) for sub_goal in parsed["sub_goals"])
     except (ValueError, KeyError, TypeError) as error:
         raise GoalUnreachable(NodeError("invalid_result", f"{node.id!r}: {error}")) from None
 

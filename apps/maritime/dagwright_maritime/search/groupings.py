@@ -190,8 +190,8 @@ def _order(check: Check, body: Json, path: Path) -> Json:
     if "order" not in body:
         return {}
     orders, checked = body["order"], []
-    for each in (orders if isinstance(orders, list) else [orders])[:5]:
-        key_and_direction = check.one(each, (*path, "order"), what="the sort key of the groups")
+    for order in (orders if isinstance(orders, list) else [orders])[:5]:
+        key_and_direction = check.one(order, (*path, "order"), what="the sort key of the groups")
         if key_and_direction is None:
             return {}
         what = "_count, _key or the name of a figure"
@@ -242,7 +242,9 @@ def _percentiles(check: Check, value: Any, path: Path, multiplier: int) -> Json:
     checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if "percents" in body:
         percents = check.scalars(body["percents"], (*path, "percents"))
-        if not 0 < len(percents) <= 20 or not all(type(each) in (int, float) and 0 <= each <= 100 for each in percents):
+        if not 0 < len(percents) <= 20 or not all(
+            type(percent) in (int, float) and 0 <= percent <= 100 for percent in percents
+        ):
             check.refuse((*path, "percents"), "expected a list of 1 to 20 numbers from 0 to 100")
         checked["percents"] = percents
     return members(checked)

@@ -140,7 +140,7 @@ def types_of(mapping: Mapping[str, Any]) -> dict[str, str]:
 async def _mappings(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> list[Mapping[str, Any]]:
     async with _client_errors_mapped(client, index):
         response = await client.indices.get_mapping(index=index, params=_params(limits))
-    return [each.get("mappings", {}) for each in response.values()]
+    return [value.get("mappings", {}) for value in response.values()]
 
 
 def _params(limits: QueryLimits) -> dict[str, Any]:
@@ -158,7 +158,9 @@ def _add_types(types: dict[str, str], mapping: Mapping[str, Any], prefix: str) -
 
 
 def _explanation(response: Mapping[str, Any]) -> str:
-    reasons = [str(each["error"]) for each in response.get("explanations", []) if each.get("error")]
+    reasons = [
+        str(explanation["error"]) for explanation in response.get("explanations", []) if explanation.get("error")
+    ]
     return (reasons or [str(response.get("error") or "the server rejects the query")])[0][:_REASON_CHARACTERS]
 
 
@@ -216,8 +218,8 @@ def _reason(error: "TransportError") -> tuple[list[str], str]:
     if not isinstance(failure, Mapping):
         return [str(error.error)], str(failure or error.error)[:_REASON_CHARACTERS]
     causes = [failure, *_causes(failure)]
-    kinds = [str(each.get("type", "")) for each in causes]
-    reasons = [_once(str(each["reason"])) for each in causes if each.get("reason")]
+    kinds = [str(cause.get("type", "")) for cause in causes]
+    reasons = [_once(str(cause["reason"])) for cause in causes if cause.get("reason")]
     # The outermost reason only says that the query failed.
     text = dict.fromkeys(reason for reason in reversed(reasons) if reason != "all shards failed")
     return kinds, "; ".join(text)[:_REASON_CHARACTERS] or str(error.error)

@@ -228,7 +228,7 @@ def _problems(response: Mapping[str, Any]) -> Iterator[str]:
         yield "The search timed out: the result covers only a part of the documents."
     shards = response.get("_shards", {})
     if failed := shards.get("failed", 0):
-        reasons = [each.get("reason", {}).get("reason", "") for each in shards.get("failures", [])]
+        reasons = [failure.get("reason", {}).get("reason", "") for failure in shards.get("failures", [])]
         why = f" ({str(reasons[0])[:300]})" if reasons and reasons[0] else ""
         parts = f"{failed} of {shards.get('total')} parts of the index"
         yield f"{parts} could not be searched{why}; the result covers the others."

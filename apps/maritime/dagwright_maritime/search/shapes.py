@@ -25,7 +25,7 @@ def _problems(aggregation: Mapping[str, Any], path: Path) -> Iterator[str]:
         yield f"{pointer_of((*path, 'sum_other_doc_count'))}: expected an integer"
     if "hits" in aggregation:
         hits = aggregation["hits"].get("hits") if isinstance(aggregation["hits"], Mapping) else None
-        if not isinstance(hits, list) or not all(isinstance(each, Mapping) for each in hits):
+        if not isinstance(hits, list) or not all(isinstance(hit, Mapping) for hit in hits):
             yield f"{pointer_of((*path, 'hits'))}: expected an object with a list of documents, `hits`"
     if "buckets" in aggregation:
         yield from _bucket_problems(aggregation["buckets"], (*path, "buckets"))
