@@ -19,7 +19,7 @@ MAX_RUN_ENTRIES = 2_000
 _CALL_FIELDS = ("node_id", "tool", "status")
 
 
-@dataclass(frozen=True, entries=True)
+@dataclass(frozen=True, slots=True)
 class Lineage:
     """Files, URLs and calls of a node, a run or an agent.
 
@@ -112,7 +112,7 @@ def _bounded(
     )
 
 
-@dataclass(entries=True)
+@dataclass(slots=True)
 class RunLineage:
     """Lineage of the nodes of a run; nodes that read nothing have no entry.
 
