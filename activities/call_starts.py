@@ -20,13 +20,14 @@ MAX_OPEN_RECORDS = 2
 
 If the worker dies, at most this many writes have a record although their tools were not called.
 """
-_PASSING = (
+PASSING_STATUSES = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.DEADLINE_EXCEEDED,
     RPCStatusCode.RESOURCE_EXHAUSTED,
     RPCStatusCode.CANCELLED,
     RPCStatusCode.ABORTED,
 )
+"""Statuses of requests that may succeed later."""
 
 
 class CallStopped(Exception):
@@ -61,6 +62,6 @@ class CallStarts:
             except AsyncActivityCancelledError:
                 raise CallStopped("the server requested that the call stops") from None
             except RPCError as error:
-                if error.status not in _PASSING:
+                if error.status not in PASSING_STATUSES:
                     raise CallStopped(f"the server has ended the attempt: {error}") from None
             await asyncio.sleep(_RETRY_PAUSE_S)

@@ -38,7 +38,9 @@ from dagwright.activities.call_headers import (
     requested_projections,
 )
 from dagwright.activities.call_starts import CallStarts, CallStopped
+from dagwright.activities.deferral import Deferrals, counted_backoff
 from dagwright.activities.errors import (
+    CallDeferred,
     OutcomeUnknown,
     RetryDecision,
     ToolPaused,
@@ -111,11 +113,13 @@ class CallGuards:
         paused: pauses calls of paused tools; `None` if tools cannot be paused.
         starts: records the starts of `write` calls; `None` to record nothing.
         left: slow calls that left their batch; `None` if the worker runs no batches.
+        deferrals: ends attempts without counting them; `None` if every attempt counts.
     """
 
     paused: PausedCalls | None = None
     starts: CallStarts | None = None
     left: LeftCalls | None = None
+    deferrals: Deferrals | None = None
 
 
 NO_GUARDS = CallGuards()
@@ -222,11 +226,12 @@ class ToolCall:
         self._version = (checked_version() if shared.spec.declaration.is_pinned else None) or shared.spec.version
         self._code = shared.code
         self._paused = shared.guards.paused if heartbeats is None else None
-        self._info = info
         self._started_s = time.monotonic()
         starts = shared.guards.starts if effects is Effects.WRITE else None
+        self._deferrals = shared.guards.deferrals
         self._heartbeats = heartbeats or Heartbeats(info, starts=starts)
-        self._models = ModelCaller(shared.models, info, self._heartbeats)
+        self._info = info if heartbeats is not None else self._heartbeats.info
+        self._models = ModelCaller(shared.models, self._info, self._heartbeats)
         self._redaction = Redaction()
         self._plain: Any = None
         self._cached: CachedResult | None = None
@@ -420,6 +425,10 @@ class ToolCall:
             allowed = allowed_attempts() if self._was_called else None
             decision = replace(decision, is_final=allowed is not None and self._heartbeats.calls >= allowed)
             await self._heartbeats.record_end()
+        if isinstance(error, CallDeferred) and self._deferrals is not None:
+            await self._deferrals.record(error, self._heartbeats)
+        elif not decision.is_final and decision.delay is None:
+            decision = replace(decision, delay=counted_backoff(self._heartbeats))
         whole = full_failure_text(error, self._redaction)
         ref = await self._values.store_failure(whole) if whole is not None else None
         if ref is not None:

@@ -18,6 +18,7 @@ from dagwright.core.boundary.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYT
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import (
     ERROR_ASK_PERSON,
+    ERROR_DEFERRED,
     ERROR_NOT_STARTED,
     ERROR_OUTCOME_UNKNOWN,
     ERROR_TOOL_PAUSED,
@@ -87,13 +88,38 @@ class ToolPaused(Exception):
     """The tool is paused, so it was not called; the server pauses the call."""
 
 
+class CallDeferred(Exception):
+    """The call must not be made now; the server starts another attempt after the delay.
+
+    Args:
+        reason: shown as the reason why the node waits.
+        delay: the server rounds it up to one second.
+        code: error code of the attempt.
+        state: JSON for the next attempt of the call (`Heartbeats.deferred_state`).
+    """
+
+    def __init__(
+        self, reason: str, delay: timedelta, *, code: str = ERROR_DEFERRED, state: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.delay = delay
+        self.code = code
+        self.state = state
+
+
 class OutcomeUnknown(Exception):
     """An earlier attempt called a `write` and its worker died: the change may have been made."""
 
 
-_READABLE_ERRORS = (ToolError, MissingExtra, ModelFailure, ApplicationError, WorkerStopped, ToolPaused, OutcomeUnknown)
+_READABLE_ERRORS = (
+    *(ToolError, MissingExtra, ModelFailure, ApplicationError),
+    *(WorkerStopped, ToolPaused, CallDeferred, OutcomeUnknown),
+)
 """Errors whose text is a sentence for the reader and needs no class name."""
-_TRANSIENT = (ToolError, ModelFailure, ApplicationError, WorkerStopped, ToolPaused, OSError, httpx.HTTPError)
+_TRANSIENT = (
+    *(ToolError, ModelFailure, ApplicationError),
+    *(WorkerStopped, ToolPaused, CallDeferred, OSError, httpx.HTTPError),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +149,8 @@ def retry_decision(error: BaseException, effects: Effects) -> RetryDecision:
     if isinstance(error, ToolPaused):
         # Retried only if the server cannot pause the call.
         return RetryDecision(ERROR_TOOL_PAUSED, is_final=False, delay=_PAUSED_DELAY)
+    if isinstance(error, CallDeferred):
+        return RetryDecision(error.code, is_final=False, delay=error.delay)
     if isinstance(error, RetryLater):
         return RetryDecision(TOOL_FAILED, is_final=False, delay=capped(error.after))
     if isinstance(error, ModelFailure):

@@ -8,6 +8,7 @@ import asyncio
 import contextvars
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,13 +19,15 @@ from dagwright.activities.call_starts import CallStarts, CallStopped
 from dagwright.core.boundary.usage_reports import (
     NONE,
     USAGE_INDEX,
+    DeferralReport,
     Usage,
     earlier_calls,
+    earlier_deferrals,
     started_attempt,
     usage_of_heartbeat,
     wait_of_heartbeat,
 )
-from dagwright.core.boundary.wire import DETAIL_CALLS, DETAIL_STARTED, DETAIL_USAGE, DETAIL_WAITS_FOR
+from dagwright.core.boundary.wire import DETAIL_CALLS, DETAIL_DEFERRED, DETAIL_STARTED, DETAIL_USAGE, DETAIL_WAITS_FOR
 from dagwright.planning.model_calls.partial_text import TextSoFar
 from dagwright.tools.context import Progress
 
@@ -51,6 +54,10 @@ class Heartbeats:
     """
 
     def __init__(self, info: activity.Info, *, starts: CallStarts | None = None) -> None:
+        self._attempt = info.attempt
+        self._deferrals = earlier_deferrals(info.heartbeat_details, info.attempt)
+        # Deferred attempts do not count.
+        info = replace(info, attempt=info.attempt - self._deferrals.count)
         self._info, self._starts = info, starts
         # Without it, a heartbeat would remove the record of an earlier attempt; the next attempt would repeat the call.
         self._started = started_attempt(info.heartbeat_details)
@@ -95,6 +102,34 @@ class Heartbeats:
     def calls(self) -> int:
         """Return how many attempts have called the tool, including this one; without records, all attempts count."""
         return self._info.attempt if self._starts is None else self._calls[0]
+
+    @property
+    def info(self) -> activity.Info:
+        """Return the info of the activity, with the number of the attempt without the deferred ones."""
+        return self._info
+
+    @property
+    def deferrals(self) -> int:
+        """Return how many earlier attempts were deferred."""
+        return self._deferrals.count
+
+    @property
+    def deferred_state(self) -> Any:
+        """Return the state that the previous attempt left if it was deferred, else `None`."""
+        return self._deferrals.state
+
+    async def record_deferral(self, state: Any) -> None:
+        """Report to the next attempt that this one does not count; the attempt must fail after that.
+
+        Args:
+            state: JSON for the next attempt.
+        """
+        if self._beating is not None:
+            await self._beating
+        self._deferrals = DeferralReport(self._deferrals.count + 1, self._attempt, state)
+        # The SDK reports its own last heartbeat with the failure.
+        self._is_record_over = True
+        self._activity.run(self._send)
 
     @property
     def has_waited(self) -> bool:
@@ -242,6 +277,11 @@ class Heartbeats:
             beside[DETAIL_STARTED] = self._started
         if self._waits_for is not None:
             beside[DETAIL_WAITS_FOR] = self._waits_for
+        if self._deferrals.count:
+            report = {"count": self._deferrals.count, "attempt": self._deferrals.attempt}
+            # The state is for the attempt after a deferred one, not for later ones.
+            is_new = self._deferrals.attempt == self._attempt and self._deferrals.state is not None
+            beside[DETAIL_DEFERRED] = report | ({"state": self._deferrals.state} if is_new else {})
         if self._calls[0]:
             beside[DETAIL_CALLS] = [*self._calls]
         if not beside and self._text is None:

@@ -20,6 +20,7 @@ from dagwright.activities.call_model import model_activity
 from dagwright.activities.call_starts import CallStarts
 from dagwright.activities.call_tool import CallGuards, ToolActivity, activities_of_tools, callable_tools
 from dagwright.activities.compile_plan import CompileScope, compile_activity
+from dagwright.activities.deferral import Deferrals
 from dagwright.activities.ended_runs import end_cancelled, find_ended
 from dagwright.activities.left_calls import LeftCalls
 from dagwright.activities.map_items import map_activities
@@ -100,7 +101,7 @@ def create_activities(
         environment=toolset.environment,
         values=values,
         cache=cache,
-        guards=CallGuards(paused, CallStarts(client), left),
+        guards=CallGuards(paused, CallStarts(client), left, Deferrals(client)),
         models=models,
     )
 

@@ -6,6 +6,7 @@ and makes no calls for them.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.boundary import wire
@@ -17,8 +18,10 @@ __all__ = [
     "MAX_USAGE_VALUE",
     "NONE",
     "USAGE_INDEX",
+    "DeferralReport",
     "Usage",
     "earlier_calls",
+    "earlier_deferrals",
     "reported_agents",
     "reported_usage",
     "started_attempt",
@@ -91,6 +94,39 @@ def earlier_calls(details: Sequence[Any], attempt: int) -> int:
     if not isinstance(calls, list) or len(calls) != 2 or not all(isinstance(call, int) for call in calls):
         return 0
     return int(calls[0]) if calls[1] < attempt else 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeferralReport:
+    """Deferred attempts of a call, by the last heartbeat before an attempt.
+
+    Args:
+        count: number of attempts that ended without being counted.
+        attempt: the last of them; 0 without any.
+        state: JSON that the previous attempt left, if it was deferred.
+    """
+
+    count: int = 0
+    attempt: int = 0
+    state: Any = None
+
+
+def earlier_deferrals(details: Sequence[Any], attempt: int) -> DeferralReport:
+    """Return the deferred attempts of a call before an attempt.
+
+    Attempts before the server reset the count of attempts, as after a pause, are not included.
+
+    Args:
+        attempt: number of the current attempt.
+    """
+    message = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
+    report = message.get(wire.DETAIL_DEFERRED) if isinstance(message, Mapping) else None
+    if not isinstance(report, Mapping):
+        return DeferralReport()
+    count, last = report.get("count"), report.get("attempt")
+    if not isinstance(count, int) or not isinstance(last, int) or not 0 < count <= last < attempt:
+        return DeferralReport()
+    return DeferralReport(count, last, report.get("state") if last == attempt - 1 else None)
 
 
 def wait_of_heartbeat(details: Sequence[Any]) -> str | None:

@@ -215,6 +215,9 @@ DETAIL_STARTED = "started"
 DETAIL_CALLS = "calls"
 """In the details of a heartbeat of a `write`: `[count, attempt]`, the number of attempts that have called the tool, and
 the last of them."""
+DETAIL_DEFERRED = "deferred"
+"""In the details of a heartbeat: `{"count", "attempt", "state"}`, the number of attempts that ended without being
+counted, the last of them, and the optional state that it left for the next attempt."""
 HEADER_ATTEMPTS = "dagwright-attempts"
 """Activity header of a `write`, JSON number: how many attempts may call the tool. Temporal allows more attempts,
 because a worker may die before the call."""
@@ -250,6 +253,8 @@ ERROR_NOT_STARTED = "not_started"
 """Code of a call that ended before its tool changed anything; it may be repeated, also a `write`."""
 ERROR_TOOL_PAUSED = "tool_paused"
 """`ApplicationError.type` of an attempt that found its tool paused and did nothing."""
+ERROR_DEFERRED = "deferred"
+"""`ApplicationError.type` of an attempt that ended without being counted; the server makes another one later."""
 ERROR_TOOL_MISSING = "tool_missing"
 """`ApplicationError.type` of an attempt whose tool no worker of its queue has."""
 ERROR_STORE_RETRY = "store_retry"

@@ -1,0 +1,96 @@
+"""End an attempt that must not continue now, without counting it.
+
+The server keeps the call until later, without a slot. Temporal counts every attempt of an activity. For a
+deferred attempt, the worker raises the maximum of the pending activity by one, and a heartbeat reports the number of
+deferred attempts to the next attempt, which subtracts it (`Heartbeats.info`). This module must not import workflows.
+"""
+
+import asyncio
+from datetime import timedelta
+
+import structlog
+from google.protobuf.field_mask_pb2 import FieldMask
+from temporalio import activity
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.activities.call_starts import PASSING_STATUSES
+from dagwright.activities.errors import CallDeferred
+from dagwright.activities.heartbeats import Heartbeats
+
+_RPC_TIMEOUT = timedelta(seconds=10)
+_RETRY_PAUSE_S = 0.5
+_LOG = structlog.stdlib.get_logger("dagwright.activities.deferral")
+
+
+class Deferrals:
+    """Deferred attempts of the calls of a worker.
+
+    Args:
+        client: of the worker.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def record(self, deferred: CallDeferred, heartbeats: Heartbeats) -> None:
+        """Record that the current attempt does not count; it must then fail with the delay of `deferred`.
+
+        If the server rejects the change, the attempt counts.
+        """
+        await heartbeats.record_deferral(deferred.state)
+        info = activity.info()
+        try:
+            # The policy is missing if the server started the activity with the response to a workflow task.
+            policy = info.retry_policy
+            maximum = policy.maximum_attempts if policy is not None else await self._maximum_attempts(info)
+            if maximum > 0:
+                await self._allow_attempts(info, maximum + 1)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                _LOG.warning("the attempt of a deferred call counts", node=info.activity_id, error=str(error))
+
+    async def _maximum_attempts(self, info: activity.Info) -> int:
+        """Return the maximum attempts of the pending activity; 0 means unlimited."""
+        unchanged = ActivityOptions()
+        if info.start_to_close_timeout is not None:
+            unchanged.start_to_close_timeout.FromTimedelta(info.start_to_close_timeout)
+        # The response has all options; a description of the run would have all its pending activities.
+        options = await self._update(info, unchanged, "start_to_close_timeout")
+        return int(options.retry_policy.maximum_attempts)
+
+    async def _allow_attempts(self, info: activity.Info, maximum: int) -> None:
+        changed = ActivityOptions()
+        changed.retry_policy.maximum_attempts = maximum
+        await self._update(info, changed, "retry_policy.maximum_attempts")
+
+    async def _update(self, info: activity.Info, options: ActivityOptions, path: str) -> ActivityOptions:
+        request = UpdateActivityOptionsRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or ""),
+            identity=self._client.identity,
+            id=info.activity_id,
+            activity_options=options,
+            update_mask=FieldMask(paths=[path]),
+        )
+        while True:
+            try:
+                response = await self._client.workflow_service.update_activity_options(request, timeout=_RPC_TIMEOUT)
+                return response.activity_options
+            except RPCError as error:
+                if error.status not in PASSING_STATUSES:
+                    raise
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+
+def counted_backoff(heartbeats: Heartbeats) -> timedelta | None:
+    """Return the delay after a failed attempt by its counted number; `None` if the server computes the same delay."""
+    policy = activity.info().retry_policy
+    if heartbeats.deferrals == 0 or policy is None:
+        return None
+    delay_s = policy.initial_interval.total_seconds() * policy.backoff_coefficient ** (heartbeats.info.attempt - 1)
+    longest = policy.maximum_interval
+    return timedelta(seconds=delay_s if longest is None else min(delay_s, longest.total_seconds()))
