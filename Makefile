@@ -12,7 +12,7 @@ RUN_TESTS := $(BIN)/python scripts/run_tests.py --minutes $(MINUTES)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-intents demo-onboarding demo-maritime recording test test-fast test-all check bench bench-doors bench-large bench-many up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
+.PHONY: help setup demo demo-ask demo-human demo-intents demo-onboarding demo-maritime recording test test-fast test-all check bench bench-doors bench-large bench-many bench-peers up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ bench-large: setup ## Run the benchmarks that take many minutes: a million nodes
 bench-many: setup ## Measure lists, the inbox and counts with 10,000 waiting runs
 	@$(BIN)/python -m benchmarks --set many
 
+bench-peers: setup ## Compare the same graphs on LangGraph and DBOS, each in an environment of its own
+	@$(BIN)/python -m benchmarks.peers
+
 up: setup ## Start a Temporal server and a worker, which run until `dagwright down`
 	@$(BIN)/dagwright up
 
@@ -122,6 +125,9 @@ lock: setup ## Write requirements/*.txt again from pyproject.toml and requiremen
 	@$(PIP_COMPILE) $(EXTRAS) --output-file requirements/dev.txt pyproject.toml requirements/dev.in
 	@$(PIP_COMPILE) --output-file requirements/build.txt requirements/build.in
 	@$(PIP_COMPILE) --output-file requirements/litellm.txt requirements/litellm.in
+	@for name in langgraph dbos; do \
+		$(PIP_COMPILE) --output-file benchmarks/peers/$$name.txt benchmarks/peers/$$name.in || exit 1; \
+	done
 
 lock-servers: setup ## Update the locks of the packages that tests run against (needs npm)
 	@for name in mcp_servers mcp_inspector openai_client; do \

@@ -1,0 +1,174 @@
+"""`python -m benchmarks.peers [--rounds N] [--kills N]`: the same graphs on Dagwright, Temporal, LangGraph and DBOS.
+
+In each round every engine runs every graph once, and another engine is first, so that other load on the machine affects
+all of them. The first round is a warm-up. Each result is compared with the result computed without an engine. Writes
+`results/peers.json` and `results/peers.md`; the exit code is 1 only if a figure exceeds 1.5 times its goal.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import temporalio.service
+
+from benchmarks.figures import Figure, figure_to_json, median_figure, save_as, table
+from benchmarks.peers import environments, graphs, tools
+from benchmarks.peers.crashes import Crash, crash_and_resume
+from benchmarks.peers.engines import Dagwright, Embedded, Engine, HandWritten
+from benchmarks.peers.tables import Samples, crash_table, engine_table
+from benchmarks.processes import KillableWorker, python
+from dagwright.client.runs import open_runs
+from dagwright.server import Connection, LocalServer
+from dagwright.server.binary import SERVER_VERSION
+from dagwright.server.local import dial
+from dagwright.server.namespace import register_search_attributes
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import load_toolset
+
+ROUNDS, KILLS = 9, 3
+BATCH = "Dagwright, `batch` tools"
+GOALS_S = {graphs.CHAIN: 0.12, graphs.FAN_OUT: 0.2}
+"""Goals of the `batch` tools."""
+
+_RESULTS = Path(__file__).resolve().parents[1] / "results"
+_TOOLS_FILE = str(Path(tools.__file__).resolve())
+
+
+@asynccontextmanager
+async def open_engines(folder: Path) -> AsyncIterator[list[Engine]]:
+    """Run all engines inside the block, with their state in a folder."""
+    settings = Settings(state_dir=folder / "state")
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(LocalServer(settings).hold())
+        engines = [
+            *await _on_temporal(settings, Connection(await dial(server.address), server, ())),
+            *_embedded(folder),
+        ]
+        for engine in engines:
+            stack.push_async_callback(engine.kill)
+            await engine.start()
+        yield engines
+
+
+async def _on_temporal(settings: Settings, connection: Connection) -> list[Engine]:
+    client, server = connection.client, connection.server
+    connection = Connection(client, server, await register_search_attributes(client))
+    assert server.pid is not None
+    folder = settings.state_dir.parent
+    hand_written_worker = [*python(settings), "-m", "benchmarks.peers.temporal_graphs", server.address]
+    hand_written = HandWritten(
+        "hand-written Temporal workflow",
+        folder / "hand-written",
+        client=client,
+        server=server.pid,
+        worker=KillableWorker(hand_written_worker, folder / "hand-written.log"),
+    )
+    worker = KillableWorker([*python(settings), "worker.py", "--tools", _TOOLS_FILE], folder / "worker.log")
+    declarations = load_toolset(settings, [_TOOLS_FILE]).declarations()
+    ours: list[Engine] = [
+        Dagwright(
+            name,
+            folder / f"dagwright-{prefix}ledger",
+            runs=open_runs(connection, settings),
+            tools=declarations,
+            prefix=prefix,
+            client=client,
+            server=server.pid,
+            worker=worker,
+        )
+        for name, prefix in (("Dagwright", ""), (BATCH, tools.SHORT))
+    ]
+    return [*ours, hand_written]
+
+
+def _embedded(folder: Path) -> list[Engine]:
+    cache_home = Settings().cache_home
+    engines: list[Engine] = []
+    for name, engine, arguments in (
+        ("LangGraph, `sync`", "langgraph", ["sync"]),
+        ("LangGraph, `async` (its default)", "langgraph", ["async"]),
+        ("DBOS", "dbos", []),
+    ):
+        own = folder / "-".join([engine, *arguments])
+        own.mkdir()
+        command = [environments.python_of(engine, cache_home), "-m", f"benchmarks.peers.{engine}_graphs", str(own)]
+        engines.append(Embedded(name, own / graphs.LEDGER, [*command, *arguments]))
+    return engines
+
+
+async def measure(rounds: int, kills: int) -> tuple[Samples, dict[str, list[Crash]]]:
+    """Return seconds and CPU time by engine and graph, and the crashes by engine."""
+    samples = Samples()
+    crashes: dict[str, list[Crash]] = {}
+    expected = graphs.expected_results()
+    with tempfile.TemporaryDirectory(prefix="bench-peers-") as name:
+        async with open_engines(Path(name)) as engines:
+            for number in range(rounds + 1):
+                for graph in graphs.GRAPHS:
+                    for engine in _turned(engines, number - 1):
+                        await _measure_one(samples if number else Samples(), engine, graph, expected[graph])
+                sys.stderr.write(f"round {number} of {rounds}\n")
+            for number in range(kills):
+                for engine in _turned(engines, number):
+                    crashes.setdefault(engine.name, []).append(await crash_and_resume(engine))
+    return samples, crashes
+
+
+async def _measure_one(samples: Samples, engine: Engine, graph: str, expected: int) -> None:
+    before = engine.cpu_s()
+    outcome = await engine.run(graph, f"peer-{uuid4().hex[:12]}")
+    if outcome.result != expected:
+        raise RuntimeError(f"{engine.name}, {graph}: the result is {outcome.result}, expected {expected}")
+    samples.add(engine.name, graph, seconds=outcome.seconds, cpu_s=engine.cpu_s() - before)
+
+
+def _turned(engines: Sequence[Engine], number: int) -> list[Engine]:
+    first = number % len(engines)
+    return [*engines[first:], *engines[:first]]
+
+
+def _goals(samples: Samples) -> list[Figure]:
+    return [
+        median_figure(f"{graph}, {BATCH}", samples.seconds[BATCH, graph], goal=goal, unit="s")
+        for graph, goal in GOALS_S.items()
+    ]
+
+
+def _versions() -> str:
+    langgraph = environments.locked_version("langgraph", "langgraph")
+    checkpointer = environments.locked_version("langgraph", "langgraph-checkpoint-sqlite")
+    dbos = environments.locked_version("dbos", "dbos")
+    return (
+        f"Temporal server {SERVER_VERSION}, SDK {temporalio.service.__version__}; LangGraph {langgraph}, "
+        f"SQLite checkpointer {checkpointer}; DBOS {dbos}. Every database is SQLite with `journal_mode=wal` and "
+        "`synchronous=normal`."
+    )
+
+
+def main() -> int:
+    """Run the comparison and return the exit code."""
+    parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each graph on each engine")
+    parser.add_argument("--kills", type=int, default=KILLS, help="kills of each engine")
+    options = parser.parse_args()
+    samples, crashes = asyncio.run(measure(options.rounds, options.kills))
+    goals = _goals(samples)
+    text = "\n\n".join([engine_table(samples), crash_table(crashes), table(goals), _versions()])
+    print(text)
+    document = {
+        "rounds": options.rounds,
+        "samples": samples.to_json(),
+        "crashes": {name: [crash.to_json() for crash in found] for name, found in crashes.items()},
+        "goals": [figure_to_json(goal) for goal in goals],
+    }
+    save_as(_RESULTS, "peers", text=text, document=document, often=f"{options.rounds} rounds")
+    return 1 if any(goal.verdict == "lost" for goal in goals) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Kill the process of an engine in the middle of a chain of effects, start it again, and count."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from benchmarks.peers import graphs
+from benchmarks.peers.engines import Embedded, Engine
+
+_KILLED_AFTER = 20
+"""Steps before the kill."""
+_TIMEOUT_S = 60.0
+_POLL_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """Outcome of a kill.
+
+    Args:
+        resumed_after_s: from the kill to the end of the first step that had not ended before it.
+        repeated_steps: steps that ran more than once.
+    """
+
+    resumed_after_s: float
+    repeated_steps: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the crash as JSON."""
+        return asdict(self)
+
+
+async def crash_and_resume(engine: Engine) -> Crash:
+    """Kill an engine after twenty steps, start it again at once, and wait for the result of the run."""
+    engine.ledger.unlink(missing_ok=True)
+    run_id = f"crash-{uuid4().hex[:12]}"
+    running = asyncio.create_task(engine.run(graphs.EFFECT_CHAIN, run_id))
+    await _until(lambda: len(_steps(engine.ledger)) >= _KILLED_AFTER)
+    await engine.kill()
+    killed_at, before = time.monotonic(), max(_steps(engine.ledger))
+    if isinstance(engine, Embedded):
+        with suppress(RuntimeError, ConnectionError):
+            await running
+    await engine.start()
+    resuming = asyncio.create_task(engine.resume(run_id)) if running.done() else running
+    await _until(lambda: max(_steps(engine.ledger)) > before)
+    resumed_after_s = time.monotonic() - killed_at
+    outcome = await resuming
+    steps = _steps(engine.ledger)
+    if outcome.result != graphs.EFFECTS or {*steps} != {*range(graphs.EFFECTS)}:
+        raise RuntimeError(f"{engine.name} lost steps after a kill: {sorted({*range(graphs.EFFECTS)} - {*steps})}")
+    return Crash(round(resumed_after_s, 3), len(steps) - len({*steps}))
+
+
+def _steps(ledger: Path) -> list[int]:
+    return [int(line) for line in ledger.read_text(encoding="ascii").split()] if ledger.exists() else []
+
+
+async def _until(is_reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_TIMEOUT_S):
+        while not is_reached():
+            await asyncio.sleep(_POLL_S)

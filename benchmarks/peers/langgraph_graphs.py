@@ -1,0 +1,142 @@
+"""The graphs on LangGraph with its SQLite checkpointer.
+
+`python -m benchmarks.peers.langgraph_graphs FOLDER DURABILITY` serves requests; the durability is `sync` or `async`.
+"""
+
+import operator
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, StateGraph
+
+from benchmarks.peers import graphs, serving
+
+
+class ChainState(TypedDict, total=False):
+    """Value that each step replaces."""
+
+    value: int
+
+
+class FanState(TypedDict, total=False):
+    """Values of the leaves, by leaf."""
+
+    root: Any
+    leaves: Annotated[dict[int, Any], operator.or_]
+    value: int
+
+
+def _chain() -> StateGraph:
+    graph = StateGraph(ChainState)
+    graph.add_node("step0", lambda _: {"value": graphs.total([1])})
+    for index in range(1, graphs.CHAIN_LENGTH):
+        graph.add_node(f"step{index}", lambda state: {"value": graphs.total([state["value"], 1])})
+    return _in_sequence(graph, [f"step{index}" for index in range(graphs.CHAIN_LENGTH)])
+
+
+def _fan_out() -> StateGraph:
+    graph = StateGraph(FanState)
+    graph.add_node("root", lambda _: {"root": graphs.total([1])})
+    for index in range(graphs.FAN_WIDTH):
+        graph.add_node(f"leaf{index}", _leaf(index))
+    graph.add_node("join", lambda state: {"value": graphs.total(_in_order(state["leaves"]))})
+    return _as_fan(graph, graphs.FAN_WIDTH)
+
+
+def _leaf(index: int) -> Any:
+    return lambda state: {"leaves": {index: graphs.total([state["root"], index])}}
+
+
+def _documents() -> StateGraph:
+    graph = StateGraph(FanState)
+    graph.add_node("root", lambda _: {"root": graphs.draft()})
+    for index in range(graphs.DOCUMENTS):
+        graph.add_node(f"leaf{index}", _rotation(index))
+    graph.add_node("join", lambda state: {"value": graphs.checksum(_in_order(state["leaves"]))})
+    return _as_fan(graph, graphs.DOCUMENTS)
+
+
+def _rotation(index: int) -> Any:
+    return lambda state: {"leaves": {index: graphs.rotate(state["root"], index)}}
+
+
+def _layers() -> StateGraph:
+    graph = StateGraph(FanState)
+    before: list[str] = [START]
+    for layer in range(graphs.LAYERS):
+        names = [f"n{layer}-{index}" for index in range(graphs.LAYER_WIDTH)]
+        for index, name in enumerate(names):
+            graph.add_node(name, _layer_node(layer, index))
+            graph.add_edge(before if len(before) > 1 else START, name)
+        before = names
+    graph.add_node("join", lambda state: {"value": graphs.total(_layer(state, graphs.LAYERS - 1))})
+    graph.add_edge(before, "join")
+    graph.add_edge("join", END)
+    return graph
+
+
+def _layer_node(layer: int, index: int) -> Any:
+    number = layer * graphs.LAYER_WIDTH + index
+    return lambda state: {"leaves": {number: graphs.total([index, *(_layer(state, layer - 1) if layer else [])])}}
+
+
+def _layer(state: FanState, layer: int) -> list[int]:
+    first = layer * graphs.LAYER_WIDTH
+    return [state["leaves"][number] for number in range(first, first + graphs.LAYER_WIDTH)]
+
+
+def _effects(ledger: str) -> StateGraph:
+    graph = StateGraph(ChainState)
+    for index in range(graphs.EFFECTS):
+        graph.add_node(f"step{index}", lambda state: {"value": graphs.append(ledger, state.get("value", 0))})
+    return _in_sequence(graph, [f"step{index}" for index in range(graphs.EFFECTS)])
+
+
+def _in_order(leaves: dict[int, Any]) -> list[Any]:
+    return [leaves[index] for index in sorted(leaves)]
+
+
+def _in_sequence(graph: StateGraph, names: list[str]) -> StateGraph:
+    for before, after in zip([START, *names], [*names, END], strict=True):
+        graph.add_edge(before, after)
+    return graph
+
+
+def _as_fan(graph: StateGraph, width: int) -> StateGraph:
+    leaves = [f"leaf{index}" for index in range(width)]
+    graph.add_edge(START, "root")
+    for leaf in leaves:
+        graph.add_edge("root", leaf)
+    graph.add_edge(leaves, "join")
+    graph.add_edge("join", END)
+    return graph
+
+
+def main() -> None:
+    """Serve requests."""
+    folder, durability = Path(sys.argv[1]), sys.argv[2]
+    database = sqlite3.connect(folder / "langgraph.db", check_same_thread=False)
+    database.execute("PRAGMA synchronous=NORMAL")
+    saver = SqliteSaver(database)
+    states = {
+        graphs.CHAIN: _chain(),
+        graphs.FAN_OUT: _fan_out(),
+        graphs.LAYERED: _layers(),
+        graphs.DOCUMENT_FAN: _documents(),
+        graphs.EFFECT_CHAIN: _effects(str(folder / graphs.LEDGER)),
+    }
+    compiled = {name: state.compile(checkpointer=saver) for name, state in states.items()}
+
+    def run(graph: str, run_id: str, is_resumed: bool) -> int:
+        config = {"configurable": {"thread_id": run_id}, "recursion_limit": 1_000}
+        given = None if is_resumed else {"value": 0}
+        return int(compiled[graph].invoke(given, config, durability=durability)["value"])
+
+    serving.serve(run)
+
+
+if __name__ == "__main__":
+    main()
