@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import DefaultFailureConverter, default
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from dagwright.core.boundary.usage_reports import NONE, Usage
+from dagwright.core.boundary.usage_reports import NO_USAGE, Usage
 from dagwright.core.boundary.wire import (
     DETAIL_USAGE,
     HEADER_ANSWERS,
@@ -43,7 +43,7 @@ from dagwright.tools.errors import MissingSecret, SecretRefused
 from dagwright.tools.secret_bindings import problem_of_secret
 
 
-def attempt_metadata(info: Info, usage: Usage = NONE) -> dict[str, bytes]:
+def attempt_metadata(info: Info, usage: Usage = NO_USAGE) -> dict[str, bytes]:
     """Return the payload metadata of a result: its attempt, and the token usage if a model was called."""
     metadata = {
         "encoding": b"json/plain",
@@ -51,14 +51,14 @@ def attempt_metadata(info: Info, usage: Usage = NONE) -> dict[str, bytes]:
         METADATA_STARTED_AT: _started_at(info).encode(),
     }
     # The identity check comes first because nearly all calls use no model.
-    if usage is not NONE and usage != NONE:
+    if usage is not NO_USAGE and usage != NO_USAGE:
         metadata[METADATA_USAGE] = pydantic_core.to_json(usage.to_json())
     return metadata
 
 
-def attempt_details(info: Info, usage: Usage = NONE) -> dict[str, Any]:
+def attempt_details(info: Info, usage: Usage = NO_USAGE) -> dict[str, Any]:
     """Return the failure details of an attempt, with the token usage if a model was called."""
-    used = {} if usage == NONE else {DETAIL_USAGE: usage.to_json()}
+    used = {} if usage == NO_USAGE else {DETAIL_USAGE: usage.to_json()}
     return {"attempt": info.attempt, "started_at": _started_at(info), **used}
 
 

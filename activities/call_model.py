@@ -58,7 +58,7 @@ from dagwright.planning.model_calls.model_requests import (
 )
 from dagwright.planning.model_calls.response_summary import MARKER_PROJECTION, SUMMARY_PROJECTIONS, TOOL_CALLS_BYTES
 from dagwright.tools.context import Cancellation
-from dagwright.tools.errors import InvalidArguments, ResultNotStored, ResultTooLarge, ValueLost, ValueNotLoaded
+from dagwright.tools.errors import ArgumentNotLoaded, InvalidArguments, ResultNotStored, ResultTooLarge, ValueLost
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.result_json import encoded_json, plain_json
 
@@ -210,7 +210,7 @@ class _Attempt:
         if isinstance(error, ModelFailure):
             details |= failure_details(error)
         decision = retry_decision(error, Effects.READ)
-        if isinstance(error, ValueNotLoaded | ResultNotStored):
+        if isinstance(error, ArgumentNotLoaded | ResultNotStored):
             # The run waits for the store and makes the call again: an outage uses up no attempt.
             decision = RetryDecision(ERROR_STORE_RETRY, is_final=True)
             details[DETAIL_UNSTORED_BYTES] = error.size_bytes if isinstance(error, ResultNotStored) else 0

@@ -82,13 +82,13 @@ from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import (
+    ArgumentNotLoaded,
     AskPerson,
     InvalidArguments,
     InvalidResult,
     NotStarted,
     ResultNotStored,
     ResultTooLarge,
-    ValueNotLoaded,
 )
 from dagwright.tools.model_access import ModelAccess
 from dagwright.tools.redaction import Redaction
@@ -413,7 +413,7 @@ class ToolCall:
         declaration = self._spec.declaration
         judge = retry_decision if declaration.worker is None else worker_tool_retry_decision
         decision = judge(error, self._effects)
-        if isinstance(error, ValueNotLoaded) and self._was_called and self._effects is Effects.WRITE:
+        if isinstance(error, ArgumentNotLoaded) and self._was_called and self._effects is Effects.WRITE:
             # The tool itself raised it, possibly after its change.
             decision = replace(decision, is_final=True)
         elif (unstored_bytes := self._unstored_bytes(error)) is not None and not decision.is_final:
@@ -448,7 +448,7 @@ class ToolCall:
         if isinstance(error, ResultNotStored):
             # A tool can raise it too, and then gives no size.
             return error.size_bytes or None
-        return 0 if isinstance(error, ValueNotLoaded) and not self._was_called else None
+        return 0 if isinstance(error, ArgumentNotLoaded) and not self._was_called else None
 
     def _lineage(self) -> dict[str, Any]:
         """Return the lineage of the values that the call has read."""

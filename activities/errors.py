@@ -28,6 +28,7 @@ from dagwright.core.model.tools import Effects
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import Action
 from dagwright.tools.errors import (
+    ArgumentNotLoaded,
     AskPerson,
     GiveUp,
     InvalidArguments,
@@ -42,7 +43,6 @@ from dagwright.tools.errors import (
     ToolChanged,
     ToolError,
     ValueLost,
-    ValueNotLoaded,
 )
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.result_json import json_bytes
@@ -141,7 +141,7 @@ def retry_decision(error: BaseException, effects: Effects) -> RetryDecision:
             return RetryDecision(code, is_final=True)
     if isinstance(error, NotStarted | httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return RetryDecision(ERROR_NOT_STARTED, is_final=False)
-    if isinstance(error, ValueNotLoaded | ResultNotStored):
+    if isinstance(error, ArgumentNotLoaded | ResultNotStored):
         is_lost = isinstance(error, ResultNotStored) and effects is Effects.WRITE
         return RetryDecision(STORE_UNAVAILABLE, is_final=is_lost)
     if isinstance(error, OutcomeUnknown):

@@ -17,7 +17,7 @@ from temporalio import activity
 
 from dagwright.activities.call_starts import CallStarts, CallStopped
 from dagwright.core.boundary.usage_reports import (
-    NONE,
+    NO_USAGE,
     USAGE_INDEX,
     DeferralReport,
     Usage,
@@ -272,7 +272,7 @@ class Heartbeats:
 
     def _heartbeat_details(self) -> list[Any]:
         """Return the details of a heartbeat, each part at its index."""
-        beside: dict[str, Any] = {} if self._usage == NONE else {DETAIL_USAGE: self._usage.to_json()}
+        beside: dict[str, Any] = {} if self._usage == NO_USAGE else {DETAIL_USAGE: self._usage.to_json()}
         if self._started is not None:
             beside[DETAIL_STARTED] = self._started
         if self._waits_for is not None:

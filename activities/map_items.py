@@ -25,7 +25,7 @@ from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import projections_from_json
 from dagwright.core.model.items import MAX_KEY_BYTES, stored_list_from_json
 from dagwright.core.model.tools import Effects
-from dagwright.tools.errors import ResultNotStored, ValueLost, ValueNotLoaded
+from dagwright.tools.errors import ArgumentNotLoaded, ResultNotStored, ValueLost
 
 _INLINE_ITEMS_BYTES = 256 * 1024
 """JSON size limit of the items that a map batch holds inline; beyond it, large items stay in the store."""
@@ -49,7 +49,7 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
 
         try:
             return await with_store(loaded_items)
-        except (ValueLost, ValueNotLoaded, ResultNotStored) as error:
+        except (ValueLost, ArgumentNotLoaded, ResultNotStored) as error:
             raise _failure(error) from None
 
     @activity.defn(name=ACTIVITY_JOIN_ITEMS)
@@ -67,7 +67,7 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
 
         try:
             return await with_store(joined_items)
-        except (ValueLost, ValueNotLoaded, ResultNotStored) as error:
+        except (ValueLost, ArgumentNotLoaded, ResultNotStored) as error:
             raise _failure(error) from None
 
     return [load_items, join_items]
@@ -162,6 +162,6 @@ def _set_at(value: Any, path: Sequence[str | int], part: Any) -> None:
     value[path[-1]] = part
 
 
-def _failure(error: ValueLost | ValueNotLoaded | ResultNotStored) -> ApplicationError:
+def _failure(error: ValueLost | ArgumentNotLoaded | ResultNotStored) -> ApplicationError:
     decision = retry_decision(error, Effects.READ)
     return ApplicationError(str(error), type=decision.code, non_retryable=decision.is_final)

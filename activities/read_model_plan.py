@@ -23,7 +23,7 @@ from dagwright.planner.intents_parser import parse_intents
 from dagwright.planner.plan_parser import parse_plan, rejected_plan
 from dagwright.planning.plan_and_execute.goal_spec import Profile, context_from_json, decode_tools
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS
-from dagwright.tools.errors import InvalidArguments, ValueNotLoaded
+from dagwright.tools.errors import ArgumentNotLoaded, InvalidArguments
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.result_json import encoded_json
 
@@ -53,7 +53,7 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues
             # Errors around the reading: the payload store, a lost value.
             except Exception as error:
                 decision, details = retry_decision(error, Effects.READ), attempt_details(info)
-                if isinstance(error, ValueNotLoaded):
+                if isinstance(error, ArgumentNotLoaded):
                     # The run waits for the store and makes the call again: an outage uses up no attempt.
                     decision, details[DETAIL_UNSTORED_BYTES] = RetryDecision(ERROR_STORE_RETRY, is_final=True), 0
                 raise activity_failure_of(error, decision, details=details, redaction=Redaction()) from None

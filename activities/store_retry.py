@@ -17,7 +17,7 @@ from dagwright.core.boundary.limits import STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.store import PayloadStore, StoreUnavailable
 from dagwright.tools.context import Cancellation
-from dagwright.tools.errors import ResultNotStored, ValueLost, ValueNotLoaded
+from dagwright.tools.errors import ArgumentNotLoaded, ResultNotStored, ValueLost
 
 AwaitStore = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -114,7 +114,7 @@ class StoreRetry:
             while True:
                 try:
                     return await ask()
-                except (StoreUnavailable, ValueNotLoaded, ResultNotStored) as error:
+                except (StoreUnavailable, ArgumentNotLoaded, ResultNotStored) as error:
                     if time.monotonic() + pause_s >= give_up_at or not continues():
                         raise
                     self._heartbeats.report_wait(str(error))

@@ -17,7 +17,7 @@ from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
-from dagwright.tools.errors import InvalidArguments, MissingPart, ResultNotStored, ValueLost, ValueNotLoaded
+from dagwright.tools.errors import ArgumentNotLoaded, InvalidArguments, MissingPart, ResultNotStored, ValueLost
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class LargeValues:
         """Fill in the bindings of a call's arguments, in place.
 
         Raises:
-            ValueNotLoaded: the store does not respond.
+            ArgumentNotLoaded: the store does not respond.
             ValueLost: a value is missing or damaged.
             InvalidArguments: the arguments do not have the path of a binding.
             MissingPart: a stored value does not have the path of a reference.
@@ -137,7 +137,7 @@ class LargeValues:
         """Return the values by reference.
 
         Raises:
-            ValueNotLoaded: the store does not respond.
+            ArgumentNotLoaded: the store does not respond.
             ValueLost: a value is missing or damaged.
         """
         return dict(zip(refs, await asyncio.gather(*map(self._load, refs)), strict=True))
@@ -156,7 +156,7 @@ class LargeValues:
         try:
             return Loaded(await self._with_retries(lambda: self._store.get(ref)))
         except StoreUnavailable as error:
-            raise ValueNotLoaded(f"a value of the arguments could not be loaded: {error}") from None
+            raise ArgumentNotLoaded(f"a value of the arguments could not be loaded: {error}") from None
         except (PayloadMissing, PayloadDamaged) as error:
             raise ValueLost(f"a value of the arguments is lost: {error}") from None
 

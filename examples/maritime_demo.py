@@ -19,7 +19,7 @@ from dagwright.plugins.commands import CommandRefused, ExitCode, Output, guarded
 from dagwright.settings import load_settings, settings_as
 from dagwright_maritime.index_loading import LoadFailed, is_loaded, load
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.search.client import client_of, shown
+from dagwright_maritime.search.client import client_of, display_address
 from dagwright_maritime.search.errors import NoSearchServer
 from dagwright_maritime.search.server import LocalSearch
 from dagwright_maritime.settings import MaritimeSettings
@@ -90,7 +90,7 @@ async def _ready(local: LocalSearch, settings: MaritimeSettings, data: DataSet) 
     except NoSearchServer as error:
         raise CommandRefused(str(error), status="no_server", code=ExitCode.NO_SERVER) from error
     except OpenSearchException as error:
-        words = f"the search server at {shown(address)} refused the shipments: {error}"
+        words = f"the search server at {display_address(address)} refused the shipments: {error}"
         raise CommandRefused(words, status="no_server", code=ExitCode.NO_SERVER) from error
     except LoadFailed as error:
         raise CommandRefused(str(error)) from error
@@ -98,7 +98,7 @@ async def _ready(local: LocalSearch, settings: MaritimeSettings, data: DataSet) 
 
 async def _fill(address: str, indices: Indices, data: DataSet) -> str:
     """Load the shipments if they are missing, and return a status message."""
-    there = f"{data.documents:,} shipments in {indices.prefix}-* on the search server at {shown(address)}"
+    there = f"{data.documents:,} shipments in {indices.prefix}-* on the search server at {display_address(address)}"
     async with client_of(address) as client:
         if await is_loaded(client, indices, data):
             return there

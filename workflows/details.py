@@ -38,7 +38,7 @@ _URGENT = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING, NodeStatus
 
 def render_details(scheduler: RunScheduler) -> str:
     """Return Markdown: counts by state, and a table of at most 50 nodes, the most important ones first."""
-    records = [record for _, record in scheduler.state.shown()]
+    records = [record for _, record in scheduler.state.visible_nodes()]
     counts = counts_of(scheduler.plan, scheduler.records)
     summary = ", ".join(f"{count} {status.value}" for status, count in sorted(counts.items()))
     lines = [

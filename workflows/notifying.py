@@ -1,7 +1,7 @@
 """Notifications of requests to the webhook of a run, in parallel to the run.
 
-A notification stays in the request book until the webhook has accepted it or its time has expired, so none is lost at
-continue-as-new: the new execution sends it again with the same id.
+A notification stays in the requests of the run until the webhook has accepted it or its time has expired. It is not
+lost at continue-as-new: the new execution sends it again with the same id.
 """
 
 from collections.abc import Callable, Sequence

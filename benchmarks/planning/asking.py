@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.planning.cases import Case, Cases
 from benchmarks.planning.score import PlanFacts, facts_of_plan
 from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.model.usage import NO_USAGE, Usage
 from dagwright.llm import ModelClient
 from dagwright.planner import PlanningOptions, build_catalogue, planning_messages, prepare_goal, repair_message
 from dagwright.planner.plan_parser import parse_plan
@@ -96,7 +96,7 @@ async def plan_one(case: Case, cases: Cases, client: ModelClient, *, options: Pl
     plan, _ = prepare_goal(case.words, cases.tools, options)
     goal = goal_from_json(plan.extender)
     tries: list[Try] = []
-    usage = NONE
+    usage = NO_USAGE
     while len(tries) < options.plans and (not tries or tries[-1].facts is None):
         call = plan_request(goal, _messages(case, cases, tries), purpose=REPAIR if tries else PLAN).call
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.planning.asking import Planned
 from benchmarks.planning.score import Scores, score
-from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.model.usage import NO_USAGE, Usage
 
 _SCORE_LABELS = {
     "node_f1": "node F1",
@@ -27,7 +27,7 @@ def scores_of(planned: Sequence[Planned]) -> tuple[Scores, Scores]:
 
 def usage_of(planned: Sequence[Planned]) -> Usage:
     """Return the token usage of all calls."""
-    return reduce(add, (each.usage for each in planned), NONE)
+    return reduce(add, (each.usage for each in planned), NO_USAGE)
 
 
 def table(planned: Sequence[Planned]) -> str:

@@ -345,7 +345,7 @@ def has_sub_plans(view: RunView) -> bool:
     """Return whether a run has a running sub-plan, which may have requests."""
     if view.scheduler is None or view.is_closed:
         return False
-    shown = view.scheduler.state.shown()
+    shown = view.scheduler.state.visible_nodes()
     return any((node.kind == "plan" or is_batched(record)) and not record.status.is_final for node, record in shown)
 
 

@@ -187,7 +187,7 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Feedback:
+class RunFeedback:
     """Answers the requests of one run.
 
     Args:

@@ -27,7 +27,7 @@ from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_compensation
-from dagwright.features.fork_reuse.reuse import MAX_REUSABLE_RESULTS, ReusableResult, ReuseBook
+from dagwright.features.fork_reuse.reuse import MAX_REUSABLE_RESULTS, ReusableResult, ReuseTable
 from dagwright.features.forks.planner import (
     ForkDifferences,
     ForkPrediction,
@@ -69,7 +69,7 @@ class ForkDraft:
             run.
         plan: plan of the fork.
         prediction: nodes that the fork will execute.
-        book: results that the fork reuses.
+        table: results that the fork reuses.
         effects: node or item that the fork executes -> the effects of its tool.
         content: content that identifies the fork.
         omitted: in order, nodes of the run that came from a planner's response and that the fork requests again.
@@ -80,7 +80,7 @@ class ForkDraft:
     plan: CompiledPlan
     inputs: Mapping[str, Any]
     prediction: ForkPrediction
-    book: ReuseBook
+    table: ReuseTable
     input_fields: RunInput
     effects: Mapping[str, str]
     content: Mapping[str, Any]
@@ -155,7 +155,7 @@ class Forks:
             plan=plan,
             inputs=inputs,
             prediction=prediction,
-            book=reuse.book,
+            table=reuse.table,
             input_fields=_inherited_input(view, run_input, is_same=_is_same(old, plan, reuse)),
             effects=_effects_of(plan, prediction),
             content=content,
@@ -169,13 +169,13 @@ class Forks:
             ForkRejected: a reused result is lost.
             StoreUnavailable: the store is unavailable.
         """
-        await self._renew(draft.plan, draft.book)
+        await self._renew(draft.plan, draft.table)
         count = len(draft.prediction.reused)
         message = (
             f"a fork of the run {draft.origin!r}, which takes over {count:,} result{'' if count == 1 else 's'} at once"
         )
         notes = [{"code": "forked", "node_id": None, "message": message}]
-        snapshot = await self._snapshot(draft.origin, draft.plan, draft.book, max_bytes=INLINE_BYTES)
+        snapshot = await self._snapshot(draft.origin, draft.plan, draft.table, max_bytes=INLINE_BYTES)
         return replace(draft.input_fields, snapshot=replace(snapshot, notes=notes))
 
     # Sub-plans.
@@ -198,14 +198,14 @@ class Forks:
             if node is None or node.sub_plan is None or not has_to_run or task_id in reuse.compensated:
                 continue
             with suppress(RunNotFound):
-                reusable = reuse.book.tasks.setdefault(task_id, ReusableResult(fingerprint="started"))
+                reusable = reuse.table.tasks.setdefault(task_id, ReusableResult(fingerprint="started"))
                 reusable.child_snapshot = await self._sub_plan_snapshot(
                     view, task_id, node.sub_plan, reuse, change=change
                 )
-        if len(reuse.book.tasks) > MAX_REUSABLE_RESULTS:
+        if len(reuse.table.tasks) > MAX_REUSABLE_RESULTS:
             raise ForkRejected(
                 f"a fork reuses the results of at most {MAX_REUSABLE_RESULTS:,} nodes and items, and "
-                f"{view.workflow_id!r} has {len(reuse.book.tasks):,}"
+                f"{view.workflow_id!r} has {len(reuse.table.tasks):,}"
             )
 
     async def _sub_plan_snapshot(
@@ -225,28 +225,28 @@ class Forks:
         found = reusable_results(child.scheduler, plan, source=source, change=inner)
         reuse.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in found.problems]
         await self._add_sub_plan_results(child, plan, found, change=inner, reused=())
-        await self._renew(plan, found.book)
+        await self._renew(plan, found.table)
         return snapshot_to_json(
-            await self._snapshot(child.workflow_id, plan, found.book, max_bytes=SUB_PLAN_INLINE_BYTES)
+            await self._snapshot(child.workflow_id, plan, found.table, max_bytes=SUB_PLAN_INLINE_BYTES)
         )
 
     # Values.
 
-    async def _snapshot(self, origin: str, plan: CompiledPlan, book: ReuseBook, *, max_bytes: int) -> RunSnapshot:
+    async def _snapshot(self, origin: str, plan: CompiledPlan, table: ReuseTable, *, max_bytes: int) -> RunSnapshot:
         scheduler = create_scheduler(plan, {})
-        scheduler.features.reuse.use(book)
+        scheduler.features.reuse.use(table)
         text = state_to_text(state_to_json(scheduler))
         if len(text) <= max_bytes:
             return RunSnapshot(0.0, text, origin=origin)
         refs = [await self._store.put(piece.encode()) for piece in pieces_of(text)]
         return RunSnapshot(0.0, refs=refs, origin=origin)
 
-    async def _renew(self, plan: CompiledPlan, book: ReuseBook) -> None:
+    async def _renew(self, plan: CompiledPlan, table: ReuseTable) -> None:
         """Renew the stored values that a fork reuses: the clean-up deletes stored values by age."""
         nodes = {node.id: node for node in plan.nodes}
         async for ref in self._refs_of_offloaded_regions(plan):
             await self._store.renew(ref)
-        for task_id, reusable in book.tasks.items():
+        for task_id, reusable in table.tasks.items():
             try:
                 for _, part in find_value_refs(reusable.result):
                     if isinstance(part, StoredValue):
@@ -296,7 +296,7 @@ def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
 def _is_same(old: RunScheduler, plan: CompiledPlan, reuse: ReusableResults) -> bool:
     """Return whether a fork has the plan of its run."""
     names = [node.id for node in plan.nodes[: plan.written_count]]
-    return not reuse.changed and names == [node.id for node, _ in old.state.shown()]
+    return not reuse.changed and names == [node.id for node, _ in old.state.visible_nodes()]
 
 
 def _inherited_input(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
@@ -360,7 +360,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
 
 def _started_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
     found = []
-    for node, record in scheduler.state.shown():
+    for node, record in scheduler.state.visible_nodes():
         if node.kind == "plan":
             each = [(f"{node.id}[{item.key}]", item.record) for item in record.items if item.map_batch is None]
             each = each or [(node.id, record)]

@@ -93,7 +93,7 @@ def is_folded(graph: Mapping[str, Any]) -> bool:
 
 def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
     """Return a box for each loaded node of the run, and one for each offloaded region."""
-    held, groups = list(scheduler.state.shown()), groups_of(scheduler)
+    held, groups = list(scheduler.state.visible_nodes()), groups_of(scheduler)
     regions = list(offloaded_regions(scheduler.plan))
     region_of = {member: len(held) + place for place, (_, region) in enumerate(regions) for member in region.members}
     boxes = []

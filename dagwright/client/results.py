@@ -23,7 +23,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.errors import NodeError, Note, Problem, problem_from_error
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.times import time_of
-from dagwright.core.model.usage import NONE, Usage, usage_from_json
+from dagwright.core.model.usage import NO_USAGE, Usage, usage_from_json
 from dagwright.history.document_hydration import NOT_LOADED, full_document
 from dagwright.history.run_reader import RunView
 from dagwright.protocol.documents import compact_value, encoded_size
@@ -128,7 +128,7 @@ class NodeResult:
     tool: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    usage: Usage = NONE
+    usage: Usage = NO_USAGE
     items: "Mapping[str, NodeResult]" = field(default_factory=dict)
     blocked_by: Sequence[str] = ()
     reason: str | None = None
@@ -174,7 +174,7 @@ class RunResult:
     title: str | None = None
     error: Problem | None = None
     problems: Sequence[Problem] = ()
-    usage: Usage = NONE
+    usage: Usage = NO_USAGE
     started_at: datetime | None = None
     ended_at: datetime | None = None
     notes: Sequence[Note] = ()
@@ -273,7 +273,7 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
         title=view.title,
         error=error,
         problems=_problems_of(nodes, error),
-        usage=usage_from_json(parts["usage"]) if parts["usage"] else NONE,
+        usage=usage_from_json(parts["usage"]) if parts["usage"] else NO_USAGE,
         started_at=None if view.started_at is None else time_of(view.started_at),
         ended_at=None if view.ended_at is None else time_of(view.ended_at),
         notes=tuple(notes),
@@ -302,7 +302,7 @@ def node_of(node_id: str, document: Mapping[str, Any]) -> NodeResult:
         tool=document["tool"],
         started_at=_parsed(document["started_at"]),
         ended_at=_parsed(document["ended_at"]),
-        usage=usage_from_json(document["usage"]) if document.get("usage") else NONE,
+        usage=usage_from_json(document["usage"]) if document.get("usage") else NO_USAGE,
         blocked_by=tuple(document["blocked_by"]),
         reason=document["reason"],
         lineage=document["lineage"],

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 from dagwright.client.event_stream import EventStream
 from dagwright.client.events import AnyRunEvent, EventCursor
-from dagwright.client.feedback_request import Feedback, FeedbackAnswer, FeedbackRequest, found_request
+from dagwright.client.feedback_request import FeedbackAnswer, FeedbackRequest, RunFeedback, found_request
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.node_view import read_node_view
@@ -27,7 +27,7 @@ from dagwright.client.run_reports import (
 from dagwright.client.run_tools import RunTools, ToolsetSource
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services
-from dagwright.client.steering import PAUSE, RESUME, Actor, Command, read_scheduler
+from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, read_scheduler
 from dagwright.client.wait_notices import WaitNotices
 from dagwright.core.boundary.arguments import checks_methods, json_argument
 from dagwright.core.model.states import RunStatus
@@ -210,7 +210,7 @@ class Run:
         """
         services, nodes = self._services, answer.get("nodes", ())
         tools = await RunTools(services, self._id, self._tools).declarations(nodes) if nodes else {}
-        return await Feedback(services.runs.feedback, services.steering, self._id, tools).send(request, answer)
+        return await RunFeedback(services.runs.feedback, services.steering, self._id, tools).send(request, answer)
 
     # Steering.
 
@@ -220,7 +220,7 @@ class Run:
         Raises:
             RunClosed: the run has ended.
         """
-        return await self._services.steering.cancel(self._id, Actor(by, reason))
+        return await self._services.steering.cancel(self._id, CommandAuthor(by, reason))
 
     async def pause(self, *, reason: str | None = None, by: str | None = None) -> str:
         """Start no more nodes until `resume`; running nodes finish.
@@ -229,11 +229,11 @@ class Run:
             CommandRejected: the run does not accept the command, such as when it is paused already.
             RunClosed: the run has ended.
         """
-        return await self._send(PAUSE, Actor(by, reason))
+        return await self._send(PAUSE, CommandAuthor(by, reason))
 
     async def resume(self, *, reason: str | None = None, by: str | None = None) -> str:
         """Continue a paused run. Raises as `pause`."""
-        return await self._send(RESUME, Actor(by, reason))
+        return await self._send(RESUME, CommandAuthor(by, reason))
 
     async def cancel_node(
         self, node_id: str, *, branch: bool = False, reason: str | None = None, by: str | None = None
@@ -243,7 +243,7 @@ class Run:
         Args:
             branch: cancel its descendants as well.
         """
-        return await self._send(Command.cancel_node(node_id, branch=branch), Actor(by, reason))
+        return await self._send(Command.cancel_node(node_id, branch=branch), CommandAuthor(by, reason))
 
     async def retry(self, node_id: str, *, arguments: Mapping[str, Any] | None = None, by: str | None = None) -> str:
         """Retry a node that has ended, and run what depends on it. Raises as `pause`.
@@ -252,12 +252,12 @@ class Run:
             arguments: replace the arguments in the plan.
         """
         given = json_argument(arguments, "arguments", function="retry")
-        return await self._send(Command.retry_node(node_id, arguments=given), Actor(by))
+        return await self._send(Command.retry_node(node_id, arguments=given), CommandAuthor(by))
 
     async def set_result(self, node_id: str, result: Any, *, reason: str | None = None, by: str | None = None) -> str:
         """Set the result of a node that has not completed. Raises as `pause`."""
         value = json_argument(result, "result", function="set_result")
-        return await self._send(Command.set_result(node_id, result=value), Actor(by, reason))
+        return await self._send(Command.set_result(node_id, result=value), CommandAuthor(by, reason))
 
     async def add_nodes(self, nodes: Sequence[Mapping[str, Any]], *, by: str | None = None) -> str:
         """Add nodes to the plan of the run.
@@ -292,7 +292,7 @@ class Run:
                 changed["deadline"] = format_duration(deadline)
             except ValueError as error:
                 raise OptionInvalid(f"deadline: {error}") from None
-        return await self._send(Command.set_limits(changed), Actor(by, reason))
+        return await self._send(Command.set_limits(changed), CommandAuthor(by, reason))
 
     async def set_policy(self, policy: PolicyOption, *, by: str | None = None) -> str:
         """Change which calls require approval.
@@ -301,7 +301,7 @@ class Run:
             OptionInvalid: the policy is invalid.
             CommandRejected, RunClosed: as `pause`.
         """
-        return await self._send(Command.set_policy(read_policy(policy).to_json()), Actor(by))
+        return await self._send(Command.set_policy(read_policy(policy).to_json()), CommandAuthor(by))
 
     async def limits(self) -> Mapping[str, Any]:
         """Return `max_parallel`, `deadline` (a time, `None` without a deadline), and `budget` if the run has one."""
@@ -382,7 +382,7 @@ class Run:
     async def _view(self) -> RunView:
         return await self._services.runs.reader(self._id).read()
 
-    async def _send(self, command: Command, actor: Actor) -> str:
+    async def _send(self, command: Command, actor: CommandAuthor) -> str:
         try:
             return await self._services.steering.send(self._id, command, actor)
         except RunClosed as error:

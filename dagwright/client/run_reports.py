@@ -10,7 +10,7 @@ from dagwright.core.model.errors import Note, Problem, problem_from_error
 from dagwright.core.model.states import RunStatus
 from dagwright.features.explain.reasons import Reason
 from dagwright.history.queues import NOTES_OF_WAITING
-from dagwright.history.run_explainer import Explanation as FoundExplanation
+from dagwright.history.run_explainer import RunExplanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Explanation:
         return self.message
 
 
-def explanation_of(found: FoundExplanation) -> Explanation:
+def explanation_of(found: RunExplanation) -> Explanation:
     """Return the public form of an explanation."""
     document = found.to_json()
     message = "; ".join([document["message"], *_waits(found.notes, document["message"])])

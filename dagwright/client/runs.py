@@ -34,7 +34,7 @@ from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.core.errors import DagwrightError
 from dagwright.history.document_hydration import full_document, hydrated_document, stored_text
 from dagwright.history.map_items import view_of_item
-from dagwright.history.run_explainer import Explanation, RunExplainer
+from dagwright.history.run_explainer import RunExplainer, RunExplanation
 from dagwright.history.run_reader import RunNotFound, RunReader, RunView, tools_of
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.token_streams import TokenStreams
@@ -342,7 +342,7 @@ class Runs:
         `dagwright.history.document_hydration.full_document`."""
         return full_document(view, self._store)
 
-    async def explain(self, workflow_id: str, node: str | None = None) -> Explanation:
+    async def explain(self, workflow_id: str, node: str | None = None) -> RunExplanation:
         """Explain a run or one of its nodes: the reasons why it waits, or the sources of its result.
 
         Args:

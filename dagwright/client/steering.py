@@ -47,7 +47,7 @@ class ServerRefused(CommandRejected):
 
 
 @dataclass(frozen=True, slots=True)
-class Actor:
+class CommandAuthor:
     """Author and reason of a command; both are recorded in the notes of the run."""
 
     by: str | None = None
@@ -93,7 +93,7 @@ class Command:
         """Change which calls of a run require approval."""
         return cls(wire.SET_POLICY, {"policy": policy}, has_reason=False)
 
-    def to_json(self, actor: Actor) -> dict[str, Any]:
+    def to_json(self, actor: CommandAuthor) -> dict[str, Any]:
         """Return the message to the run."""
         reason = {"reason": actor.reason} if self.has_reason else {}
         return {**self.arguments, "by": actor.by, **reason}
@@ -102,7 +102,7 @@ class Command:
 PAUSE = Command(wire.PAUSE)
 RESUME = Command(wire.RESUME)
 _CANCEL = Command(wire.CANCEL)
-NO_ACTOR = Actor()
+NO_AUTHOR = CommandAuthor()
 
 
 class PlanNotLoaded(RunNotFound):
@@ -135,7 +135,7 @@ class Steering:
         self._feedback = NamespaceRequests(connection)
         self._timeout_s = timeout_s
 
-    async def cancel(self, workflow_id: str, actor: Actor = NO_ACTOR) -> str:
+    async def cancel(self, workflow_id: str, actor: CommandAuthor = NO_AUTHOR) -> str:
         """Request the cancellation of a run; return the message of the run. Raises as `send`."""
         try:
             return await self.send(workflow_id, _CANCEL, actor)
@@ -145,7 +145,7 @@ class Steering:
             await self._client.get_workflow_handle(workflow_id).cancel()
             return "the run takes no more messages; it was cancelled through Temporal"
 
-    async def send(self, workflow_id: str, command: Command, actor: Actor = NO_ACTOR) -> str:
+    async def send(self, workflow_id: str, command: Command, actor: CommandAuthor = NO_AUTHOR) -> str:
         """Send a command to a run, or to the sub-plan with its node; return the message of the run.
 
         Raises:

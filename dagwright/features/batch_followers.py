@@ -78,7 +78,11 @@ def followers_of(
     leaders = [task.ref.node for task in tasks if task.ref.item is None and task.node.supersedes is None]
     chosen = BatchNodes(scheduler, awaited=leaders)
     missing: dict[int, int] = {}
-    order, found, used = list(leaders), list[int](), [scheduler.features.budget.budget, scheduler.features.reuse.book]
+    order, found, used = (
+        list(leaders),
+        list[int](),
+        [scheduler.features.budget.budget, scheduler.features.reuse.table],
+    )
     if state.phase is not Phase.ACTIVE or any(each is not None for each in used):
         order = []
     for number in order:

@@ -73,7 +73,7 @@ def _candidates(view: RunView, task_id: str) -> Iterator[tuple[CompiledNode, Ite
     """Yield the batches that may have an item, with their node."""
     if view.scheduler is None or not task_id.endswith("]"):
         return
-    for node, record in view.scheduler.state.shown():
+    for node, record in view.scheduler.state.visible_nodes():
         if is_batched(record) and task_id.startswith(f"{node.id}["):
             key = task_id.removeprefix(f"{node.id}[").removesuffix("]")
             for item in filter(is_map_batch, record.items):

@@ -67,9 +67,9 @@ def facts_of(
     if scheduler is None:
         return replace(before, tasks={})
     facts = {task: _facts(scheduler, task, hidden.get(task)) for task in tasks}
-    book = scheduler.features.feedback.requests
-    is_same = book.open.keys() == before.open.keys() and len(book.closed) == len(before.closed)
-    requests, closings = (before.open, before.closed) if is_same else ({**book.open}, {**book.closed})
+    registry = scheduler.features.feedback.requests
+    is_same = registry.open.keys() == before.open.keys() and len(registry.closed) == len(before.closed)
+    requests, closings = (before.open, before.closed) if is_same else ({**registry.open}, {**registry.closed})
     return MomentFacts(facts, requests, closings, scheduler.state.paused)
 
 

@@ -161,7 +161,7 @@ def states_of(scheduler: RunScheduler | None) -> dict[str, TaskState]:
     states: dict[str, TaskState] = {}
     if scheduler is None:
         return states
-    for node, record in scheduler.state.shown():
+    for node, record in scheduler.state.visible_nodes():
         for item in listed_items(record):
             states[f"{node.id}[{item.key}]"] = _state(item.record)
         if record.status is not NodeStatus.PENDING:

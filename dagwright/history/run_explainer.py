@@ -42,7 +42,7 @@ class NodeNotFound(DagwrightError):
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class RunExplanation:
     """Reasons for the state of a run or one of its nodes.
 
     Args:
@@ -158,16 +158,16 @@ class RunExplainer:
         self._store = store
         self._runs_left = RUNS_LOOKED_AT
 
-    async def of_run(self, workflow_id: str) -> Explanation:
+    async def of_run(self, workflow_id: str) -> RunExplanation:
         """Return why a run is in its state, or why it ended.
 
         Raises:
             RunNotFound: there is no such run.
         """
         view = await self._open_reader(workflow_id).read()
-        return Explanation(view, "", await self._chain_of_run(view), notes=view.notes)
+        return RunExplanation(view, "", await self._chain_of_run(view), notes=view.notes)
 
-    async def of_node(self, workflow_id: str, node: str) -> Explanation:
+    async def of_node(self, workflow_id: str, node: str) -> RunExplanation:
         """Return why a node or item is in its state.
 
         Args:
@@ -186,7 +186,7 @@ class RunExplainer:
             chain = await self._inner_chain(view, name)
         shown = {reason.node for reason in chain.reasons}
         notes = [note for note in view.notes if note["node_id"] is None or note["node_id"] in shown]
-        return Explanation(top, node, _with_path(chain, path), notes)
+        return RunExplanation(top, node, _with_path(chain, path), notes)
 
     async def _find(self, view: RunView, node: str) -> tuple[RunView, str, str]:
         """Return the run that has a node, its name there, and the path from the top run."""
@@ -208,7 +208,7 @@ class RunExplainer:
             raise NodeNotFound(str(unknown)) from None
         except StoreError as error:
             raise NodeNotFound(unreadable_note(error)["message"]) from None
-        near = get_close_matches(node, [each.id for each, _ in scheduler.state.shown()][:1_000], 1)
+        near = get_close_matches(node, [each.id for each, _ in scheduler.state.visible_nodes()][:1_000], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NodeNotFound(f"the run {view.workflow_id!r} has no node {node!r}{hint}")
 

@@ -167,7 +167,7 @@ class RunView:
         """Reason for which the run waits."""
         if self.scheduler is not None and self.scheduler.features.feedback.requests.open:
             return next(iter(self.scheduler.features.feedback.requests.open.values())).waits_for
-        records = [record for _, record in self.scheduler.state.shown()] if self.scheduler else []
+        records = [record for _, record in self.scheduler.state.visible_nodes()] if self.scheduler else []
         reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
         return reasons[0] if reasons else "no worker serves its task queue"
 

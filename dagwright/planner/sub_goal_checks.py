@@ -12,7 +12,7 @@ from dagwright.core.model.worker_cards import WorkerCard
 from dagwright.core.validation.workers import PRECONDITION_MISSING, WorkerTool, other_slot, slots_not_given
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
 from dagwright.planner.sub_goal_fields import Fields
-from dagwright.planning.rounds.rounds_spec import MAX_TRIES
+from dagwright.planning.rounds.rounds_spec import MAX_ATTEMPTS
 from dagwright.planning.rounds.sub_goals import (
     DONE,
     Input,
@@ -166,9 +166,9 @@ class RoundChecks:
                 hint = "use its slots" if tool.status in DONE else f"give it the id {tool.id} to retry it"
                 hint = f"{hint}, request different work, or write done or failed"
                 return f"the same work was done in sub-goal {tool.id}, whose status is {tool.status}", hint
-            if tool.tries >= MAX_TRIES:
+            if tool.attempts >= MAX_ATTEMPTS:
                 message = (
-                    f"sub-goal {sub_goal.id} was tried {tool.tries} times with the same inputs, and failed each time"
+                    f"sub-goal {sub_goal.id} was tried {tool.attempts} times with the same inputs, and failed each time"
                 )
                 return message, "find another way, or write done or failed"
         return None

@@ -106,10 +106,10 @@ def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:
         return names
     compensated_tasks = {
         node.compensates
-        for node, record in scheduler.state.shown()
+        for node, record in scheduler.state.visible_nodes()
         if node.compensates and record.status is NodeStatus.COMPLETED
     }
-    for node, record in scheduler.state.shown():
+    for node, record in scheduler.state.visible_nodes():
         declared = scheduler.plan.tools.get(node.tool)
         if declared is None or declared.sets is None or record.status is not NodeStatus.COMPLETED:
             continue

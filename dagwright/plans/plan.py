@@ -14,7 +14,7 @@ from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.expressions.references import Index, Item, Placeholder, Secret, suggestion
 from dagwright.core.model.agent_cards import FeedbackPolicy
 from dagwright.core.model.errors import CYCLE, PlanInvalid, Problem, pointer
-from dagwright.core.model.plan import Plan as PlanModel
+from dagwright.core.model.plan import PlanDocument
 from dagwright.core.model.times import Duration
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import INTEGER, ValueSchema
@@ -39,7 +39,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Tool = Callable[..., Any] | ToolSpec
 _NATIVE = "plan"
-_ORDER = [*PlanModel.model_fields]
+_ORDER = [*PlanDocument.model_fields]
 _UNSET: Any = object()
 
 

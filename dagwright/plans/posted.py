@@ -26,7 +26,7 @@ Tools = Mapping[str, ToolDeclaration]
 _NAMES_SHOWN = 10
 
 
-class PublishedPlan(Protocol):
+class PlanFile(Protocol):
     """A plan of the plan directory: its file name, and the plan as it was written."""
 
     @property
@@ -77,7 +77,7 @@ class RefusedPlan:
     errors: Sequence[Mapping[str, Any]]
 
 
-def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PublishedPlan]) -> PostedPlan:
+def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PlanFile]) -> PostedPlan:
     """Return a posted plan with only those published plans that it can name.
 
     Args:

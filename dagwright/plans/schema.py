@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.plan import RESERVED_IDS, Plan
+from dagwright.core.model.plan import RESERVED_IDS, PlanDocument
 
 _SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
 SCHEMA_FILE = _SCHEMAS / "plan.schema.json"
@@ -33,7 +33,7 @@ _SUB_PLAN = {
 
 def plan_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a plan in Dagwright's own dialect."""
-    made = _without_noise(Plan.model_json_schema(mode="validation"))
+    made = _without_noise(PlanDocument.model_json_schema(mode="validation"))
     assert isinstance(made, dict)
     node = made["$defs"]["Node"]
     node["properties"]["id"] |= {"minLength": 1, "not": {"enum": sorted(RESERVED_IDS)}}

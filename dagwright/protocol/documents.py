@@ -61,7 +61,7 @@ def result_document(scheduler: RunScheduler | None, facts: RunFacts, *, status: 
 def counted_result_document(scheduler: RunScheduler, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
     """Return the same as `counted_document` of the result document, without building the documents of the nodes."""
     counts = counts_of(scheduler.plan, scheduler.records)
-    counts.update(item.record.status for _, record in scheduler.state.shown() for item in listed_items(record))
+    counts.update(item.record.status for _, record in scheduler.state.visible_nodes() for item in listed_items(record))
     shown_counts = {status.value: count for status, count in sorted(counts.items()) if count}
     failed = (
         (name, record.error.message if record.error else None)
@@ -74,7 +74,7 @@ def counted_result_document(scheduler: RunScheduler, facts: RunFacts, *, status:
 
 def _named_records(scheduler: RunScheduler) -> Iterator[tuple[str, Record]]:
     """Yield each node and item with its name, in the order of documents."""
-    for node, record in scheduler.state.shown():
+    for node, record in scheduler.state.visible_nodes():
         yield node.id, record
         for item in listed_items(record):
             yield f"{node.id}[{item.key}]", item.record
@@ -156,7 +156,7 @@ def _omitted_note(count: int) -> dict[str, Any]:
 def _counts_inside(scheduler: RunScheduler) -> dict[str, int]:
     """Return the counts by state of the nodes that only exist inside of offloaded regions."""
     counts = counts_of(scheduler.plan, scheduler.records)
-    counts.subtract(record.status for _, record in scheduler.state.shown())
+    counts.subtract(record.status for _, record in scheduler.state.visible_nodes())
     return {status.value: count for status, count in sorted(counts.items()) if count}
 
 
@@ -164,7 +164,7 @@ def node_documents(scheduler: RunScheduler) -> Sequence[tuple[str, dict[str, Any
     """Return (id, document) of every node in plan order, each `for_each` node followed by its items."""
     documents: list[tuple[str, dict[str, Any]]] = []
     compensated = compensated_by(scheduler.state)
-    for node, record in scheduler.state.shown():
+    for node, record in scheduler.state.visible_nodes():
         documents.append((node.id, node_document(scheduler, node.id, node=node, record=record)))
         for item in listed_items(record):
             task_id = f"{node.id}[{item.key}]"
@@ -264,7 +264,7 @@ def graph_document(scheduler: RunScheduler) -> dict[str, Any]:
     `group` is the round of a node of a question in rounds; `partial` marks a partial result.
     """
     nodes, groups = scheduler.plan.nodes, groups_of(scheduler)
-    shown = list(scheduler.state.shown())
+    shown = list(scheduler.state.visible_nodes())
     return {
         "nodes": [
             {
@@ -339,14 +339,14 @@ def compact_value(value: Any, *, ref: str) -> Any:
     store.
     """
 
-    def shown(part: ValueRef) -> dict[str, Any]:
+    def format_ref(part: ValueRef) -> dict[str, Any]:
         return reference_to(part, ref=ref)
 
     if isinstance(value, StoredValue | WorkerText):
-        return shown(value)
-    encoded, has_refs = encode(value, shown)
+        return format_ref(value)
+    encoded, has_refs = encode(value, format_ref)
     if has_refs:
-        value = with_refs_formatted(value, shown)
+        value = with_refs_formatted(value, format_ref)
     if len(encoded) <= INLINE_VALUE_BYTES:
         return value
     preview = value[:PREVIEW_CHARACTERS] if isinstance(value, str) else preview_of(value)

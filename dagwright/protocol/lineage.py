@@ -7,13 +7,13 @@ from typing import Any
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.lineage import NO_LINEAGE, Lineage, lineage_from_json
+from dagwright.core.model.lineage import NO_LINEAGE, CallLineage, lineage_from_json
 from dagwright.core.model.states import Record
 from dagwright.core.model.tools import AGENT_KIND, MODEL_TOOL
 from dagwright.features.run_scheduler import RunScheduler
 
 
-def lineage_of_run(scheduler: RunScheduler) -> Lineage:
+def lineage_of_run(scheduler: RunScheduler) -> CallLineage:
     """Return the files and addresses that a run has read; for an agent also the models and tools that it called."""
     lineage = scheduler.state.totals.lineage.total()
     extender = scheduler.plan.extender
@@ -29,10 +29,10 @@ def lineage_of_run(scheduler: RunScheduler) -> Lineage:
 
 
 def _called(scheduler: RunScheduler) -> Iterator[tuple[CompiledNode, Record]]:
-    return ((node, record) for node, record in scheduler.state.shown() if node.kind == "tool")
+    return ((node, record) for node, record in scheduler.state.visible_nodes() if node.kind == "tool")
 
 
-def lineage_from_metadata(metadata: Mapping[str, bytes]) -> Lineage:
+def lineage_from_metadata(metadata: Mapping[str, bytes]) -> CallLineage:
     """Return the lineage in the metadata of a result; an unreadable lineage counts as empty."""
     if wire.METADATA_LINEAGE not in metadata:
         return NO_LINEAGE
@@ -42,6 +42,6 @@ def lineage_from_metadata(metadata: Mapping[str, bytes]) -> Lineage:
         return NO_LINEAGE
 
 
-def lineage_from_details(details: Any) -> Lineage:
+def lineage_from_details(details: Any) -> CallLineage:
     """Return the lineage in the details of a failure, or in the report of a run."""
     return lineage_from_json(details.get(wire.DETAIL_LINEAGE)) if isinstance(details, Mapping) else NO_LINEAGE

@@ -12,13 +12,13 @@ from temporalio.api.common.v1 import Payload
 
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import PLAN_PAGES
-from dagwright.core.boundary.usage_reports import NONE, Usage, reported_agents, reported_usage
+from dagwright.core.boundary.usage_reports import NO_USAGE, Usage, reported_agents, reported_usage
 from dagwright.core.expressions.references import Lookup, suggestion
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.lineage import NO_LINEAGE as NOTHING_SEEN
-from dagwright.core.model.lineage import Lineage
+from dagwright.core.model.lineage import CallLineage
 from dagwright.core.model.lookups import bound_from_json, bound_to_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import parse_duration
@@ -508,9 +508,9 @@ class SubPlanEnd:
     output: Any
     error: Mapping[str, Any] | None
     map_batch: Any = None
-    usage: Usage = NONE
+    usage: Usage = NO_USAGE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    lineage: Lineage = NOTHING_SEEN
+    lineage: CallLineage = NOTHING_SEEN
     child_snapshot: Any = None
 
 

@@ -59,7 +59,7 @@ def node_result(scheduler: RunScheduler, task_id: str) -> dict[str, Any] | None:
 def graph_result(scheduler: RunScheduler) -> dict[str, Any]:
     """Return nodes and edges with their states; for a large plan the counts by state, and a note."""
     steps = scheduler.plan.written_count
-    edges = sum(len(node.dependencies) for node, _ in scheduler.state.shown())
+    edges = sum(len(node.dependencies) for node, _ in scheduler.state.visible_nodes())
     if steps + edges <= GRAPH_PARTS:
         graph = graph_document(scheduler)
         if encoded_size(graph) <= DOCUMENT_LIMIT_BYTES:

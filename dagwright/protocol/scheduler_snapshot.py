@@ -20,7 +20,7 @@ from dagwright.core.scheduler.extension import extension_from_json
 from dagwright.core.scheduler.node_override import override_from_json
 from dagwright.core.scheduler.run_state import Paused
 from dagwright.features.budgets.budget import budget_from_json
-from dagwright.features.fork_reuse.reuse import ReuseBook, reuse_book_from_json
+from dagwright.features.fork_reuse.reuse import ReuseTable, reuse_table_from_json
 from dagwright.features.run_scheduler import RunScheduler
 
 _FORMAT = 1
@@ -37,7 +37,7 @@ def state_to_json(scheduler: RunScheduler) -> dict[str, Any]:
         `records` are in plan order, without default values; null is a record with defaults only.
     """
     people = _people_to_json(scheduler)
-    state, budget, book = scheduler.state, scheduler.features.budget.budget, scheduler.features.reuse.book
+    state, budget, table = scheduler.state, scheduler.features.budget.budget, scheduler.features.reuse.table
     return ({"feedback": people} if people else {}) | {
         "format": _FORMAT,
         "records": [_record_to_json(record) for record in state.records],
@@ -51,7 +51,7 @@ def state_to_json(scheduler: RunScheduler) -> dict[str, Any]:
         **({"usage": usage} if (usage := state.totals.usage.to_json()) else {}),
         **({"lineage": lineage} if (lineage := state.totals.lineage.to_json()) else {}),
         **({"budget": budget.to_json()} if budget is not None else {}),
-        **({"reuse": _reuse_to_json(scheduler, book)} if book is not None else {}),
+        **({"reuse": _reuse_to_json(scheduler, table)} if table is not None else {}),
     }
 
 
@@ -86,7 +86,7 @@ def restore_state(scheduler: RunScheduler, state: Any) -> None:
             scheduler.features.budget.use(budget_from_json(state["budget"]))
         scheduler.state.totals.usage = usage_book_from_json(state.get("usage"))
         scheduler.state.totals.lineage = run_lineage_from_json(state.get("lineage"))
-        scheduler.features.reuse.use(reuse_book_from_json(state["reuse"]) if "reuse" in state else None)
+        scheduler.features.reuse.use(reuse_table_from_json(state["reuse"]) if "reuse" in state else None)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"invalid state of the previous execution: {error!r}") from None
 
@@ -112,14 +112,14 @@ def _restore_limits(scheduler: RunScheduler, limits: Mapping[str, Any]) -> None:
     deadline.deadline = replace(deadline.deadline, limit_s=limits["deadline_s"], what=str(limits["deadline"]))
 
 
-def _reuse_to_json(scheduler: RunScheduler, book: ReuseBook) -> dict[str, Any]:
+def _reuse_to_json(scheduler: RunScheduler, table: ReuseTable) -> dict[str, Any]:
     """Return the data that a fork may still reuse: a result is not needed any more once its node has ended."""
     ended = {
         name
-        for name, reusable in book.tasks.items()
+        for name, reusable in table.tasks.items()
         if reusable.has_result and (record := scheduler.record_of(name)) is not None and record.status.is_final
     }
-    return {name: reusable.to_json() for name, reusable in book.tasks.items() if name not in ended}
+    return {name: reusable.to_json() for name, reusable in table.tasks.items() if name not in ended}
 
 
 def _people_to_json(scheduler: RunScheduler) -> dict[str, Any]:

@@ -31,7 +31,9 @@ def effects_summary(scheduler: RunScheduler) -> str | None:
     """
     if scheduler.plan.written_count > DOCUMENT_NODES:
         return None
-    completed = [(node, record) for node, record in scheduler.state.shown() if record.status is NodeStatus.COMPLETED]
+    completed = [
+        (node, record) for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.COMPLETED
+    ]
     compensated = {node.compensates for node, _ in completed}
     summaries = [
         _call_summary(node.tool, record.result)

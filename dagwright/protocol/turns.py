@@ -246,7 +246,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = No
 
 def _explanation(scheduler: RunScheduler) -> Any:
     """Return the explanation of the plan; of a generated plan the newest one."""
-    for node, record in reversed(list(scheduler.state.shown())):
+    for node, record in reversed(list(scheduler.state.visible_nodes())):
         if node.tool == PLAN_READER and isinstance(record.result, Mapping):
             return record.result.get("explanation")
     return scheduler.plan.metadata.get("explanation")

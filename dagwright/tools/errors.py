@@ -13,7 +13,7 @@ ToolError                 subclasses differ in what happens next
 ├── MissingSecret         final: set the variable
 ├── MissingPart           final: the stored value does not have the path of a reference
 ├── ValueLost             final: a stored value is missing from the payload store, or damaged
-├── ValueNotLoaded        retried: the payload store did not respond, and nothing had started
+├── ArgumentNotLoaded     retried: the payload store did not respond, and nothing had started
 ├── ResultNotStored       the payload store did not accept the result; a `write` is not repeated for that
 └── NotInRegion           repeated as an activity: a pure tool calls a model, which is impossible inside a region
 ToolLoadError           a `--tools` value without usable tools; the message is one sentence for the user
@@ -105,7 +105,7 @@ class ValueLost(ToolError):
     """A stored value of the arguments is missing or damaged."""
 
 
-class ValueNotLoaded(ToolError):
+class ArgumentNotLoaded(ToolError):
     """A stored value of the arguments could not be loaded now; the tool was not called."""
 
 

@@ -14,6 +14,7 @@ import httpx
 from activities import errors as call_errors
 from dagwright.core.model.tools import Effects
 from dagwright.tools.errors import (
+    ArgumentNotLoaded,
     AskPerson,
     GiveUp,
     InvalidArguments,
@@ -27,7 +28,6 @@ from dagwright.tools.errors import (
     SecretRefused,
     ToolChanged,
     ValueLost,
-    ValueNotLoaded,
 )
 from scripts.reference.markdown import code, table
 from scripts.reference.sources import calls_of, texts_of
@@ -157,7 +157,7 @@ _RAISED: tuple[BaseException, ...] = (
     SecretRefused("?"),
     ToolChanged("?"),
     ValueLost("?"),
-    ValueNotLoaded("?"),
+    ArgumentNotLoaded("?"),
     RuntimeError("?"),
     httpx.ConnectError("?"),
     call_errors.OutcomeUnknown("?"),

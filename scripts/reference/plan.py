@@ -15,7 +15,7 @@ from scripts.reference.markdown import code, fields, first_paragraph, section, s
 
 _PLAN = "dagwright/core/model/plan.py"
 _SECTIONS: Mapping[type[BaseModel], str] = {
-    model.Plan: _PLAN,
+    model.PlanDocument: _PLAN,
     model.Input: _PLAN,
     model.Node: _PLAN,
     model.Human: _PLAN,
@@ -39,7 +39,9 @@ def plan_fields() -> str:
     """
     heads = ("Field", "Type", "Default", "Description", "Example")
     return "".join(
-        section(each.__name__, first_paragraph(each.__doc__), table(heads, _rows(each, module)))
+        section(
+            each.__name__.removesuffix("Document"), first_paragraph(each.__doc__), table(heads, _rows(each, module))
+        )
         for each, module in _SECTIONS.items()
     )
 
@@ -75,7 +77,7 @@ def _fields(kind: type[BaseModel], module: str) -> Iterator[tuple[str, Mapping[s
 
 def _schema_of(kind: type[BaseModel]) -> Mapping[str, Any]:
     schema = plan_schema()
-    schema_of_kind: Mapping[str, Any] = schema if kind is model.Plan else schema["$defs"][kind.__name__]
+    schema_of_kind: Mapping[str, Any] = schema if kind is model.PlanDocument else schema["$defs"][kind.__name__]
     return schema_of_kind
 
 

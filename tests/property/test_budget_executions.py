@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.model.usage import NO_USAGE, Usage
 from dagwright.features.budgets.budget import Budget, BudgetReport
 from tests.support.plan_building import budget_of, compiled, plan_of, resumed, started_scheduler
 
@@ -31,7 +31,7 @@ class Snapshot:
         self.running: list[str] = []
         self.below = 0
         """Reported or pending calls of the sub-plan."""
-        self.paid, self.sent_reports = NONE, NONE
+        self.paid, self.sent_reports = NO_USAGE, NO_USAGE
         self.at = 0.0
 
     @property
@@ -56,9 +56,11 @@ class Snapshot:
 
     def _end(self, task_id: str, number: int) -> None:
         is_call = task_id != "sub" or bool(self._held_in_children)
-        last = Usage(calls=1, prompt_tokens=number) if is_call else NONE
+        last = Usage(calls=1, prompt_tokens=number) if is_call else NO_USAGE
         self.paid += last
-        usage, self.sent_reports = (self.sent_reports + last, NONE) if task_id == "sub" else (last, self.sent_reports)
+        usage, self.sent_reports = (
+            (self.sent_reports + last, NO_USAGE) if task_id == "sub" else (last, self.sent_reports)
+        )
         self.scheduler.complete(task_id, None, at=self.at, attempt=Attempt(1, self.at, usage=usage))
 
     @property
@@ -82,7 +84,7 @@ class Snapshot:
         assert total.calls + self.sent_reports.calls == self.paid.calls
         assert total.tokens + self.sent_reports.tokens == self.paid.tokens
         assert (
-            sum((used for name, used in self.scheduler.state.totals.usage.tasks.items() if "[" not in name), NONE)
+            sum((used for name, used in self.scheduler.state.totals.usage.tasks.items() if "[" not in name), NO_USAGE)
             == total
         )
         # A task that may start again has its share before it starts.

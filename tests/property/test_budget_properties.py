@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.budget_limits import Limit, Limits
-from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.model.usage import NO_USAGE, Usage
 from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, UsageTotals, budget_from_json
 
 PRICE = Decimal("0.5")
@@ -29,7 +29,7 @@ class Run:
     name: str
     parent: "Run | None" = None
     budget: Budget = field(default_factory=lambda: Budget(is_child=True))
-    used: Usage = NONE
+    used: Usage = NO_USAGE
     running: dict[str, int] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
     ups: deque[tuple[str, BudgetReport]] = field(default_factory=deque)
@@ -95,7 +95,7 @@ class Tree:
             case "cancel" if run.asked:
                 key = sorted(run.asked)[number % len(run.asked)]
                 del run.asked[key]
-                run.budget.settle(("", key), NONE)
+                run.budget.settle(("", key), NO_USAGE)
             case "end" if run.running:
                 self._end_call(run, sorted(run.running)[number % len(run.running)], number)
             case "lose" if run.running and "money" not in self.limits:
@@ -162,7 +162,7 @@ class Tree:
         run.running.clear()
         run.asked.clear()
         run.has_ended = True
-        self.end_run(run, NONE)
+        self.end_run(run, NO_USAGE)
 
     def end_run(self, run: Run, usage: Usage) -> None:
         """End a child run; if it ended well, its earlier reports arrive first."""

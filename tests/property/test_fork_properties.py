@@ -79,7 +79,7 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
         before.scheduler, after.plan, source=Source("old", "scope", is_open=is_open), change=ForkDifferences()
     )
     prediction = predict_fork(create_scheduler(after.plan, {}), before.scheduler, reuse, change=ForkDifferences())
-    after.scheduler = resumed(configured(after.scheduler, reuse=reuse.book), after.plan)
+    after.scheduler = resumed(configured(after.scheduler, reuse=reuse.table), after.plan)
     after.scheduler.reconcile(0.0)
     scopes = run_to_the_end(after, data)
     started = after.scheduler

@@ -147,7 +147,7 @@ class Run:
                 self._run_slice(task.id, ready.arguments)
             elif task.node.id not in ordinary:
                 self._end(task)
-        states = {node.id: record.status for node, record in self.scheduler.state.shown()}
+        states = {node.id: record.status for node, record in self.scheduler.state.visible_nodes()}
         return {
             name: (NodeStatus.RUNNING if name in ordinary and status is NodeStatus.READY else status).value
             for name, status in states.items()

@@ -39,7 +39,7 @@ def _plans(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def _drawn_act(draw: st.DataObject, scheduler: RunScheduler) -> RunCommand:
-    names = [name for each in scheduler.state.shown() for name in _names_of(*each)]
+    names = [name for each in scheduler.state.visible_nodes() for name in _names_of(*each)]
     ended = [name for name in names if _has_failed(scheduler, name)]
     name = draw.draw(st.sampled_from(ended or names) if draw.draw(st.booleans()) else st.sampled_from(names))
     base = scheduler.plan.written_count
@@ -84,12 +84,12 @@ def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
     assert scheduler.is_finished == all(record.status.is_final for record in scheduler.records)
     assert scheduler.in_flight == len(tasks_in_flight(scheduler))
     assert scheduler.state.cancelling.keys() <= set(tasks_in_flight(scheduler))
-    for each, record in scheduler.state.shown():
+    for each, record in scheduler.state.visible_nodes():
         started = record.status in (NodeStatus.READY, NodeStatus.RUNNING)
         if started and each.join[0] == "all":
             ends = [scheduler.records[needed].status for needed in each.dependencies]
             assert all(status is NodeStatus.COMPLETED for status in ends)
-    tasks = [(name, scheduler.record_of(name)) for each in scheduler.state.shown() for name in _names_of(*each)]
+    tasks = [(name, scheduler.record_of(name)) for each in scheduler.state.visible_nodes() for name in _names_of(*each)]
     waiting = [name for name, record in tasks if record is not None and record.status is NodeStatus.WAITING]
     assert sorted(request.task for request in scheduler.features.feedback.requests.open.values()) == sorted(waiting)
     following = create_scheduler(base, {})

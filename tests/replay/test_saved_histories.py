@@ -61,7 +61,7 @@ def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, A
     """Return the known states of the nodes, and the states in the last event, in one of several forms."""
     recorded = [found for event in history.events if (found := recorded_document(event)) is not None]
     if end_of(history) == "canceled" and not recorded:
-        states = {node.id: record.status.value for node, record in scheduler.state.shown()}
+        states = {node.id: record.status.value for node, record in scheduler.state.visible_nodes()}
         return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
     (result,) = recorded or result_of(history)
     if end_of(history) == "continued":

@@ -43,4 +43,4 @@ def started_ids(scheduler: Scheduler[Any], *, at: float = 0.0) -> list[str]:
 
 def statuses(scheduler: Scheduler[Any]) -> dict[str, str]:
     """Return node id -> state."""
-    return {node.id: record.status.value for node, record in scheduler.state.shown()}
+    return {node.id: record.status.value for node, record in scheduler.state.visible_nodes()}

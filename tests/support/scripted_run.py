@@ -13,7 +13,7 @@ import httpx
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.usage import NONE
+from dagwright.core.model.usage import NO_USAGE
 from dagwright.history.executions import Cursor
 from dagwright.history.reader import TaskState, has_started
 from dagwright.history.run_reader import RunNotFound, RunView
@@ -127,7 +127,7 @@ class ScriptedRun:
             records=[],
             state=SimpleNamespace(
                 node_of=lambda task: SimpleNamespace(title=task.title(), tool="calculator"),
-                totals=SimpleNamespace(usage=SimpleNamespace(total=NONE)),
+                totals=SimpleNamespace(usage=SimpleNamespace(total=NO_USAGE)),
             ),
         )
         is_closed = step is self.steps[-1] and not step.requests

@@ -84,7 +84,7 @@ class Driven:
 
     def titles(self, own_id: str) -> list[str | None]:
         """Return the titles of the nodes that the run has added under an id of its own."""
-        return [node.title for node, _ in self.scheduler.state.shown() if node.id.partition("#")[0] == own_id]
+        return [node.title for node, _ in self.scheduler.state.visible_nodes() if node.id.partition("#")[0] == own_id]
 
     def asked(self, task: str) -> Request:
         """Return the open request of a task."""

@@ -41,7 +41,7 @@ async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
     """Return the states that a reader shows, without a worker."""
     view = await RunReader(runs.client, handle.id).read()
     assert view.scheduler is not None
-    return {node.id: record.status.value for node, record in view.scheduler.state.shown()}
+    return {node.id: record.status.value for node, record in view.scheduler.state.visible_nodes()}
 
 
 @without_cache

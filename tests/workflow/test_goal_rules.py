@@ -190,7 +190,7 @@ def test_nodes_that_can_no_longer_run_are_left_out_of_the_continuing_plan() -> N
     )
     run = asked(written(*nodes), written(call("e", "echo", of="{{c.result.n}}")), "Done.")
     found = run.ended()
-    why = {node.id: record.reason for node, record in run.scheduler.state.shown() if node.id in ("a", "b", "d")}
+    why = {node.id: record.reason for node, record in run.scheduler.state.visible_nodes() if node.id in ("a", "b", "d")}
     assert why == dict.fromkeys("abd", "removed when the plan was revised")
     assert (found["status"], found["output"], found["nodes"]["e"]["result"]) == ("completed", "Done.", {"of": 3})
     assert {name: states(found)[name] for name in "abcde"} == {

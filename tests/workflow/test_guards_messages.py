@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 from dagwright.client.runs import Runs as Client
 from dagwright.client.starts import StartRequest
-from dagwright.client.steering import Actor, Steering
+from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -78,7 +78,7 @@ async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancell
     with pytest.raises(RPCError):
         await handle.signal(wire.CANCEL, {})
     connection = Connection(strict_runs.client, strict_server.server, frozenset())
-    await Steering(connection).cancel(handle.id, Actor(reason="enough"))
+    await Steering(connection).cancel(handle.id, CommandAuthor(reason="enough"))
     document = await document_of(handle)
     assert document["status"] == "cancelled"
     await strict_runs.check_ended()

@@ -30,7 +30,7 @@ async def titles(runs: Runs, handle: Handle, own_id: str) -> list[str | None]:
     """Return the titles of the nodes that a run has added under an id of its own."""
     scheduler = (await view_of(runs, handle)).scheduler
     assert scheduler is not None
-    return [node.title for node, _ in scheduler.state.shown() if node.id.partition("#")[0] == own_id]
+    return [node.title for node, _ in scheduler.state.visible_nodes() if node.id.partition("#")[0] == own_id]
 
 
 def states(document: Document) -> dict[str, str]:

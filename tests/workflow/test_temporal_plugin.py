@@ -19,7 +19,7 @@ from dagwright.client.client import Client as PlanClient
 from dagwright.client.feedback import Answer
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services, create_services
-from dagwright.history.run_explainer import Explanation
+from dagwright.history.run_explainer import RunExplanation
 from dagwright.history.run_reader import RunNotFound
 from dagwright.plans.plan import Plan
 from dagwright.server import Connection
@@ -134,7 +134,7 @@ async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: Live
         view = await runs.reader(run_id).read()
         assert (view.status, view.title) == ("waiting", "Order a secretlamp")
         explanation = await runs.explain(run_id)
-        assert isinstance(explanation, Explanation)
+        assert isinstance(explanation, RunExplanation)
         tags = {"order": order.id}
         listed = await runs.list_runs(limit=10, run_filter=RunFilter(title=run_id, tags=tags, status="waiting"))
         assert [(run.run_id, run.title) for run in listed] == [(run_id, "Order a secretlamp")]

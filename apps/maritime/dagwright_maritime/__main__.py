@@ -11,7 +11,7 @@ from opensearchpy.exceptions import OpenSearchException
 from dagwright.settings import SettingsError, load_settings, settings_as
 from dagwright_maritime.index_loading import LoadFailed, load
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.search.client import client_of, shown
+from dagwright_maritime.search.client import client_of, display_address
 from dagwright_maritime.search.errors import NoSearchServer
 from dagwright_maritime.search.server import find_address
 from dagwright_maritime.settings import MaritimeSettings
@@ -37,10 +37,10 @@ def main() -> int:
     except LoadFailed as error:
         return _end(str(error), _FAILED)
     except OpenSearchException as error:
-        return _end(f"the search server at {shown(address)} refused the data: {error}", _NO_SERVER)
+        return _end(f"the search server at {display_address(address)} refused the data: {error}", _NO_SERVER)
     sys.stdout.write(
         f"loaded {data_set.documents:,} shipments of {data_set.today} (seed {data_set.seed}) into {indices.prefix}-* "
-        f"at {shown(address)} in {took_s:.1f} s\n"
+        f"at {display_address(address)} in {took_s:.1f} s\n"
     )
     return 0
 

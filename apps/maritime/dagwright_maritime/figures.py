@@ -47,7 +47,7 @@ class Column:
     name: str
     unit: str = ""
 
-    def shown(self, number: Value) -> str:
+    def display_text(self, number: Value) -> str:
         """Return a number with at most two decimals, a text unchanged, and an empty text for a missing value."""
         if number is None or isinstance(number, str):
             return number or ""
@@ -112,7 +112,7 @@ class Table:
         return {"table": self.title, self.of: name, **figures}
 
     def _shown(self, values: Sequence[Value]) -> list[str]:
-        return [column.shown(value) for column, value in zip(self.columns, values, strict=True)]
+        return [column.display_text(value) for column, value in zip(self.columns, values, strict=True)]
 
 
 def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table]:

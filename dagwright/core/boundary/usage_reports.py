@@ -12,11 +12,11 @@ from typing import Any
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.model import usage as plan_usage
-from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.model.usage import NO_USAGE, Usage
 
 __all__ = [
     "MAX_USAGE_VALUE",
-    "NONE",
+    "NO_USAGE",
     "USAGE_INDEX",
     "DeferralReport",
     "Usage",
@@ -50,28 +50,28 @@ def usage_from_json(encoded: Any) -> Usage:
 
 
 def usage_of_metadata(metadata: Mapping[str, bytes]) -> Usage:
-    """Return the usage in the metadata of a result; `NONE` if it is missing or invalid."""
+    """Return the usage in the metadata of a result; `NO_USAGE` if it is missing or invalid."""
     if wire.METADATA_USAGE not in metadata:
-        return NONE
+        return NO_USAGE
     try:
         return usage_from_json(json_from_bytes(metadata[wire.METADATA_USAGE]))
     except ValueError:
-        return NONE
+        return NO_USAGE
 
 
 def reported_usage(message: Any) -> Usage:
-    """Return the usage in the JSON of a failure, an end or a heartbeat; `NONE` if it is missing or invalid.
+    """Return the usage in the JSON of a failure, an end or a heartbeat; `NO_USAGE` if it is missing or invalid.
 
     Args:
         message: an object that may have a `usage`.
     """
     usage = message.get(wire.DETAIL_USAGE) if isinstance(message, Mapping) else None
     if not isinstance(usage, Mapping):
-        return NONE
+        return NO_USAGE
     try:
         return usage_from_json(usage)
     except ValueError:
-        return NONE
+        return NO_USAGE
 
 
 def started_attempt(details: Sequence[Any]) -> int | None:
@@ -137,8 +137,8 @@ def wait_of_heartbeat(details: Sequence[Any]) -> str | None:
 
 
 def usage_of_heartbeat(details: Sequence[Any]) -> Usage:
-    """Return the usage of all attempts of a call up to a heartbeat; `NONE` if it is missing or invalid."""
-    return reported_usage(details[USAGE_INDEX]) if len(details) > USAGE_INDEX else NONE
+    """Return the usage of all attempts of a call up to a heartbeat; `NO_USAGE` if it is missing or invalid."""
+    return reported_usage(details[USAGE_INDEX]) if len(details) > USAGE_INDEX else NO_USAGE
 
 
 def reported_agents(message: Any) -> dict[str, Usage]:

@@ -7,8 +7,8 @@ from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudg
 from dagwright.core.expressions.condition_parser import Read, Steps
 from dagwright.core.expressions.conditions import (
     WORK_OF_EVALUATION,
-    Condition,
     ConditionFailed,
+    ParsedCondition,
     Values,
     evaluate_condition,
     measure_value,
@@ -34,10 +34,10 @@ class ConditionEvaluator:
     def __init__(self, is_node: Callable[[str], bool], budget: ComputeBudget) -> None:
         self._is_node = is_node
         self._budget = budget
-        self._conditions: dict[str, Condition] = {}
+        self._conditions: dict[str, ParsedCondition] = {}
         self._sizes: dict[tuple[str, str, Steps], tuple[int, int]] = {}
 
-    def condition_of(self, text: str) -> Condition:
+    def condition_of(self, text: str) -> ParsedCondition:
         """Return the parsed condition of a text; each text is parsed once per run.
 
         Raises:
@@ -51,7 +51,7 @@ class ConditionEvaluator:
                 raise ConditionFailed(str(error)) from None
         return condition
 
-    def evaluate(self, condition: Condition, scope: Scope) -> bool:
+    def evaluate(self, condition: ParsedCondition, scope: Scope) -> bool:
         """Evaluate a condition that does not read `item`.
 
         Raises:
@@ -63,7 +63,7 @@ class ConditionEvaluator:
         return evaluate_condition(condition, values)
 
     def evaluate_items(
-        self, condition: Condition, scope: Scope, *, items: Sequence[Any], first_index: int = 0
+        self, condition: ParsedCondition, scope: Scope, *, items: Sequence[Any], first_index: int = 0
     ) -> list[bool | ConditionFailed]:
         """Evaluate a condition for each item; return for each item its value, or the error.
 
@@ -80,7 +80,7 @@ class ConditionEvaluator:
         self._spend(sum(work_of(condition, of_item) for of_item in values) - WORK_OF_EVALUATION * len(items))
         return [_value_or_error(condition, of_item) for of_item in values]
 
-    def _values_of(self, condition: Condition, scope: Scope) -> Values:
+    def _values_of(self, condition: ParsedCondition, scope: Scope) -> Values:
         nodes = {
             name: {field_name: scope.node_value(name, field_name) for field_name in ("result", "status", "error")}
             for name in condition.nodes
@@ -106,7 +106,7 @@ class ConditionEvaluator:
             raise ComputeBudgetExceeded(f"when: {error}") from None
 
 
-def _value_or_error(condition: Condition, values: Values) -> bool | ConditionFailed:
+def _value_or_error(condition: ParsedCondition, values: Values) -> bool | ConditionFailed:
     try:
         return evaluate_condition(condition, values)
     except ConditionFailed as error:

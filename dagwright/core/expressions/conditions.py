@@ -43,7 +43,7 @@ _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ParsedCondition:
     """A parsed condition.
 
     Args:
@@ -63,7 +63,7 @@ class ConditionFailed(Exception):
     """A condition cannot be evaluated to true or false; the message has the reason."""
 
 
-def parse_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
+def parse_condition(text: str, is_node: Callable[[str], bool]) -> ParsedCondition:
     """Parse and check a condition.
 
     Args:
@@ -102,7 +102,7 @@ def _check_field(read: Read) -> None:
         raise BadCondition(f"{read.node!r} is a node and not a value", hint=f"write {read.node}.result")
 
 
-def read_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
+def read_condition(text: str, is_node: Callable[[str], bool]) -> ParsedCondition:
     """Parse a condition that `parse_condition` has accepted before.
 
     Raises:
@@ -110,7 +110,7 @@ def read_condition(text: str, is_node: Callable[[str], bool]) -> Condition:
     """
     reading = read_text(text, is_node)
     uses_item = any(read.source in ("item", "index") for read in reading.reads)
-    return Condition(text, names_of(reading.reads), uses_item, reading)
+    return ParsedCondition(text, names_of(reading.reads), uses_item, reading)
 
 
 @lru_cache(maxsize=4096)
@@ -235,7 +235,7 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
     return work, longest
 
 
-def read_values(condition: Condition, scope: Mapping[str, Any], *, measure: Measure = measure_value) -> Values:
+def read_values(condition: ParsedCondition, scope: Mapping[str, Any], *, measure: Measure = measure_value) -> Values:
     """Return the values that are the same for every item.
 
     Args:
@@ -252,7 +252,7 @@ def read_values(condition: Condition, scope: Mapping[str, Any], *, measure: Meas
     return values
 
 
-def missing_reads(condition: Condition, start_of: Callable[[Read], Any]) -> list[str]:
+def missing_reads(condition: ParsedCondition, start_of: Callable[[Read], Any]) -> list[str]:
     """Return the missing or null values that a condition reads, such as `a.result.x is missing`.
 
     Values that the condition itself checks with `has()`, and the item of a `for_each`, are left out.
@@ -278,7 +278,7 @@ def missing_reads(condition: Condition, start_of: Callable[[Read], Any]) -> list
     return [*missing]
 
 
-def with_item(condition: Condition, fixed: Values, *, item: Any, index: int) -> Values:
+def with_item(condition: ParsedCondition, fixed: Values, *, item: Any, index: int) -> Values:
     """Return the values of one item of a `for_each`: the values that all items share, and its own."""
     values = replace(fixed, variables=dict(fixed.variables))
     for read in condition.reading.reads:
@@ -289,7 +289,7 @@ def with_item(condition: Condition, fixed: Values, *, item: Any, index: int) -> 
     return values
 
 
-def work_of(condition: Condition, values: Values) -> int:
+def work_of(condition: ParsedCondition, values: Values) -> int:
     """Return an upper estimate of the cost of an evaluation, in units of `ComputeBudget`."""
     reading = condition.reading
     patterns = sum(_WORK_OF_PATTERN + _WORK_OF_CLASS * len(_CLASS.findall(pattern)) for pattern in reading.patterns)
@@ -302,7 +302,7 @@ def work_of(condition: Condition, values: Values) -> int:
     return work
 
 
-def evaluate_condition(condition: Condition, values: Values) -> bool:
+def evaluate_condition(condition: ParsedCondition, values: Values) -> bool:
     """Evaluate a condition for the values that it reads.
 
     Raises:

@@ -20,7 +20,7 @@ _CALL_FIELDS = ("node_id", "tool", "status")
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class CallLineage:
     """Files, URLs and calls of a node, a run or an agent.
 
     Args:
@@ -44,7 +44,7 @@ class Lineage:
         """Number of files, URLs and calls."""
         return len(self.files) + len(self.urls) + len(self.model_calls) + len(self.tool_calls)
 
-    def with_more(self, other: "Lineage") -> "Lineage":
+    def with_more(self, other: "CallLineage") -> "CallLineage":
         """Return these entries followed by those of another record, without duplicates."""
         return _bounded(
             [*self.files, *other.files],
@@ -66,10 +66,10 @@ class Lineage:
         return {name: part for name, part in parts.items() if part}
 
 
-NO_LINEAGE = Lineage()
+NO_LINEAGE = CallLineage()
 
 
-def lineage_of_locations(locations: Iterable[str]) -> Lineage:
+def lineage_of_locations(locations: Iterable[str]) -> CallLineage:
     """Return the lineage of a tool that has read some files and URLs; URLs are the texts with `://`."""
     shortened = [cut_characters(location, LOCATION_CHARACTERS) for location in locations]
     return _bounded(
@@ -77,8 +77,8 @@ def lineage_of_locations(locations: Iterable[str]) -> Lineage:
     )
 
 
-def lineage_from_json(encoded: Any) -> Lineage:
-    """Parse the result of `Lineage.to_document`; invalid parts are dropped."""
+def lineage_from_json(encoded: Any) -> CallLineage:
+    """Parse the result of `CallLineage.to_document`; invalid parts are dropped."""
     if not isinstance(encoded, Mapping):
         return NO_LINEAGE
     files, urls, model_calls = (_texts(encoded.get(name)) for name in ("files", "urls", "model_calls"))
@@ -104,10 +104,10 @@ def _bounded(
     model_calls: Sequence[str],
     tool_calls: Sequence[Mapping[str, str]],
     omitted: int,
-) -> Lineage:
+) -> CallLineage:
     files, urls, model_calls = (list(dict.fromkeys(entries)) for entries in (files, urls, model_calls))
     dropped = sum(max(0, len(entries) - MAX_ENTRIES) for entries in (files, urls, model_calls, tool_calls))
-    return Lineage(
+    return CallLineage(
         files[:MAX_ENTRIES], urls[:MAX_ENTRIES], model_calls[:MAX_ENTRIES], tool_calls[:MAX_ENTRIES], omitted + dropped
     )
 
@@ -122,11 +122,11 @@ class RunLineage:
         omitted: number of entries of nodes that were dropped, because there are too many.
     """
 
-    tasks: dict[str, Lineage] = field(default_factory=dict)
+    tasks: dict[str, CallLineage] = field(default_factory=dict)
     count: int = 0
     omitted: int = 0
 
-    def add(self, task_id: str, lineage: Lineage) -> None:
+    def add(self, task_id: str, lineage: CallLineage) -> None:
         """Add the lineage of one attempt of a node or item."""
         before = self.tasks.get(task_id, NO_LINEAGE)
         after = before.with_more(lineage)
@@ -136,7 +136,7 @@ class RunLineage:
         self.count += after.count - before.count
         self.tasks[task_id] = after
 
-    def total(self) -> Lineage:
+    def total(self) -> CallLineage:
         """Return the files and URLs of all nodes."""
         lineages = self.tasks.values()
         files = [file for lineage in lineages for file in lineage.files]

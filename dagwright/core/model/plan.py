@@ -242,7 +242,7 @@ class Input(BaseModel):
     """JSON type of the value. Example: `integer`"""
 
 
-class Plan(_Strict):
+class PlanDocument(_Strict):
     """A plan as its author wrote it, in Dagwright's own dialect."""
 
     plan: Annotated[int, Field(ge=1, le=1)] = 1
@@ -264,4 +264,4 @@ class Plan(_Strict):
 
 
 NODE_FIELDS = frozenset(Node.model_fields)
-PLAN_FIELDS = frozenset(Plan.model_fields)
+PLAN_FIELDS = frozenset(PlanDocument.model_fields)

@@ -272,7 +272,7 @@ class Notification:
         return self.request.id, self.kind, self.at
 
 
-class RequestBook:
+class RequestRegistry:
     """The requests of one run."""
 
     def __init__(self) -> None:
@@ -409,13 +409,13 @@ class RequestBook:
         return {name: part for name, part in encoded.items() if part}
 
 
-def book_from_json(encoded: Mapping[str, Any]) -> RequestBook:
-    """Parse the result of `RequestBook.to_json`.
+def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
+    """Parse the result of `RequestRegistry.to_json`.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: the form is invalid.
     """
-    book = RequestBook()
+    book = RequestRegistry()
     for request in encoded.get("open", ()):
         book.add(_request_from_json(request))
     book.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}

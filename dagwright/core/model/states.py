@@ -6,9 +6,9 @@ from enum import Enum, StrEnum, auto
 from typing import Any
 
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.lineage import NO_LINEAGE, Lineage
+from dagwright.core.model.lineage import NO_LINEAGE, CallLineage
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.model.usage import NO_USAGE, Usage
 
 _JOIN_KEY = "all"
 """Key of the task that joins the results of a large map."""
@@ -132,9 +132,9 @@ class Attempt:
     started_at: float | None = None
     tool_version: str = ""
     cached: Mapping[str, Any] | None = None
-    usage: Usage = NONE
+    usage: Usage = NO_USAGE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    lineage: Lineage = NO_LINEAGE
+    lineage: CallLineage = NO_LINEAGE
 
 
 @dataclass(slots=True)

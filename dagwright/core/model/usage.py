@@ -63,7 +63,7 @@ class Usage(BaseModel):
         return {**self.to_json(), "tokens": self.tokens, "cost": None if self.cost is None else str(self.cost)}
 
 
-NONE = Usage()
+NO_USAGE = Usage()
 """Nothing used."""
 
 
@@ -102,7 +102,7 @@ class UsageBook:
         agents: name of an agent -> usage of its nodes.
     """
 
-    total: Usage = NONE
+    total: Usage = NO_USAGE
     tasks: dict[str, Usage] = field(default_factory=dict)
     agents: dict[str, Usage] = field(default_factory=dict)
 
@@ -115,9 +115,9 @@ class UsageBook:
         """
         self.total += usage
         for task_id in tasks:
-            self.tasks[task_id] = self.tasks.get(task_id, NONE) + usage
+            self.tasks[task_id] = self.tasks.get(task_id, NO_USAGE) + usage
         for name, part in agents.items():
-            self.agents[name] = self.agents.get(name, NONE) + part
+            self.agents[name] = self.agents.get(name, NO_USAGE) + part
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for the state of the run; empty if nothing was used."""

@@ -12,7 +12,7 @@ class NodeOverride:
     Args:
         approved: whether a person approved the call.
         arguments: arguments that replace those of the plan, or `None`.
-        tries: number of retries.
+        retries: number of retries.
         attempts: attempts of all tries before the last.
         answers: answers to requests that the call opened while it ran, in order: `{"request_id", "answer"}`, with
             `checkpoint` if the call passed one.
@@ -21,7 +21,7 @@ class NodeOverride:
 
     approved: bool = False
     arguments: Mapping[str, Any] | None = None
-    tries: int = 0
+    retries: int = 0
     attempts: int = 0
     answers: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.condition_evaluator import ConditionEvaluator
-from dagwright.core.expressions.conditions import Condition, ConditionFailed
+from dagwright.core.expressions.conditions import ConditionFailed, ParsedCondition
 from dagwright.core.expressions.projection import largest_result_bytes
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.model.errors import NodeError
@@ -133,7 +133,7 @@ class Propagation:
 
     # Items.
 
-    def _expand(self, ref: TaskRef, condition: Condition | None, at: float) -> None:
+    def _expand(self, ref: TaskRef, condition: ParsedCondition | None, at: float) -> None:
         """Create the tasks of a `for_each`: its items, or batches of items."""
         state, number = self.state, ref.node
         node, record = state.plan.nodes[number], state.records[number]

@@ -235,7 +235,7 @@ class RecordEdits:
         state = self._state
         for task_id in self._retried:
             override, record = state.override_of(task_id), state.record_of(task_id)
-            override.tries, override.attempts = override.tries + 1, record.attempts if record else 0
+            override.retries, override.attempts = override.retries + 1, record.attempts if record else 0
         for ref, record in self._records.items():
             self._rebuild.reset(ref, record, self._at)
 

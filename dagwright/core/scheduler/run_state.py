@@ -220,7 +220,7 @@ class RunState:
         nodes = self.plan.nodes
         return [number for number in node.dependencies if nodes[number].kind not in HIDDEN_KINDS]
 
-    def shown(self) -> Iterator[tuple[CompiledNode, Record]]:
+    def visible_nodes(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yield every written node with its record, in plan order."""
         return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.written_count)
 

@@ -21,7 +21,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lineage import NO_LINEAGE
 from dagwright.core.model.states import Attempt, NodeStatus, Phase, Record, RunStatus
 from dagwright.core.model.tasks import Task, TaskRef
-from dagwright.core.model.usage import NONE
+from dagwright.core.model.usage import NO_USAGE
 from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.component import Hooks, SchedulerComponent
 from dagwright.core.scheduler.propagation import Propagation
@@ -332,7 +332,7 @@ class Scheduler(Generic[Features]):
         if state.store_waits:
             record.attempts += state.store_waits.pop(task_id, (0, 0))[1]
         record.tool_version, record.cached = attempt.tool_version, attempt.cached
-        if attempt.usage is not NONE or attempt.lineage is not NO_LINEAGE:
+        if attempt.usage is not NO_USAGE or attempt.lineage is not NO_LINEAGE:
             self._add_totals(task_id, ref, attempt)
         for component in self._hooks.on_attempt:
             component.on_attempt(task_id, ref, attempt)

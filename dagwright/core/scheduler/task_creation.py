@@ -56,7 +56,7 @@ def task_of_call(state: RunState, call: str) -> str | None:
 def _last_call(state: RunState, task_id: str, override: NodeOverride) -> int:
     """Return the number of the last call of a task; numbers whose call id equals a node id are skipped."""
     number = 1
-    for _ in range(override.tries):
+    for _ in range(override.retries):
         number += 1
         while state.items.find(call_id(task_id, number)) is not None:
             number += 1

@@ -9,7 +9,7 @@ from dagwright.core.model import graph
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note, Problem, pointer
-from dagwright.core.model.plan import Node, Plan
+from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames
 from dagwright.core.validation.node_references import NodeReferences
@@ -75,7 +75,7 @@ class Checked:
         workers: numbers of the nodes that call a worker tool; needs a fast `in`.
     """
 
-    plan: Plan
+    plan: PlanDocument
     dialect: str
     nodes: Sequence[Node]
     references: Sequence[NodeReferences]

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from dagwright.core.expressions.references import listed, nearest, suggestion
 from dagwright.core.model.agent_cards import MODEL_KEYS, InlineAgent
 from dagwright.core.model.errors import MAX_PROBLEMS, Problem, pointer
-from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS, Human, Node, Plan, Retry
+from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS, Human, Node, PlanDocument, Retry
 
 _NODES = TypeAdapter(list[Node])
 _NODE = TypeAdapter(Node)
@@ -73,7 +73,7 @@ _INSIDE: Mapping[str, Collection[str]] = {
 }
 """Field of a node that holds an object -> the fields of that object."""
 
-_FIELD_ORDER = [*dict.fromkeys([*Node.model_fields, *Plan.model_fields])]
+_FIELD_ORDER = [*dict.fromkeys([*Node.model_fields, *PlanDocument.model_fields])]
 _QUOTED = re.compile(r"'([^']*)'")
 _VERSION = 1
 """Supported version of the plan format."""
@@ -157,13 +157,13 @@ def _without_wrong_fields(raw: Any, errors: Sequence[ErrorDetails], *, stub: str
     return _NODE.validate_python({**valid, "id": stub} if "id" in wrong else valid)
 
 
-def read_plan_fields(raw: Mapping[str, Any]) -> tuple[Plan, list[Problem]]:
+def read_plan_fields(raw: Mapping[str, Any]) -> tuple[PlanDocument, list[Problem]]:
     """Return a plan without nodes that has all valid fields, and the problems of the invalid fields."""
     remaining = {**_with_few_unknown_keys(raw, PLAN_FIELDS), "nodes": []}
     problems: list[Problem] = []
     while True:
         try:
-            return Plan.model_validate(remaining), problems
+            return PlanDocument.model_validate(remaining), problems
         except ValidationError as error:
             errors = error.errors(include_url=False)
             field_problems = _field_problems(errors, base=(), node=None, known=PLAN_FIELDS, value=remaining)

@@ -29,7 +29,7 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem, ProblemList
 from dagwright.core.model.lookup_kinds import LookupKinds
 from dagwright.core.model.lookups import MOST_LOOKUPS
-from dagwright.core.model.plan import Node, Plan
+from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
@@ -328,7 +328,7 @@ class _Checker:
                 "invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint
             )
 
-    def _read_output(self, plan: Plan, numbers: Mapping[str, int]) -> list[Binding]:
+    def _read_output(self, plan: PlanDocument, numbers: Mapping[str, int]) -> list[Binding]:
         bindings: list[Binding] = []
         for path, message in reference_keys(plan.output, numbers):
             self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=KEY_HINT)
@@ -348,7 +348,7 @@ class _Checker:
         return bindings
 
     def _inputs(
-        self, plan: Plan, references: Mapping[int, NodeReferences], output_bindings: Sequence[Binding]
+        self, plan: PlanDocument, references: Mapping[int, NodeReferences], output_bindings: Sequence[Binding]
     ) -> dict[str, dict[str, Any]]:
         inputs = {name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()}
         for name, schema in inputs.items():

@@ -10,7 +10,7 @@ from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.requests import BUDGET, BUDGET_TASK, Feedback, Purpose
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tasks import Task, TaskRef
-from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.model.usage import NO_USAGE, Usage
 from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.scheduler import Scheduler
@@ -197,7 +197,7 @@ class BudgetAdmission(SchedulerComponent):
         """
         budget, name = self.budget, ("", task_id)
         if budget is not None and (name in budget.reserved or (is_waiting and name in budget.waiting)):
-            budget.settle(name, NONE)
+            budget.settle(name, NO_USAGE)
 
     # Commands.
 
@@ -292,7 +292,7 @@ class BudgetAdmission(SchedulerComponent):
             self._state.record(ref).reason = f"left out: {message}"
         waiting = [name for name in budget.waiting if not name[0]]
         for name in waiting:
-            budget.settle(name, NONE)
+            budget.settle(name, NO_USAGE)
         self._scheduler.end_tasks(refs, NodeStatus.SKIPPED, at=at)
         for _, task_id in waiting:
             # The remaining waiting calls write the final answer; all others were skipped.

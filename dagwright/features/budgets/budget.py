@@ -31,7 +31,7 @@ from dagwright.core.model.budget_limits import (
 )
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PURPOSE_ANSWER, ToolDeclaration
-from dagwright.core.model.usage import NONE, Usage, usage_from_json
+from dagwright.core.model.usage import NO_USAGE, Usage, usage_from_json
 from dagwright.features.budgets.busy_time import BusyTime, busy_time_from_json
 
 REQUESTED_AT_ONCE = 250
@@ -158,7 +158,7 @@ class Budget:
     """Revision: number of changes that may affect which calls may start."""
     _reserved_tokens: int = field(default=0, init=False, compare=False)
     _reserved_money: Decimal = field(default=ZERO_MONEY, init=False, compare=False)
-    _reported: Usage = field(default=NONE, init=False, compare=False)
+    _reported: Usage = field(default=NO_USAGE, init=False, compare=False)
 
     def __post_init__(self) -> None:
         for reservation in self.reserved.values():
@@ -228,7 +228,7 @@ class Budget:
             self.busy.set_idle(call, is_idle=report.is_idle)
         for key, usage in report.settled.items():
             if usage is not None:
-                self.reported[call] = self.reported.get(call, NONE) + usage
+                self.reported[call] = self.reported.get(call, NO_USAGE) + usage
                 self._reported += usage
             self.settle((call, key), usage)
         for key, tokens in report.requests.items():
@@ -262,7 +262,7 @@ class Budget:
             usage: total usage of the child run; empty if it was not reported, in which case earlier reports count.
         """
         self.changes += 1
-        reported = self.reported.pop(call, NONE)
+        reported = self.reported.pop(call, NO_USAGE)
         self._reported = self._reported.less(reported)
         self.pending_grants.pop(call, None)
         self.busy.set_idle(call, is_idle=False)
@@ -274,7 +274,7 @@ class Budget:
         )
         self.unreported.money += missing.money
         for name in [name for name in (*self.reserved, *self.waiting) if name[0] == call]:
-            self.settle(name, NONE if usage.is_something else None)
+            self.settle(name, NO_USAGE if usage.is_something else None)
         if self.is_child and (late_usage := usage.less(reported)).is_something:
             # It ended before it reported its last calls, and the parent run receives the total much later.
             self.pending_report.settled[_path((call, ""))] = late_usage

@@ -9,7 +9,7 @@ from dagwright.core.expressions.value_refs import encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import MODEL_TOOL
-from dagwright.core.model.usage import NONE, usage_from_json
+from dagwright.core.model.usage import NO_USAGE, usage_from_json
 from dagwright.core.scheduler.run_state import RunState
 
 BYTES_OF_A_TOKEN = 3
@@ -55,4 +55,4 @@ def _answer_tokens(state: RunState, number: int) -> int:
         used = get_value(state.records[number].result, ("usage",), start="the answer")
         return usage_from_json(used).tokens
     except (MissingValue, ComputeBudgetExceeded, ValueError):
-        return state.totals.usage.tasks.get(state.plan.nodes[number].id, NONE).tokens
+        return state.totals.usage.tasks.get(state.plan.nodes[number].id, NO_USAGE).tokens

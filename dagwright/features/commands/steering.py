@@ -221,7 +221,9 @@ def current_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
 
 def missing_value_notes(scheduler: RunScheduler) -> Iterator[dict[str, Any]]:
     """Yield a note for each skipped node whose condition reads a path that a result does not have."""
-    skipped = (node for node, record in scheduler.state.shown() if record.status is NodeStatus.SKIPPED and node.when)
+    skipped = (
+        node for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.SKIPPED and node.when
+    )
     for node in islice(skipped, _SKIPPED_READ):
         missing = [text for text in missing_values(scheduler, node) if text.endswith(" is missing")]
         if missing:
@@ -250,7 +252,7 @@ def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
         return refusal
     ref = scheduler.state.find(task_id)
     if ref is None:
-        known = [node.id for node, _ in scheduler.state.shown()][:_NAMES_COMPARED]
+        known = [node.id for node, _ in scheduler.state.visible_nodes()][:_NAMES_COMPARED]
         hint = suggestion(task_id, known)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
     if scheduler.state.phase is Phase.COMPENSATING and scheduler.plan.nodes[ref.node].compensates is None:

@@ -215,7 +215,7 @@ def without_compensation(plan: CompiledPlan) -> CompiledPlan:
 def compensated_tasks(state: RunState) -> tuple[frozenset[str], list[str]]:
     """Return the nodes and items that a run has compensated or will, and those with an unknown outcome."""
     compensated, unknown = set[str](), list[str]()
-    for node, record in state.shown():
+    for node, record in state.visible_nodes():
         if node.compensates is None:
             continue
         if record.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED):
@@ -229,7 +229,7 @@ def compensated_by(state: RunState) -> dict[str, str]:
     """Return compensated node or item -> its compensation node."""
     if not any(node.compensates is not None for extension in state.extensions for node in extension.nodes):
         return {}
-    completed = (node for node, record in state.shown() if record.status is NodeStatus.COMPLETED)
+    completed = (node for node, record in state.visible_nodes() if record.status is NodeStatus.COMPLETED)
     return {node.compensates: node.id for node in completed if node.compensates is not None}
 
 
@@ -238,12 +238,12 @@ def compensated_by(state: RunState) -> dict[str, str]:
 
 def compensation_counts(state: RunState) -> Counter[NodeStatus]:
     """Return status -> number of compensation nodes."""
-    return Counter(record.status for node, record in state.shown() if node.compensates is not None)
+    return Counter(record.status for node, record in state.visible_nodes() if node.compensates is not None)
 
 
 def why_not_completed(state: RunState) -> NodeError:
     """Return the error of a run that was not stopped but did not complete."""
-    ended = [(node.id, record) for node, record in state.shown()]
+    ended = [(node.id, record) for node, record in state.visible_nodes()]
     for status in (NodeStatus.FAILED, NodeStatus.CANCELLED, NodeStatus.BLOCKED):
         for name, record in ended:
             if record.status is status:
@@ -292,7 +292,7 @@ def uncompensated_calls(state: RunState) -> list[UncompensatedCall]:
 
     For a run that has not ended, the result includes calls that are not compensated yet.
     """
-    nodes = {node.compensates: (node, record) for node, record in state.shown() if node.compensates is not None}
+    nodes = {node.compensates: (node, record) for node, record in state.visible_nodes() if node.compensates is not None}
     calls: list[UncompensatedCall] = []
     for ref, record in _calls(state):
         name = state.id_of(ref)
@@ -311,7 +311,7 @@ def uncompensated_calls(state: RunState) -> list[UncompensatedCall]:
                 calls.append(UncompensatedCall(name, f"was not compensated: {why}"))
             elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, ref):
                 calls.append(UncompensatedCall(name, f"cannot be compensated: {why}"))
-        if _is_run(state, ref) and override is not None and override.tries:
+        if _is_run(state, ref) and override is not None and override.retries:
             calls.append(UncompensatedCall(name, "was retried: effects of earlier attempts are not compensated"))
         if record.status is NodeStatus.COMPLETED and override is not None and not is_result_of_call(record, override):
             calls.append(UncompensatedCall(name, "has a manual result: manual changes are not compensated"))

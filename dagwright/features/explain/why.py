@@ -120,13 +120,13 @@ def _chain_from(scheduler: RunScheduler, starts: Iterable[str], *, calls: Mappin
 
 
 def _open_tasks(scheduler: RunScheduler) -> Iterator[str]:
-    for node, record in scheduler.state.shown():
+    for node, record in scheduler.state.visible_nodes():
         yield from open_task_ids(record, node)
 
 
 def _roots_of_end(scheduler: RunScheduler) -> Iterator[str]:
     """Yield the nodes that failed or were cancelled independently of other nodes."""
-    for node, record in scheduler.state.shown():
+    for node, record in scheduler.state.visible_nodes():
         # Nodes of a run with unresolved lookups are left out: the lookups are the error of the run.
         by_itself = not record.blocked_by and record.reason != UNRESOLVED
         if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED) and by_itself:

@@ -11,7 +11,7 @@ from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeB
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.model.answer_forms import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestBook, Through
+from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestRegistry, Through
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.extension import Extension
@@ -55,7 +55,7 @@ class AnswerHandler:
         """Purpose of a request of the run itself -> function that applies its answer."""
 
     @property
-    def _requests(self) -> RequestBook:
+    def _requests(self) -> RequestRegistry:
         return self._feedback.requests
 
     # Early answers.
@@ -68,17 +68,17 @@ class AnswerHandler:
 
     def drop_early(self, ref: TaskRef) -> None:
         """Drop the stored answers for a node or item that has ended; after the last node, drop all."""
-        book = self._requests
-        names = book.early_of.get(ref.node, ())
+        registry = self._requests
+        names = registry.early_of.get(ref.node, ())
         if ref.item is not None:
             task_id = self._state.id_of(ref)
             names = [name for name in names if task_id in (name, without_number(name))]
         elif not self._state.unfinished:
-            names = [*book.early]
+            names = [*registry.early]
         for name in names:
-            book.drop_early(name)
+            registry.drop_early(name)
         if ref.item is None:
-            book.early_of.pop(ref.node, None)
+            registry.early_of.pop(ref.node, None)
 
     def apply_early(self, request: Request, feedback: Feedback, at: float) -> None:
         """Apply an answer that arrived before its request, or record why it is invalid."""
@@ -202,7 +202,7 @@ class AnswerHandler:
 
     def _try_again(self, ref: TaskRef, request: Request, at: float) -> None:
         override = self._state.override_of(request.task)
-        override.tries, override.attempts = override.tries + 1, self._state.record(ref).attempts
+        override.retries, override.attempts = override.retries + 1, self._state.record(ref).attempts
         self._restart(ref, at)
 
     def release_approvals(self, at: float, *, by: str, what: str) -> None:

@@ -15,7 +15,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.answer_forms import BadAnswer, adds_nodes, normal_form, question_key, size_of, size_problem
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, RequestBook
+from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, RequestRegistry
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.scheduler.extension import Extension
@@ -61,7 +61,7 @@ class AnswerReader:
         self._feedback = feedback
 
     @property
-    def _requests(self) -> RequestBook:
+    def _requests(self) -> RequestRegistry:
         return self._feedback.requests
 
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
@@ -86,14 +86,14 @@ class AnswerReader:
         Raises:
             ComputeBudgetExceeded: the remaining compute budget is too small.
         """
-        name, book = feedback.request, self._requests
-        check_budget = check_budget or book.check_budget
+        name, registry = feedback.request, self._requests
+        check_budget = check_budget or registry.check_budget
         check_budget.start(at)
         if (problem := size_problem([feedback.answer, feedback.by, feedback.note])) is not None:
             return problem
-        if (request := book.open.get(name)) is not None:
+        if (request := registry.open.get(name)) is not None:
             return self.read_all([request], feedback, at, check_budget=check_budget)
-        if (closing := book.closed.get(name)) is not None:
+        if (closing := registry.closed.get(name)) is not None:
             return closing.reason(name)
         number = self._state.numbers.get(name)
         if number is not None and self._state.plan.nodes[number].for_each is not None:
@@ -222,14 +222,14 @@ class AnswerReader:
 
     def _problem_of_early(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
         """Return why an answer to a request that is not open yet cannot be stored, or `None`."""
-        name, book = feedback.request, self._requests
+        name, registry = feedback.request, self._requests
         if name == INPUTS and self._will_request_inputs():
             return self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
         ref = self.find_requester(name)
         if ref is None:
             # Only some names are compared: a run may have 100,000 of them.
-            known = [*islice(chain(book.open, self._state.numbers), _NAMES_COMPARED)]
-            can_look = book.hints.left > 0 and len(name) <= _NAME_COMPARED
+            known = [*islice(chain(registry.open, self._state.numbers), _NAMES_COMPARED)]
+            can_look = registry.hints.left > 0 and len(name) <= _NAME_COMPARED
             near = suggestion(name, known) if can_look else None
             return f"there is no request {name!r:.200}" + (f"; {near}" if near else "")
         record = self._state.record(ref)
@@ -237,7 +237,7 @@ class AnswerReader:
             return f"{name!r} asks nothing: it is {record.status.value}"
         if self._state.plan.nodes[ref.node].kind == "lookup" and name != self._state.id_of(ref):
             # The next question of a lookup is unknown, so an early answer cannot be checked.
-            now = book.of_task(self._state.id_of(ref))
+            now = registry.of_task(self._state.id_of(ref))
             there = f"; {now.id!r} is open" if now is not None else ""
             return f"{name!r} is not open: the questions of a lookup depend on earlier answers{there}"
         if (reason := self._reason_without_request(self._state.plan.nodes[ref.node])) is not None:
@@ -254,13 +254,13 @@ class AnswerReader:
         return may_open_later and schema_of_missing(self._state.plan.inputs, self._state.inputs) is not None
 
     def _problem_of_storing(self, feedback: Feedback) -> str | None:
-        name, book = feedback.request, self._requests
+        name, registry = feedback.request, self._requests
         if not isinstance(feedback.answer, Mapping):
             return f'{name!r} has not asked yet, and an early answer must be an object such as {{"text": "…"}}'
-        if name in book.early:
-            by = book.early[name].by or "a user without a name"
+        if name in registry.early:
+            by = registry.early[name].by or "a user without a name"
             return f"{name!r} has not asked yet, and the answer of {by} is kept for it already"
-        if len(book.early) >= EARLY_ANSWERS:
+        if len(registry.early) >= EARLY_ANSWERS:
             return f"{name!r} has not asked yet, and no more than {EARLY_ANSWERS:,} early answers are kept"
         return size_problem([feedback.answer, feedback.by, feedback.note], EARLY_BYTES)
 

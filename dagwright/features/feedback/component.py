@@ -13,7 +13,7 @@ from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.model.answer_forms import size_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import Policy, with_tools_allowed
-from dagwright.core.model.requests import Feedback, Request, RequestBook, book_from_json
+from dagwright.core.model.requests import Feedback, Request, RequestRegistry, registry_from_json
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
@@ -50,7 +50,7 @@ class HumanFeedback(SchedulerComponent):
         self._state.is_request_id = self._is_request_id
 
     @property
-    def requests(self) -> RequestBook:
+    def requests(self) -> RequestRegistry:
         """The requests of the run."""
         return self.state.requests
 
@@ -236,7 +236,7 @@ class HumanFeedback(SchedulerComponent):
             inputs: inputs that a person provided after the start.
             approved: number of nodes that were approved with the plan, and the user who approved them.
         """
-        self.state.requests = book_from_json(requests)
+        self.state.requests = registry_from_json(requests)
         self.state.given_inputs.update(inputs)
         self._state.inputs.update(self.state.given_inputs)
         self.state.approved_nodes, self.state.approved_by = approved

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.model.requests import RequestBook
+from dagwright.core.model.requests import RequestRegistry
 
 
 @dataclass(slots=True)
@@ -17,7 +17,7 @@ class FeedbackState:
         policy_changed: whether a person changed the policy of the run.
     """
 
-    requests: RequestBook = field(default_factory=RequestBook)
+    requests: RequestRegistry = field(default_factory=RequestRegistry)
     given_inputs: dict[str, Any] = field(default_factory=dict)
     approved_nodes: int = 0
     approved_by: str = ""

@@ -142,13 +142,17 @@ class RequestOpener:
         Args:
             name: base of the id: the task id, except for requests of the run.
         """
-        book = self._feedback.requests
-        count = book.counts.get(task_id, 0)
+        registry = self._feedback.requests
+        count = registry.counts.get(task_id, 0)
         request_id = name if not count else f"{name}#{count + 1}"
-        while request_id in book.open or request_id in book.closed or (count and self._state.items.find(request_id)):
+        while (
+            request_id in registry.open
+            or request_id in registry.closed
+            or (count and self._state.items.find(request_id))
+        ):
             count += 1
             request_id = f"{name}#{count + 1}"
-        book.counts[task_id] = count
+        registry.counts[task_id] = count
         return request_id
 
     def close(self, task_id: str, at: float) -> None:

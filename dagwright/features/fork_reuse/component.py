@@ -10,7 +10,7 @@ from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map
-from dagwright.features.fork_reuse.reuse import ReuseBook, apply_reusable_result
+from dagwright.features.fork_reuse.reuse import ReuseTable, apply_reusable_result
 
 
 class ForkReuse(SchedulerComponent):
@@ -19,28 +19,28 @@ class ForkReuse(SchedulerComponent):
     def __init__(self, scheduler: Scheduler[Any]) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
-        self.book: ReuseBook | None = None
+        self.table: ReuseTable | None = None
         """Results that may be reused, if the run is a fork."""
 
-    def use(self, book: ReuseBook | None) -> None:
+    def use(self, table: ReuseTable | None) -> None:
         """Set the results that may be reused."""
-        self.book = book
+        self.table = table
         self._scheduler.update_hooks()
 
     def needed_hooks(self) -> Collection[str]:
         """Return no hooks if the run is not a fork."""
-        return self.hooks if self.book is not None else ()
+        return self.hooks if self.table is not None else ()
 
     def on_rebuild(self, base: int, added: int) -> None:  # noqa: ARG002 - a hook
         """Clear cached fingerprints of results that may have changed."""
-        if self.book is not None:
-            self.book.digests.clear()
+        if self.table is not None:
+            self.table.digests.clear()
 
     def on_node_ready(self, ref: TaskRef, at: float) -> bool:
         """Complete a node or item with its result in the source run, if its fingerprint is the same."""
         state = self._state
         node = state.plan.nodes[ref.node]
-        reusable = self.book.tasks.get(state.id_of(ref)) if self.book is not None else None
+        reusable = self.table.tasks.get(state.id_of(ref)) if self.table is not None else None
         if reusable is None or not reusable.has_result:
             return False
         # Conditions of region members are not evaluated here, and members of offloaded regions are not known.
@@ -49,9 +49,9 @@ class ForkReuse(SchedulerComponent):
         is_map = node.for_each is not None and ref.item is None
         try:
             if is_map:
-                fingerprint = fingerprint_of_map(state, ref.node, book=self.book)
+                fingerprint = fingerprint_of_map(state, ref.node, table=self.table)
             else:
-                fingerprint = fingerprint_of(state, ref, book=self.book)
+                fingerprint = fingerprint_of(state, ref, table=self.table)
         except (UnresolvedReference, ComputeBudgetExceeded):
             return False
         is_reusable = node.kind != "lookup" or state.options.resolver.is_reusable(node, reusable.result)
@@ -63,7 +63,7 @@ class ForkReuse(SchedulerComponent):
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
         """Set the idempotency key of a task in the source run, and the reusable results of its child run."""
-        reusable = self.book.key_of(task.id, task.node.id) if self.book is not None else None
+        reusable = self.table.key_of(task.id, task.node.id) if self.table is not None else None
         if reusable is None:
             return False
         task.child_snapshot = reusable.child_snapshot
@@ -71,7 +71,7 @@ class ForkReuse(SchedulerComponent):
         if reusable.scope is None or (is_run and reusable.fingerprint):
             return False
         is_same = (
-            not reusable.fingerprint or fingerprint_of(self._state, task.ref, book=self.book) == reusable.fingerprint
+            not reusable.fingerprint or fingerprint_of(self._state, task.ref, table=self.table) == reusable.fingerprint
         )
         task.scope = self._state.record(task.ref).scope = reusable.scope if is_same else None
         return False

@@ -28,18 +28,20 @@ from dagwright.core.model.items import StoredList, items_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.features.fork_reuse.reuse import ReuseBook
+from dagwright.features.fork_reuse.reuse import ReuseTable
 
 _DIGEST_CHARACTERS = 32
 """Length of the digest in hexadecimal characters of the SHA-256: 128 bits distinguish all results of a run."""
 
 
-def fingerprint_of(state: RunState, ref: TaskRef, *, version: str | None = None, book: ReuseBook | None = None) -> str:
+def fingerprint_of(
+    state: RunState, ref: TaskRef, *, version: str | None = None, table: ReuseTable | None = None
+) -> str:
     """Return the fingerprint of a node or item whose dependencies have all ended.
 
     Args:
         version: version of the tool that produced the result, instead of the current version.
-        book: reuse data of a fork, which caches digests that many nodes need.
+        table: reuse data of a fork, which caches digests that many nodes need.
 
     Raises:
         UnresolvedReference, ComputeBudgetExceeded: the arguments cannot be resolved.
@@ -47,11 +49,17 @@ def fingerprint_of(state: RunState, ref: TaskRef, *, version: str | None = None,
     node = state.plan.nodes[ref.node]
     # Manual overrides of the arguments are not part of the plan.
     arguments = resolve_bindings(node.arguments, node.bindings, scope=state.scope_of(ref))
-    return _digest([*_definition(state, ref.node, version, book), shown(arguments), *_order(state, node, book)])
+    return _digest(
+        [
+            *_definition(state, ref.node, version, table),
+            _canonical_value(arguments),
+            *_order(state, node, table),
+        ]
+    )
 
 
 def fingerprint_of_map(
-    state: RunState, number: int, *, version: str | None = None, book: ReuseBook | None = None
+    state: RunState, number: int, *, version: str | None = None, table: ReuseTable | None = None
 ) -> str:
     """Return the fingerprint of a node with `for_each`, without expanding its items.
 
@@ -65,24 +73,24 @@ def fingerprint_of_map(
     if isinstance(items, StoredList):
         encoded_items = [items.value.ref, paths_to_json(items.value.paths), items.first, len(items)]
     elif isinstance(items, list):
-        encoded_items = shown(items)
+        encoded_items = _canonical_value(items)
     templates = [*(template for _, template in node.bindings), *([node.key] if node.key else [])]
     read = [part for part in references_in(templates) if _is_outside(part)]
-    values = [[str(part), shown(resolve_template((part,), scope=scope))] for part in read]
+    values = [[str(part), _canonical_value(resolve_template((part,), scope=scope))] for part in read]
     written = [node.arguments, [[list(path), list(map(str, template))] for path, template in node.bindings], node.when]
-    condition = [_outcome(state, name, book) for name in _read_by_condition(state, node)]
-    definition = _definition(state, number, version, book)
-    return _digest([*definition, encoded_items, values, written, condition, *_order(state, node, book)])
+    condition = [_outcome(state, name, table) for name in _read_by_condition(state, node)]
+    definition = _definition(state, number, version, table)
+    return _digest([*definition, encoded_items, values, written, condition, *_order(state, node, table)])
 
 
-def shown(value: Any) -> Any:
+def _canonical_value(value: Any) -> Any:
     """Return a value as JSON in which each stored part is replaced by a unique mark."""
     return with_refs_formatted(value, _mark)
 
 
 def digest_of(value: Any) -> str:
     """Return a digest of a value."""
-    return _digest(shown(value))
+    return _digest(_canonical_value(value))
 
 
 def _mark(part: Any) -> Any:
@@ -92,7 +100,7 @@ def _mark(part: Any) -> Any:
         return {"text": [_mark(inner) for inner in part.parts]}
     if isinstance(part, Secret):
         return {"secret": part.name}
-    return part if isinstance(part, str) else shown(part)
+    return part if isinstance(part, str) else _canonical_value(part)
 
 
 def _digest(value: Any) -> str:
@@ -100,11 +108,11 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
-def _definition(state: RunState, number: int, version: str | None, book: ReuseBook | None) -> list[Any]:
+def _definition(state: RunState, number: int, version: str | None, table: ReuseTable | None) -> list[Any]:
     """Return the part of the fingerprint that identifies the call of a node."""
     node = state.plan.nodes[number]
     if node.sub_plan is not None:
-        return ["plan", _definition_of_plan(number, node.sub_plan, book)]
+        return ["plan", _definition_of_plan(number, node.sub_plan, table)]
     if node.kind == "human":
         return ["human"]
     if node.kind == "lookup":
@@ -115,16 +123,16 @@ def _definition(state: RunState, number: int, version: str | None, book: ReuseBo
     return ["tool", node.tool, node.is_worker, made_by]
 
 
-def _definition_of_plan(number: int, plan: CompiledPlan, book: ReuseBook | None) -> str:
-    if book is None:
+def _definition_of_plan(number: int, plan: CompiledPlan, table: ReuseTable | None) -> str:
+    if table is None:
         return _digest(plan_to_json(plan))
-    known = book.definitions
+    known = table.definitions
     if number not in known:
         known[number] = _digest(plan_to_json(plan))
     return known[number]
 
 
-def _order(state: RunState, node: CompiledNode, book: ReuseBook | None) -> Iterable[str]:
+def _order(state: RunState, node: CompiledNode, table: ReuseTable | None) -> Iterable[str]:
     """Yield the outcomes of dependencies that a node without effects does not read."""
     if has_side_effects(node, state.plan.tools):
         return
@@ -134,16 +142,16 @@ def _order(state: RunState, node: CompiledNode, book: ReuseBook | None) -> Itera
     read.update(_read_by_condition(state, node))
     for needed in node.dependencies:
         if state.plan.nodes[needed].id not in read:
-            yield _outcome(state, state.plan.nodes[needed].id, book)
+            yield _outcome(state, state.plan.nodes[needed].id, table)
 
 
-def _outcome(state: RunState, node_id: str, book: ReuseBook | None) -> str:
+def _outcome(state: RunState, node_id: str, table: ReuseTable | None) -> str:
     number = state.number_of(node_id)
     if number is None:
         return ""
-    if book is None:
+    if table is None:
         return _outcome_of(state.records[number])
-    known = book.digests
+    known = table.digests
     if number not in known:
         known[number] = _outcome_of(state.records[number])
     return known[number]

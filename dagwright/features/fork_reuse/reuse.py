@@ -76,7 +76,7 @@ def reusable_result_from_json(encoded: Mapping[str, Any]) -> ReusableResult:
 
 
 @dataclass(slots=True)
-class ReuseBook:
+class ReuseTable:
     """Reusable data of all nodes and items of a run, by id.
 
     Args:
@@ -96,13 +96,13 @@ class ReuseBook:
         return reusable
 
 
-def reuse_book_from_json(encoded: Mapping[str, Any]) -> ReuseBook:
+def reuse_table_from_json(encoded: Mapping[str, Any]) -> ReuseTable:
     """Decode a book from the JSON of its entries.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
-    return ReuseBook({str(name): reusable_result_from_json(reusable) for name, reusable in encoded.items()})
+    return ReuseTable({str(name): reusable_result_from_json(reusable) for name, reusable in encoded.items()})
 
 
 def apply_reusable_result(record: Record, reusable: ReusableResult) -> None:

@@ -20,7 +20,7 @@ from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.map_batches import is_batched, is_map_batch
 from dagwright.features.compensation.compensation import compensated_tasks
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map
-from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseBook, is_result
+from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable, is_result
 from dagwright.features.run_scheduler import RunScheduler
 
 _NOT_IN_FINGERPRINT = frozenset({"dependencies", "projections", "kind", "title", "priority", "supersedes"})
@@ -74,7 +74,7 @@ class ReusableResults:
         compensated: nodes and items that the source run has compensated; they run again, with new idempotency keys.
     """
 
-    book: ReuseBook = field(default_factory=ReuseBook)
+    table: ReuseTable = field(default_factory=ReuseTable)
     problems: list[str] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
     compensated: frozenset[str] = frozenset()
@@ -157,7 +157,7 @@ class _ResultCollector:
         elif node.for_each is None and (_has_started(record) or is_result(record)):
             self._take_task(TaskRef(number), node.id, record)
         elif is_untouched and record.status is NodeStatus.PENDING:
-            self._found.book.tasks[node.id] = ReusableResult(scope=self._scope_of(node.id, node.id, ""))
+            self._found.table.tasks[node.id] = ReusableResult(scope=self._scope_of(node.id, node.id, ""))
 
     def _take_map(self, number: int, node: CompiledNode, record: Record) -> None:
         """Reuse the result of a large map as a whole."""
@@ -192,20 +192,22 @@ class _ResultCollector:
                 fingerprint = self._fingerprint_of(ref)
             except (UnresolvedReference, ComputeBudgetExceeded):
                 return
-            self._found.book.tasks[task_id] = ReusableResult(fingerprint, self._scope_of(task_id, node.id, fingerprint))
+            self._found.table.tasks[task_id] = ReusableResult(
+                fingerprint, self._scope_of(task_id, node.id, fingerprint)
+            )
 
     def _fingerprint_of(self, ref: TaskRef, version: str | None = None) -> str:
-        return fingerprint_of(self._old.state, ref, version=version, book=self._old.features.reuse.book)
+        return fingerprint_of(self._old.state, ref, version=version, table=self._old.features.reuse.table)
 
     def _fingerprint_of_map(self, number: int, version: str | None) -> str:
-        return fingerprint_of_map(self._old.state, number, version=version, book=self._old.features.reuse.book)
+        return fingerprint_of_map(self._old.state, number, version=version, table=self._old.features.reuse.table)
 
     def _put(self, task_id: str, record: Record, fingerprint: Any) -> None:
         try:
             fingerprint_of_record = fingerprint(record.tool_version or None)
         except (UnresolvedReference, ComputeBudgetExceeded):
             return
-        self._found.book.tasks[task_id] = ReusableResult(
+        self._found.table.tasks[task_id] = ReusableResult(
             fingerprint=fingerprint_of_record,
             has_result=True,
             result=record.result,
@@ -230,8 +232,8 @@ class _ResultCollector:
 
     def _scope_of(self, task_id: str, node_id: str, fingerprint: str) -> str:
         """Return the scope of the idempotency key of a task in the source run, which may itself be a fork."""
-        book = self._old.features.reuse.book
-        reusable = book.key_of(task_id, node_id) if book is not None else None
+        table = self._old.features.reuse.table
+        reusable = table.key_of(task_id, node_id) if table is not None else None
         if reusable is None or reusable.scope is None or (reusable.fingerprint and reusable.fingerprint != fingerprint):
             return self._source.scope
         return reusable.scope
@@ -279,21 +281,21 @@ def predict_fork(
     scheduler: RunScheduler, old: RunScheduler, reuse: ReusableResults, *, change: ForkDifferences
 ) -> ForkPrediction:
     """Predict a fork with a scheduler of it that has not started; the scheduler must not be used afterwards."""
-    scheduler.features.reuse.use(reuse.book)
+    scheduler.features.reuse.use(reuse.table)
     scheduler.start(0.0)
     while scheduler.next_task(0.0) is not None:
         pass
     result = ForkPrediction([], {}, [], [])
-    for node, record in scheduler.state.shown():
+    for node, record in scheduler.state.visible_nodes():
         each = [(f"{node.id}[{item.key}]", item.record) for item in record.items] or [(node.id, record)]
         if node.for_each is not None and record.reused is not None:
             each = [(node.id, record)]
         for task_id, one in each:
-            reusable = reuse.book.tasks.get(task_id)
+            reusable = reuse.table.tasks.get(task_id)
             if one.reused is not None:
                 result.reused.append(task_id)
             elif one.status is NodeStatus.PENDING:
-                is_reusable = (reusable is not None and reusable.has_result) or _has_reusable_items(reuse.book, node)
+                is_reusable = (reusable is not None and reusable.has_result) or _has_reusable_items(reuse.table, node)
                 (result.undecided if is_reusable else result.later).append(task_id)
             elif one.status is not NodeStatus.SKIPPED:
                 declared = scheduler.plan.tools.get(node.tool)
@@ -302,9 +304,9 @@ def predict_fork(
     return result
 
 
-def _has_reusable_items(book: ReuseBook, node: CompiledNode) -> bool:
+def _has_reusable_items(table: ReuseTable, node: CompiledNode) -> bool:
     return node.for_each is not None and any(
-        name.startswith(f"{node.id}[") and reusable.has_result for name, reusable in book.tasks.items()
+        name.startswith(f"{node.id}[") and reusable.has_result for name, reusable in table.tasks.items()
     )
 
 
@@ -335,7 +337,7 @@ def _why(
         return "was changed in the plan"
     if record.partial:
         return "had failed in part"
-    reusable = reuse.book.tasks.get(task_id)
+    reusable = reuse.table.tasks.get(task_id)
     if reusable is not None and reusable.tool_version and reusable.tool_version != version:
         return "has another version of its tool"
     return "reads something that has changed"

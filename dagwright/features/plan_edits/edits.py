@@ -164,7 +164,7 @@ def _mentioned_ids(nodes: Sequence[Any], state: RunState) -> Iterator[str]:
     """Yield the ids of the existing nodes to which the new nodes may refer."""
     is_large = state.plan.written_count > MAX_STUBS
     named = {piece for text in _texts_of(list(nodes)) for piece in _pieces_of(text)} if is_large else set()
-    for node, _ in state.shown():
+    for node, _ in state.visible_nodes():
         if not is_large or node.id in named or not _is_piece(node.id):
             yield node.id
 

@@ -20,7 +20,7 @@ from dagwright.client.run_follower import RequestKey, request_key
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import SessionNotFound, Sessions, TurnRejected
 from dagwright.client.starts import new_run_id
-from dagwright.client.steering import Actor, CommandRejected, Steering
+from dagwright.client.steering import CommandAuthor, CommandRejected, Steering
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.answer_prompts import ask_answer
@@ -317,7 +317,9 @@ class Chat:
         if turn is None:
             raise CommandRefused("no run is active")
         try:
-            self._output.print(await Steering(self._resources.connection).cancel(turn.run, Actor(account_name())))
+            self._output.print(
+                await Steering(self._resources.connection).cancel(turn.run, CommandAuthor(account_name()))
+            )
         except (CommandRejected, RunClosed) as refused:
             self._output.log(one_line(str(refused)))
         await self._patiently(lambda: self._finish(turn.run, None))

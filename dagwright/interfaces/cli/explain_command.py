@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.client.runs import open_runs
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import sentence
-from dagwright.history.run_explainer import Explanation, NodeNotFound
+from dagwright.history.run_explainer import NodeNotFound, RunExplanation
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
@@ -46,7 +46,7 @@ def explain(request: ShowRequest, output: Output) -> int:
     return run_async(work, output)
 
 
-def lines_of(explanation: Explanation) -> Iterator[str]:
+def lines_of(explanation: RunExplanation) -> Iterator[str]:
     """Yield the lines about a run, or about a node and its causes."""
     reasons = {reason.node: reason for reason in explanation.chain.reasons}
     if explanation.node:
@@ -79,7 +79,7 @@ def lines_of(explanation: Explanation) -> Iterator[str]:
         yield f"note: {note['message']}"
 
 
-def _lines_of_chain(explanation: Explanation, reasons: Mapping[str, Reason]) -> Iterator[str]:
+def _lines_of_chain(explanation: RunExplanation, reasons: Mapping[str, Reason]) -> Iterator[str]:
     """Yield the sentence of the node, and then the facts about each node that it depends on."""
     chain = explanation.chain
     start = chain.reasons[0]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dagwright.client.steering import Actor, Command, read_scheduler
+from dagwright.client.steering import Command, CommandAuthor, read_scheduler
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.times import parse_duration
@@ -112,8 +112,8 @@ def policy(request: LimitsRequest, output: Output) -> int:
     return send(request.workflow_id, Command.set_policy(steps.to_json()), _actor(request), output)
 
 
-def _actor(request: LimitsRequest) -> Actor:
-    return Actor(request.by or account_name(), request.reason)
+def _actor(request: LimitsRequest) -> CommandAuthor:
+    return CommandAuthor(request.by or account_name(), request.reason)
 
 
 def _deadline(text: str) -> str | None:

@@ -43,7 +43,7 @@ def explained_failure(message: str) -> str:
 def displayed_counts(scheduler: RunScheduler) -> Counter[NodeStatus]:
     """Return the number of nodes per displayed state."""
     counts = counts_of(scheduler.plan, scheduler.records)
-    for _, record in scheduler.state.shown() if counts[NodeStatus.SUPERSEDED] else ():
+    for _, record in scheduler.state.visible_nodes() if counts[NodeStatus.SUPERSEDED] else ():
         counts.subtract([record.status])
         counts.update([displayed_status(record)])
     return +counts

@@ -43,7 +43,7 @@ def _is_about_plan(node: str) -> bool:
 
 def _has_started(view: RunView) -> bool:
     scheduler = view.scheduler
-    return scheduler is not None and any(not is_own(node.id) for node, _ in scheduler.state.shown())
+    return scheduler is not None and any(not is_own(node.id) for node, _ in scheduler.state.visible_nodes())
 
 
 def _arguments(view: RunView, node: str) -> dict[str, Any]:

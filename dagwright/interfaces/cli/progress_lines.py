@@ -49,7 +49,7 @@ class LineWriter:
             requests: open requests; for each new one a line has the command that answers it.
         """
         if view.scheduler is not None:
-            for node, record in view.scheduler.state.shown():
+            for node, record in view.scheduler.state.visible_nodes():
                 for item in listed_items(record):
                     self._show(view, f"{node.id}[{item.key}]", item.record)
                 self._show(view, node.id, record, what=work_text(node.tool, node.title, kind=node.kind))

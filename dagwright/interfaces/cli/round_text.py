@@ -45,7 +45,7 @@ class RoundLine:
         text: text of a model or worker tool about it; may be empty.
         is_taken: false for the reason of a plan that was rejected.
         status: of a sub-goal in its round, as in the document; empty for other lines.
-        about: description of a sub-goal.
+        description: description of a sub-goal.
     """
 
     key: str
@@ -54,7 +54,7 @@ class RoundLine:
     is_taken: bool = True
     action: str = ""
     status: str = ""
-    about: str = ""
+    description: str = ""
 
 
 def rounds_of(view: RunView) -> Mapping[str, Any] | None:
@@ -199,7 +199,7 @@ def _line(
     sub_goal = sub_goals.get(number, {})
     text = " — ".join(filter(None, [_line_or_empty(error), _line_or_empty(message)]))
     name = f"sg{number} {one_line(str(sub_goal.get('worker', '')))}".strip()
-    return RoundLine(f"sg{number}", name, text, status=status, about=_line_or_empty(sub_goal.get("description")))
+    return RoundLine(f"sg{number}", name, text, status=status, description=_line_or_empty(sub_goal.get("description")))
 
 
 def _line_or_empty(text: Any) -> str:

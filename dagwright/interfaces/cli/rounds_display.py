@@ -61,7 +61,7 @@ def _rows(rounds_part: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[
 
 def _row(line: RoundLine, call: str) -> tuple[Text, Text]:
     mark, style = _MARKS.get(line.status, ("?", ""))
-    text = _text(f"{line.name}: {line.about}" if line.about else line.name)
+    text = _text(f"{line.name}: {line.description}" if line.description else line.name)
     if line.text:
         text.append(f"  {line.text}", style="red" if line.status == "failed" else "dim")
     if call:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from dagwright.client.runs import open_runs
-from dagwright.client.steering import PAUSE, RESUME, Actor, Command, CommandRejected, Steering
+from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, CommandRejected, Steering
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.cli.account import account_name
@@ -79,11 +79,11 @@ def _change_node(request: NodeActionRequest, command: Command, output: Output) -
     return act_on(request.workflow_id, output, act)
 
 
-def _actor(request: RunActionRequest | NodeActionRequest) -> Actor:
-    return Actor(request.by or account_name(), request.reason)
+def _actor(request: RunActionRequest | NodeActionRequest) -> CommandAuthor:
+    return CommandAuthor(request.by or account_name(), request.reason)
 
 
-def send(workflow_id: str, command: Command, actor: Actor, output: Output) -> int:
+def send(workflow_id: str, command: Command, actor: CommandAuthor, output: Output) -> int:
     """Send a command to a run; return 2 if the run refuses."""
 
     async def act(steering: Steering, _: Connection) -> str:

@@ -182,7 +182,7 @@ def _completion(call: RunBackedRequest, outcome: RunOutcome) -> dict[str, Any]:
         "model": call.model,
         "choices": [choice],
         "usage": outcome.usage,
-        "dagwright": outcome.about,
+        "dagwright": outcome.run_fields,
     }
 
 
@@ -266,7 +266,7 @@ def _closing_chunks(call: RunBackedRequest, outcome: RunOutcome, *, with_usage: 
     calls = _calls_of(call, outcome)
     choices = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
     chunks: list[dict[str, Any]] = [{"choices": [choice]} for choice in choices]
-    chunks.append({"choices": [_choice({}, _reason(outcome))], "dagwright": outcome.about})
+    chunks.append({"choices": [_choice({}, _reason(outcome))], "dagwright": outcome.run_fields})
     return [*chunks, {"choices": [], "usage": outcome.usage}] if with_usage else chunks
 
 

@@ -73,7 +73,7 @@ class ApiError(Exception):
     Args:
         param: the invalid field of the request.
         code: machine-readable code.
-        about: the run that the error is about, as in the object `dagwright` of an answer.
+        run_fields: the run that the error is about, as in the object `dagwright` of an answer.
         errors: problems of an invalid plan, each with its JSON Pointer.
     """
 
@@ -83,7 +83,7 @@ class ApiError(Exception):
     param: str | None = None
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    about: Mapping[str, Any] | None = None
+    run_fields: Mapping[str, Any] | None = None
     errors: Sequence[Mapping[str, Any]] = ()
 
     def __str__(self) -> str:
@@ -98,7 +98,10 @@ class ApiError(Exception):
             "code": self.code,
             **({"errors": [dict(error) for error in self.errors]} if self.errors else {}),
         }
-        return {"error": error_body, **({} if self.about is None else {"dagwright": dict(self.about)})}
+        return {
+            "error": error_body,
+            **({} if self.run_fields is None else {"dagwright": dict(self.run_fields)}),
+        }
 
     def response(self) -> JSONResponse:
         """Return the response."""

@@ -337,7 +337,7 @@ def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run:
         "status": "completed",
         "output": items,
         "usage": _usage(outcome.usage),
-        "dagwright": outcome.about,
+        "dagwright": outcome.run_fields,
     }
 
 

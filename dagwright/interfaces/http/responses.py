@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 
 from dagwright.client.run_follower import RunMoment, wait_for_end
 from dagwright.client.starts import RunIdInvalid
-from dagwright.client.steering import Actor, CommandRejected
+from dagwright.client.steering import CommandAuthor, CommandRejected
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
@@ -200,7 +200,7 @@ async def cancel(response_id: str, context: ContextDep) -> Response:
             return JSONResponse(failed_response(response, ApiError(RUN_FAILED, message, code="run_cancelled")))
     await context.visible_run(run)
     try:
-        await context.steering.cancel(run, Actor(context.caller.actor_name, "cancelled through the API"))
+        await context.steering.cancel(run, CommandAuthor(context.caller.actor_name, "cancelled through the API"))
         await asyncio.wait_for(wait_for_end(context.runs, run), CANCEL_S)
     except (RunClosed, CommandRejected, TimeoutError):
         pass
@@ -308,8 +308,8 @@ async def _response_events(answering: "asyncio.Task[dict[str, Any]]") -> Events:
     except ModelFailure as failure:
         api_failure = api_error(failure)
         assert api_failure is not None
-        about = {"code": api_failure.code, "message": api_failure.message, "param": api_failure.param}
-        yield event({"type": _ERROR, **about, "sequence_number": 0}, id="0", name=_ERROR)
+        run_fields = {"code": api_failure.code, "message": api_failure.message, "param": api_failure.param}
+        yield event({"type": _ERROR, **run_fields, "sequence_number": 0}, id="0", name=_ERROR)
         return
     created = {**response, "status": "in_progress", "output": [], "usage": None}
     last = {"type": "response.completed", "response": response}

@@ -11,7 +11,7 @@ from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
 from dagwright.client.run_follower import RequestKey, RunMoment, follow, request_key
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import RunStatus
-from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.model.usage import NO_USAGE, Usage
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.history.run_subscriptions import SubscriptionCursor
@@ -61,13 +61,13 @@ class RunOutcome:
         text: the answer, or the text of the questions.
         requests: open requests; none if the run has ended.
         usage: usage of the run so far, in OpenAI's form.
-        about: the object `dagwright` of the answer.
+        run_fields: the object `dagwright` of the answer.
     """
 
     text: str
     requests: Sequence[Request]
     usage: Mapping[str, Any]
-    about: Mapping[str, Any]
+    run_fields: Mapping[str, Any]
     calls: Sequence[Request] = ()
     """The requests that the client may answer with a call result."""
     output: OutputForm | None = None
@@ -109,30 +109,37 @@ async def outcome_of(
     """
     view = moment.view
     if moment.requests:
-        used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NONE
+        used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
         run = view.workflow_id
-        about = about_run(view, session=public_session_id(context.caller, session))
-        about["waiting_for"] = waiting_for(moment.requests, run=run)
+        run_fields = about_run(view, session=public_session_id(context.caller, session))
+        run_fields["waiting_for"] = waiting_for(moment.requests, run=run)
         message = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
         calls = callable_requests(moment.requests, allows_calls=form.allows_calls)
         if form.output is not None and len(calls) < len(moment.requests):
             # The client would take any text for an invalid answer and send the request again.
-            headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
-            raise ApiError(RUN_FAILED, message, RUN_ERROR, code="answer_required", headers=headers, about=about)
-        return RunOutcome(message, moment.requests, usage_json(used), about, calls)
+            headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
+            raise ApiError(
+                RUN_FAILED,
+                message,
+                RUN_ERROR,
+                code="answer_required",
+                headers=headers,
+                run_fields=run_fields,
+            )
+        return RunOutcome(message, moment.requests, usage_json(used), run_fields, calls)
     document = await context.runs.document(view)
     if session is not None:
         # The next turn depends on the results that this one saves in the session.
         await context.sessions.settled(session, view.workflow_id)
-    about = about_run(view, session=public_session_id(context.caller, session), error=document["error"])
+    run_fields = about_run(view, session=public_session_id(context.caller, session), error=document["error"])
     if view.status not in _ANSWERED:
-        raise run_error(document, about)
-    used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NONE
-    text = answer_text(view, document) if form.output is None else _structured(form.output, document, about)
-    return RunOutcome(text, (), usage_json(used), about, output=form.output)
+        raise run_error(document, run_fields)
+    used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
+    text = answer_text(view, document) if form.output is None else _structured(form.output, document, run_fields)
+    return RunOutcome(text, (), usage_json(used), run_fields, output=form.output)
 
 
-def _structured(form: OutputForm, document: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+def _structured(form: OutputForm, document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> str:
     """Return the output of a run as JSON that fits a schema.
 
     Raises:
@@ -142,8 +149,8 @@ def _structured(form: OutputForm, document: Mapping[str, Any], about: Mapping[st
         return form.text_of(document["output"])
     except OutputMismatch as mismatch:
         run = document["run_id"]
-        message = f"the run {run!r} is {about['status']}, and its output does not fit the schema in {form.param}"
-        headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
+        message = f"the run {run!r} is {run_fields['status']}, and its output does not fit the schema in {form.param}"
+        headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
         raise ApiError(
             RUN_FAILED,
             f"{message}: {mismatch}",
@@ -151,7 +158,7 @@ def _structured(form: OutputForm, document: Mapping[str, Any], about: Mapping[st
             param=form.param,
             code="output_invalid",
             headers=headers,
-            about=about,
+            run_fields=run_fields,
         ) from None
 
 
@@ -163,9 +170,14 @@ def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | 
     """
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     nodes = {status.value: count for status, count in counts.items() if count}
-    about = {"run_id": view.workflow_id, "session_id": session, "status": str(view.status), "node_counts": nodes}
+    run_fields = {
+        "run_id": view.workflow_id,
+        "session_id": session,
+        "status": str(view.status),
+        "node_counts": nodes,
+    }
     error_fields = ("code", "message", "node_id")
-    return about if error is None else {**about, "error": {name: error.get(name) for name in error_fields}}
+    return run_fields if error is None else {**run_fields, "error": {name: error.get(name) for name in error_fields}}
 
 
 def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
@@ -183,11 +195,11 @@ def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
     return json.dumps(output, ensure_ascii=False)
 
 
-def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError:
+def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> ApiError:
     """Return the error of a run without an answer; clients do not retry its status.
 
     Args:
-        about: the object `dagwright` of an answer.
+        run_fields: the object `dagwright` of an answer.
     """
     run, error = document["run_id"], document["error"] or {}
     if document["status"] == RunStatus.CANCELLED:
@@ -198,8 +210,8 @@ def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError
         outcome = end_of_turn(document).outcome
         code, what = str(error.get("code") or "run_failed"), f"failed{f': {outcome}' if outcome else ''}"
     message = f"the run {run!r} {what}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
-    headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
-    return ApiError(RUN_FAILED, message, RUN_ERROR, code=code, headers=headers, about=about)
+    headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
+    return ApiError(RUN_FAILED, message, RUN_ERROR, code=code, headers=headers, run_fields=run_fields)
 
 
 def headers_of_run(run: str, session: str | None) -> dict[str, str]:

@@ -361,5 +361,5 @@ async def _refuse_waiting(context: GatewayContext, session: str, run: str) -> No
             f"send the result of the call of answer_feedback, answer with POST /v1/runs/{quote(run)}/feedback, "
             "or cancel that run"
         )
-        headers, about = {**headers_of_run(run, called), **NO_RETRY}, {"run_id": run, "session_id": called}
-        raise ApiError(409, message, code="session_waits_for_answer", headers=headers, about=about)
+        headers, run_fields = {**headers_of_run(run, called), **NO_RETRY}, {"run_id": run, "session_id": called}
+        raise ApiError(409, message, code="session_waits_for_answer", headers=headers, run_fields=run_fields)

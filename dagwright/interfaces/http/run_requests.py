@@ -8,7 +8,7 @@ from fastapi import Request
 
 from dagwright.client.run_follower import RequestKey, RunMoment
 from dagwright.client.runs import RunIdInUse
-from dagwright.client.steering import Actor
+from dagwright.client.steering import CommandAuthor
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.callers import Permission, public_session_id
@@ -260,7 +260,7 @@ async def _cancel(context: GatewayContext, call: RunBackedRequest, start_task: S
     refused = start_task.exception()
     # Do not cancel a run that belongs to another request with the same key, or that did not accept the answer.
     if not (isinstance(refused, RunIdInUse) or (call.start is None and refused is not None)):
-        await context.steering.cancel(call.run, Actor(call.by, "the client left"))
+        await context.steering.cancel(call.run, CommandAuthor(call.by, "the client left"))
 
 
 async def outcome_for_client(context: GatewayContext, call: RunBackedRequest, moment: RunMoment) -> RunOutcome:

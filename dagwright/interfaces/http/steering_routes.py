@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import Forks
-from dagwright.client.steering import PAUSE, RESUME, Actor, Command, CommandRejected
+from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, CommandRejected
 from dagwright.core.model.states import RunStatus
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import examples
@@ -131,10 +131,10 @@ async def send_command(context: GatewayContext, run: str, command: Command, body
     return _result(run, await context.steering.send(await context.visible_run(run), command, actor_of(context, body)))
 
 
-def actor_of(context: GatewayContext, body: CommandBody | None) -> Actor:
+def actor_of(context: GatewayContext, body: CommandBody | None) -> CommandAuthor:
     """Return the actor and reason of a command; the actor of an authenticated request is the owner of the key."""
     document = body or EMPTY_BODY
-    return Actor(context.caller.actor_name or document.by, document.reason)
+    return CommandAuthor(context.caller.actor_name or document.by, document.reason)
 
 
 def _result(run: str, message: str) -> dict[str, Any]:

@@ -245,7 +245,7 @@ class RunProgress:
 
 
 def _total_of(view: RunView, states: dict[str, TaskState]) -> float:
-    nodes = sum(1 for _ in view.scheduler.state.shown()) if view.scheduler is not None else 0
+    nodes = sum(1 for _ in view.scheduler.state.visible_nodes()) if view.scheduler is not None else 0
     return float(nodes + sum(task.endswith("]") for task in states))
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from dagwright.client.run_follower import PendingRequests
 from dagwright.client.runs import Runs
-from dagwright.client.steering import Actor, CommandRejected, Steering
+from dagwright.client.steering import CommandAuthor, CommandRejected, Steering
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run
@@ -118,7 +118,7 @@ class Tasks:
 
     async def _cancel(self, context: CallContext, params: TaskParams) -> HandlerResult:
         view = await self._view(context, params)
-        actor = Actor(author_of(context), "the client cancelled the task")
+        actor = CommandAuthor(author_of(context), "the client cancelled the task")
         # Cancellation is a request: a run that has ended or is ending is not changed.
         with suppress(RunClosed, CommandRejected):
             await self._steering.cancel(view.workflow_id, actor)

@@ -17,7 +17,7 @@ from dagwright.client.list_cursors import ListCursor
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs, Started
 from dagwright.client.sessions import SessionNotFound
-from dagwright.client.steering import Actor, Steering
+from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
@@ -262,7 +262,7 @@ class ToolHandlers:
 
     async def _cancel(self, call: McpToolCall) -> Result:
         workflow_id = call.arguments["run_id"]
-        message = await self._steering.cancel(workflow_id, Actor(call.author, call.arguments.get("reason")))
+        message = await self._steering.cancel(workflow_id, CommandAuthor(call.author, call.arguments.get("reason")))
         text = f"{message}; {tool_definitions.GET_RUN} waits until it has stopped"
         return result_of({"status": "cancelling", "message": text, "run_id": workflow_id})
 

@@ -111,7 +111,7 @@ class GoalState:
 
     def _planned(self) -> Iterator[tuple[CompiledNode, Record]]:
         """Yield the nodes of the plan and the nodes that people added, without superseded nodes."""
-        for node, record in self._state.shown():
+        for node, record in self._state.visible_nodes():
             if not is_own(node.id) and record.status is not NodeStatus.SUPERSEDED:
                 yield node, record
 
@@ -132,7 +132,7 @@ class GoalState:
         Raises:
             GoalUnreachable: the run is about to end without a plan.
         """
-        records = [record for _, record in self._state.shown()]
+        records = [record for _, record in self._state.visible_nodes()]
         if not all(record.status.is_final for record in records):
             return
         last = self.last(PLAN)
@@ -227,7 +227,8 @@ class GoalState:
 
     def _replans(self) -> int:
         return sum(
-            is_replan(node) and record.status is not NodeStatus.SUPERSEDED for node, record in self._state.shown()
+            is_replan(node) and record.status is not NodeStatus.SUPERSEDED
+            for node, record in self._state.visible_nodes()
         )
 
     def conclude(self) -> Extension | None:

@@ -35,7 +35,7 @@ def groups_of(scheduler: RunScheduler) -> Mapping[str, str]:
     run = RoundsState(scheduler.state, extender.rounds)
     try:
         rounds = {call.node.id: call.round for call in run.calls}
-        rounds |= {node.id: number for number, node, _ in run.tries}
+        rounds |= {node.id: number for number, node, _ in run.attempts}
     except GoalUnreachable:
         # A result that is not an answer of a planner has ended the run.
         return {}
@@ -270,8 +270,8 @@ def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dic
     An attempt that was added in an earlier round, but could only start or continue in this round, belongs to this
     round.
     """
-    most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(run.tries)))
-    for of_round, node, record in run.tries:
+    most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(run.attempts)))
+    for of_round, node, record in run.attempts:
         result = worker_result_of(node.id, record) if of_round == number else None
         if result is not None:
             yield {

@@ -29,7 +29,7 @@ QUESTION_TIMEOUT_S = 3_600.0
 """Defaults for one call of a worker tool without a timeout of its own, and for a whole question."""
 MAX_REPAIRS = 3
 """Maximum repairs of the planner's answer per round."""
-MAX_TRIES = 3
+MAX_ATTEMPTS = 3
 """Maximum attempts of the same failing sub-goal; a further attempt is rejected as a repetition."""
 
 MAX_ROUNDS_REACHED = "max_rounds"

@@ -100,7 +100,7 @@ class SubGoalProgress:
     node: CompiledNode
     record: Record
     round: int
-    tries: int
+    attempts: int
 
     @property
     def status(self) -> SubGoalStatus:
@@ -152,7 +152,7 @@ class SubGoalProgress:
             worker: worker tool of the sub-goal.
         """
         made, work = self.sub_goal, work_of(self.sub_goal, worker)
-        return KnownSubGoal(made.id, made.worker, made.sources, work, self.status, self.slots, self.tries)
+        return KnownSubGoal(made.id, made.worker, made.sources, work, self.status, self.slots, self.attempts)
 
 
 def _is_repair(node: CompiledNode) -> bool:
@@ -176,7 +176,7 @@ class RoundsState:
         """
         planner_calls: list[PlannerCall] = []
         number_of_round = 0
-        for number, (node, record) in enumerate(self.state.shown()):
+        for number, (node, record) in enumerate(self.state.visible_nodes()):
             if node.id.partition("#")[0] != PLAN or record.status is NodeStatus.SUPERSEDED:
                 continue
             number_of_round += not _is_repair(node)
@@ -203,20 +203,20 @@ class RoundsState:
                 if number is None or number <= call.number:
                     continue
                 before = progress.get(sub_goal.id)
-                tries = before.tries + 1 if before is not None and before.sub_goal == sub_goal else 1
+                attempts = before.attempts + 1 if before is not None and before.sub_goal == sub_goal else 1
                 node, record = self.state.plan.nodes[number], self.state.records[number]
-                progress[sub_goal.id] = SubGoalProgress(sub_goal, number, node, record, call.round, tries)
+                progress[sub_goal.id] = SubGoalProgress(sub_goal, number, node, record, call.round, attempts)
         return progress
 
     @cached_property
-    def tries(self) -> Sequence[tuple[int, CompiledNode, Record]]:
+    def attempts(self) -> Sequence[tuple[int, CompiledNode, Record]]:
         """Nodes of all attempts of sub-goals with their round, in plan order, including superseded attempts.
 
         The round is that of the call that started the attempt, or of the call that started a dependency, if that is
         later.
         """
         rounds: dict[int, int] = {}
-        shown = list(self.state.shown())
+        shown = list(self.state.visible_nodes())
         names = {sub_goal.sub_goal.node_id for sub_goal in self.sub_goals.values()}
         numbers = [number for number, (node, _) in enumerate(shown) if node.id.partition("#")[0] in names]
         return [(self._round_of(number, rounds), *shown[number]) for number in numbers]
@@ -262,7 +262,9 @@ class RoundsState:
     @property
     def is_joined(self) -> bool:
         """Whether no node of the run can continue by itself, including nodes that people added."""
-        return all(record.status.is_final for node, record in self.state.shown() if node.id.partition("#")[0] != ANSWER)
+        return all(
+            record.status.is_final for node, record in self.state.visible_nodes() if node.id.partition("#")[0] != ANSWER
+        )
 
     def deliverables(self) -> dict[str, InputRef]:
         """Return the outputs of deliverables: a name for each slot -> its reference."""

@@ -154,8 +154,8 @@ def _done(progress: SubGoalProgress, *, limit: int) -> dict[str, Any]:
 
 
 def _failed(progress: SubGoalProgress) -> dict[str, Any]:
-    tries = {"tries": progress.tries} if progress.tries > 1 else {}
-    return {**_head(progress), "error": _cut(progress.error or ""), **_statement_fields(progress), **tries}
+    attempts = {"attempts": progress.attempts} if progress.attempts > 1 else {}
+    return {**_head(progress), "error": _cut(progress.error or ""), **_statement_fields(progress), **attempts}
 
 
 def _pending(progress: SubGoalProgress, run: RoundsState) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class KnownSubGoal:
         sources: ids of the sub-goals that provide its inputs.
         work: digest of `work_of`, equal for equal work.
         slots: slots other than null, if the sub-goal is done.
-        tries: number of attempts, including the first.
+        attempts: number of attempts, including the first.
     """
 
     id: int
@@ -87,7 +87,7 @@ class KnownSubGoal:
     work: str
     status: SubGoalStatus
     slots: tuple[str, ...] = ()
-    tries: int = 1
+    attempts: int = 1
 
 
 def work_of(sub_goal: PlannedSubGoal, worker: WorkerTool | None) -> str:

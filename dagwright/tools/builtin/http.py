@@ -63,7 +63,7 @@ class HttpCall:
     is_repeatable: bool
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Method and URL without parts that may be secret: user, query and fragment."""
         return f"{self.method} {self.url.copy_with(username=None, password=None, query=None, fragment=None)}"
 
@@ -153,7 +153,7 @@ async def _send(call: HttpCall, transport: httpx.AsyncBaseTransport) -> dict[str
                 request = _redirected(client, request, response.next_request)
             finally:
                 await response.aclose()
-    raise GiveUp(f"{call.shown} was redirected more than {REDIRECTS_LIMIT} times")
+    raise GiveUp(f"{call.label} was redirected more than {REDIRECTS_LIMIT} times")
 
 
 def _redirected(client: httpx.AsyncClient, before: httpx.Request, after: httpx.Request) -> httpx.Request:
@@ -176,7 +176,7 @@ async def _result(call: HttpCall, response: httpx.Response) -> dict[str, Any]:
     async for chunk in response.aiter_bytes():
         content += chunk
         if len(content) > BUILT_IN_RESULT_BYTES:
-            message = f"{call.shown}: the response has over {BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result"
+            message = f"{call.label}: the response has over {BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result"
             raise GiveUp(f"{message}; request less, or write a tool that processes it directly")
     if not response.is_success and response.status_code not in call.expected:
         raise _refusal(call, response, bytes(content))
@@ -254,7 +254,7 @@ def _mark_as_sent(call: HttpCall) -> None:
     if call.is_repeatable:
         return
     if context().last_heartbeat == {"sent": True}:
-        raise GiveUp(f"{call.shown} was sent by an attempt that died before the response; its outcome is unknown")
+        raise GiveUp(f"{call.label} was sent by an attempt that died before the response; its outcome is unknown")
     context().heartbeat({"sent": True})
 
 
@@ -264,7 +264,7 @@ def _refusal(call: HttpCall, response: httpx.Response, content: bytes) -> Except
     if len(content) > _EXCERPT_BYTES:
         # A secret that the cut divides would not be recognized in the rest.
         excerpt = _CUT_WORD.sub("", excerpt)
-    message = f"{call.shown} returned {response.status_code}" + (f": {excerpt}" if excerpt else "")
+    message = f"{call.label} returned {response.status_code}" + (f": {excerpt}" if excerpt else "")
     delay = requested_delay(response.headers)
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         return _retry_if_safe(call, message, delay=delay)
@@ -281,7 +281,7 @@ def _retry_if_safe(call: HttpCall, message: str, *, delay: Any) -> Exception:
 
 def _failure(call: HttpCall, error: Exception) -> Exception:
     """Convert a broken or missing connection to an exception that decides on the next attempt."""
-    message = f"{call.shown} failed: {type(error).__name__} {error}".rstrip()
+    message = f"{call.label} failed: {type(error).__name__} {error}".rstrip()
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         if not call.is_repeatable:
             context().heartbeat({"sent": False})

@@ -34,7 +34,7 @@ from dagwright.client.feedback import (
 from dagwright.client.run_messages import refusal_of_pending
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id, task_of_child
-from dagwright.core.model.requests import Feedback, Request, RequestBook
+from dagwright.core.model.requests import Feedback, Request, RequestRegistry
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.server import Connection, Server
@@ -121,7 +121,7 @@ class _FakeScheduler:
         self._refusal = refusal
         self.state, self.features = self, SimpleNamespace(feedback=self)
         self.overrides: dict[str, Any] = {}
-        self.requests = RequestBook()
+        self.requests = RequestRegistry()
         for name in runs[workflow_id]:
             opened_at = OPENED_AT + len(workflow_id)
             self.requests.add(Request(name, name, "answer", "APPROVAL", "Publish?", opened_at=opened_at))
@@ -138,7 +138,7 @@ class _FakeScheduler:
     def map_batch_of(self, task_id: str) -> None:
         return None
 
-    def shown(self) -> list[Any]:
+    def visible_nodes(self) -> list[Any]:
         record = SimpleNamespace(status=NodeStatus.RUNNING, items=[])
         return [(SimpleNamespace(id=task_id, kind="plan"), record) for task_id in self._sub_plans]
 

@@ -14,7 +14,7 @@ from dagwright.client import fork_runs, forks, steering
 from dagwright.client.feedback import RequestRef
 from dagwright.client.fork_runs import ForkChanges, draft_of
 from dagwright.client.forks import Forks
-from dagwright.client.steering import PAUSE, Actor, Command, CommandRejected, Steering
+from dagwright.client.steering import PAUSE, Command, CommandAuthor, CommandRejected, Steering
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
@@ -49,7 +49,7 @@ class _FullRun:
 async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(status: RPCStatusCode) -> None:
     run = _FullRun(status)
     connection = Connection(cast(Client, run), Server("here", "default"), frozenset())
-    result = await Steering(connection).cancel("run", Actor("ann"))
+    result = await Steering(connection).cancel("run", CommandAuthor("ann"))
     assert (result, run.was_cancelled) == ("the run takes no more messages; it was cancelled through Temporal", True)
     with pytest.raises((RPCError, steering.ServerRefused)):
         await Steering(connection).send("run", PAUSE)
@@ -60,15 +60,17 @@ async def test_run_that_accepts_no_more_messages_is_cancelled_through_temporal(s
     [
         (
             Command.set_result("sum", result="x" * 300_000),
-            Actor(),
+            CommandAuthor(),
             "message has 300,0.* bytes as JSON; at most 262,144",
         ),
-        (Command.set_policy({"x": "y" * 7_000_000}), Actor(), "at most 262,144 are allowed"),
-        (PAUSE, Actor(reason="x" * 4_001), "'reason' must be a string of at most 4,000 characters"),
-        (None, Actor("x" * 201), "'by' must be a string of at most 200 characters"),
+        (Command.set_policy({"x": "y" * 7_000_000}), CommandAuthor(), "at most 262,144 are allowed"),
+        (PAUSE, CommandAuthor(reason="x" * 4_001), "'reason' must be a string of at most 4,000 characters"),
+        (None, CommandAuthor("x" * 201), "'by' must be a string of at most 200 characters"),
     ],
 )
-async def test_message_that_no_run_accepts_is_not_sent(command: Command | None, actor: Actor, words: str) -> None:
+async def test_message_that_no_run_accepts_is_not_sent(
+    command: Command | None, actor: CommandAuthor, words: str
+) -> None:
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
     steers = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
     sent = steers.cancel("run", actor) if command is None else steers.send("run", command, actor)
@@ -89,7 +91,7 @@ async def test_message_that_no_run_accepts_is_not_sent(command: Command | None, 
     ],
 )
 def test_message_of_a_command_names_its_actor(command: Command, expected: dict[str, Any]) -> None:
-    assert command.to_json(Actor("ann", "why")) == expected
+    assert command.to_json(CommandAuthor("ann", "why")) == expected
 
 
 PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}

@@ -9,8 +9,8 @@ import pytest
 from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import (
-    Condition,
     ConditionFailed,
+    ParsedCondition,
     evaluate_condition,
     measure_value,
     parse_condition,
@@ -35,7 +35,7 @@ from tests.support.plan_building import (
 IDS = {"check", "sum", "odd id", "b.c", "map", "nodes", "_p0", "é"}
 
 
-def _evaluated(condition: Condition, scope: Mapping[str, Any]) -> bool:
+def _evaluated(condition: ParsedCondition, scope: Mapping[str, Any]) -> bool:
     """Return whether a condition holds, in one go: a run reads the values of all items once."""
     values = read_values(condition, scope)
     if "item" in scope:

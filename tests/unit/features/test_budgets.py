@@ -14,7 +14,7 @@ from dagwright.core.model.budget_limits import Kind, Limit, limits_from_json
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.model.usage import NO_USAGE, Usage
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, budget_from_json
@@ -323,9 +323,9 @@ def test_call_that_ended_and_asks_again_in_one_message_waits_again(is_child: boo
     budget = Budget({} if is_child else {"calls": 1}, is_child=is_child)
     budget.apply_report("sub", BudgetReport({}, {"a": Usage(calls=1)}), added_nodes=0)
     budget.next_report()
-    budget.apply_report("sub", BudgetReport({"a": 5}, {"a": NONE}), added_nodes=0)
+    budget.apply_report("sub", BudgetReport({"a": 5}, {"a": NO_USAGE}), added_nodes=0)
     assert list(budget.waiting) == [("sub", "a")]
-    assert budget.next_report() == (BudgetReport({"3:sub/a": 5}, {"3:sub/a": NONE}) if is_child else None)
+    assert budget.next_report() == (BudgetReport({"3:sub/a": 5}, {"3:sub/a": NO_USAGE}) if is_child else None)
 
 
 def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it() -> None:
@@ -384,12 +384,12 @@ def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in
     budget = Budget(is_child=True)
     names = [f"c{number}" for number in range(600)]
     for name in names:
-        assert not budget.reserve(("", name), Reservation(5), used=NONE, added_nodes=0)
+        assert not budget.reserve(("", name), Reservation(5), used=NO_USAGE, added_nodes=0)
     first = budget.next_report()
     assert first is not None
     assert list(first.requests) == names[:250]
     assert budget.next_report() is None
-    budget.settle(("", "c3"), NONE)
+    budget.settle(("", "c3"), NO_USAGE)
     budget = budget_from_json(json.loads(json.dumps(budget.to_json())))
     budget.apply_grants(["c0", "c1"])
     following = budget.next_report()
@@ -441,7 +441,7 @@ def test_child_run_reports_when_it_rests_and_a_call_that_may_start_ends_that() -
     above.apply_report("sub", pending_report, added_nodes=0)
     assert list(above.busy.idle_children) == ["sub"]
     above.set_limits({"calls": 1})
-    above.grant_waiting(used=NONE, added_nodes=0)
+    above.grant_waiting(used=NO_USAGE, added_nodes=0)
     assert list(above.busy.idle_children) == []
     scheduler.features.budget.handle_grant(above.next_grants()["sub"], finishing=None, at=1.0)
     assert ids_of(started(scheduler)) == ["a"]
@@ -452,12 +452,12 @@ def test_leave_for_a_withdrawn_call_does_not_start_the_same_call_asked_again() -
     below = Budget(is_child=True)
 
     def ask() -> BudgetReport | None:
-        below.reserve(("", "a"), Reservation(5), used=NONE, added_nodes=0)
+        below.reserve(("", "a"), Reservation(5), used=NO_USAGE, added_nodes=0)
         return below.next_report()
 
     assert ask() == BudgetReport(requests={"a": 5})
-    below.settle(("", "a"), NONE)
-    assert ask() == BudgetReport(requests={"~1:a": 5}, settled={"a": NONE})
+    below.settle(("", "a"), NO_USAGE)
+    assert ask() == BudgetReport(requests={"~1:a": 5}, settled={"a": NO_USAGE})
     below = budget_from_json(json.loads(json.dumps(below.to_json())))
     below.apply_grants(["a"])
     assert not below.reserved

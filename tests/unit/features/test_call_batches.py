@@ -59,7 +59,7 @@ def result_of(*names: str, **left: str | None) -> CallBatchResult:
 
 
 def states(scheduler: RunScheduler) -> dict[str, str]:
-    return {each.id: record.status.value for each, record in scheduler.state.shown()}
+    return {each.id: record.status.value for each, record in scheduler.state.visible_nodes()}
 
 
 def test_followers_are_what_only_waits_for_the_calls_of_the_batch() -> None:
@@ -139,7 +139,7 @@ def test_commands_on_nodes_of_a_batch_come_first() -> None:
     SetResult("given", "mine").apply(scheduler, at=2.0)
     apply_call_batch(scheduler, result_of("a", "b", "given", "c"), calls=["a"], at=2.0)
     assert states(scheduler) == {"a": "completed", "b": "cancelled", "given": "completed", "c": "blocked"}
-    by_id = {each.id: record for each, record in scheduler.state.shown()}
+    by_id = {each.id: record for each, record in scheduler.state.visible_nodes()}
     assert (by_id["b"].reason, by_id["given"].result) == (ENDED_IN_BATCH, "mine")
     assert scheduler.is_finished
 

@@ -11,7 +11,7 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.feedback.component import HumanFeedback
 from dagwright.features.fork_reuse.component import ForkReuse
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of
-from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseBook
+from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable
 from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.plan_extension.component import PlanExtension
 from tests.support.components import alone, started_ids, state_of, statuses
@@ -52,7 +52,7 @@ def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
     scheduler, reuse = alone(state, ForkReuse)
     made = {"run_id": "other", "node_id": "a"}
     same = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, made=made)
-    reuse.use(ReuseBook({"a": same, "b": ReusableResult("changed", scope="other", has_result=True, result=8)}))
+    reuse.use(ReuseTable({"a": same, "b": ReusableResult("changed", scope="other", has_result=True, result=8)}))
     scheduler.start(0.0)
     task = scheduler.next_task(0.0)
     assert (scheduler.records[0].result, scheduler.records[0].reused) == (7, made)

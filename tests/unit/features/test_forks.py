@@ -74,7 +74,7 @@ def forked(
     change = ForkDifferences(changed, rerun)
     reuse = reusable_results(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
     prediction = predict_fork(create_scheduler(made, inputs), old, reuse, change=change)
-    following = resumed(configured(create_scheduler(made, inputs), reuse=reuse.book), inputs=inputs)
+    following = resumed(configured(create_scheduler(made, inputs), reuse=reuse.table), inputs=inputs)
     following.reconcile(10.0)
     return following, reuse, prediction
 
@@ -134,7 +134,7 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
     second.fail("c", broken(), at=20.0)
     third = reusable_results(
         second, made, source=Source("second", "second-scope", is_open=False), change=ForkDifferences()
-    ).book
+    ).table
 
     assert third.tasks["c"].scope == "old-scope"
     assert third.tasks["a"].made == {"run_id": "old", "node_id": "a"}
@@ -292,7 +292,7 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     assert not reuse.problems
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})
     _, reuse, _ = forked(old, without_compensation(old.plan), is_open=True)
-    assert (reuse.compensated, list(reuse.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
+    assert (reuse.compensated, list(reuse.table.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None})
     made = without_compensation(old.plan)
     words = "it is unknown whether 'b' was compensated: check it, and add it to `rerun` to run it again"

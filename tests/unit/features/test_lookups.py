@@ -380,9 +380,9 @@ def test_failed_binding_ends_the_run() -> None:
     assert scheduler.status() is RunStatus.FAILED
     assert scheduler.state.error is not None
     assert (scheduler.state.error.code, scheduler.state.error.message) == ("lookup_not_found", "No Ann.")
-    assert {record.status for _, record in scheduler.state.shown()} == {NodeStatus.CANCELLED}
+    assert {record.status for _, record in scheduler.state.visible_nodes()} == {NodeStatus.CANCELLED}
     # The error is in the error of the run only.
-    assert {record.reason for _, record in scheduler.state.shown()} == {"not every lookup could be resolved"}
+    assert {record.reason for _, record in scheduler.state.visible_nodes()} == {"not every lookup could be resolved"}
     assert not blocking_chain(scheduler, calls={}).reasons
 
 
@@ -435,7 +435,7 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
     add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), UNKNOWN_ACTOR, at=1.0)
-    assert [node.id for node, _ in scheduler.state.shown()] == ["@result_1", "more"]
+    assert [node.id for node, _ in scheduler.state.visible_nodes()] == ["@result_1", "more"]
     assert scheduler.plan.nodes[0].dependencies == (3,)
     scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
     [again] = tasks_of(scheduler)

@@ -60,7 +60,7 @@ def test_blocked_nodes_continue_if_the_replacements_of_their_dependencies_allow_
         (each("s", on_error="skip"), F),
         (each("u", 7), S),
     )
-    assert unreachable_nodes(state, list(state.shown()), replaced) == left
+    assert unreachable_nodes(state, list(state.visible_nodes()), replaced) == left
 
 
 @pytest.mark.parametrize("step", [1, -1], ids=["forward", "backward"])
@@ -76,7 +76,7 @@ def test_a_long_row_of_nodes_is_looked_at_once(step: int) -> None:
     row = list(range(1, count))[::step]
     nodes = {number: each(f"n{number}", before) for before, number in zip([0, *row], row, strict=False)}
     state = state_of((each("a"), F), *((nodes[number], B) for number in range(1, count)))
-    steps = [*state.shown()]
+    steps = [*state.visible_nodes()]
     state.records = Counted(state.records)
     assert unreachable_nodes(state, steps, ()) == ("a", *(f"n{number}" for number in range(1, count)))
     assert Counted.looks < 4 * count
@@ -84,7 +84,7 @@ def test_a_long_row_of_nodes_is_looked_at_once(step: int) -> None:
 
 def test_node_after_a_manually_cancelled_one_is_left_out() -> None:
     state = state_of((each("a"), F), (each("b"), X), (each("c", 0, 1), B))
-    assert unreachable_nodes(state, list(state.shown()), ["a"]) == ("c",)
+    assert unreachable_nodes(state, list(state.visible_nodes()), ["a"]) == ("c",)
 
 
 def test_reasons_are_declared_failures_and_guidance_in_text() -> None:

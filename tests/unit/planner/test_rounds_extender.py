@@ -414,7 +414,9 @@ def test_failed_deliverable_stays_failed_and_its_helpers_are_left_out() -> None:
     question = Question(continue_with(PICK, SUM, ASK, second), done(all=ref(9, "clarification")), workers=workers)
     question.run()
     states = {
-        node.id: record.status.value for node, record in question.scheduler.state.shown() if node.id.startswith("sg")
+        node.id: record.status.value
+        for node, record in question.scheduler.state.visible_nodes()
+        if node.id.startswith("sg")
     }
     assert states == {"sg1": "superseded", "sg3": "superseded", "sg9": "completed", "sg8": "failed"}
     assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES

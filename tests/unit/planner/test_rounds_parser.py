@@ -59,7 +59,7 @@ def known(
     /,
     *,
     slots: tuple[str, ...] | None = None,
-    tries: int = 1,
+    attempts: int = 1,
     **given: Any,
 ) -> KnownSubGoal:
     """Return a known sub-goal; all of its slots have values unless `slots` names some."""
@@ -70,7 +70,7 @@ def known(
     work = work_of(made, WorkerTool(WORKERS[worker_name], card))
     is_done = status in ("success", "partial")
     there = (card.outputs if is_done else ()) if slots is None else slots
-    return KnownSubGoal(number, worker_name, made.sources, work, status, there, tries)
+    return KnownSubGoal(number, worker_name, made.sources, work, status, there, attempts)
 
 
 def read(answer: str, *there: KnownSubGoal) -> dict[str, Any]:
@@ -284,9 +284,9 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
         (known(1, "pick", name="x"), sub_goal(2, "pick", "other words", name="x"), True),
         (known(1, "pick", name="x"), sub_goal(2, "pick", name="y"), False),
         (known(1, "pick", "failed", name="x"), sub_goal(2, "pick", name="x"), True),
-        (known(1, "pick", "failed", tries=2, name="x"), sub_goal(1, "pick", name="x"), False),
-        (known(1, "pick", "failed", tries=3, name="x"), sub_goal(1, "pick", name="x"), True),
-        (known(1, "pick", "failed", tries=3, name="x"), sub_goal(1, "pick", name="y"), False),
+        (known(1, "pick", "failed", attempts=2, name="x"), sub_goal(1, "pick", name="x"), False),
+        (known(1, "pick", "failed", attempts=3, name="x"), sub_goal(1, "pick", name="x"), True),
+        (known(1, "pick", "failed", attempts=3, name="x"), sub_goal(1, "pick", name="y"), False),
         # For a worker that reads the description, another description is other work.
         (known(1, "think", about=1, description="trends"), sub_goal(2, "think", "shares", about=1), False),
         (known(1, "think", about=1, description="The trends."), sub_goal(2, "think", "the trends", about=1), True),

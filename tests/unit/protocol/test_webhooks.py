@@ -3,7 +3,7 @@
 from typing import Any
 
 from dagwright.core.boundary.limits import NOTIFICATION_BYTES
-from dagwright.core.model.requests import Closing, Notification, Request, RequestBook, book_from_json
+from dagwright.core.model.requests import Closing, Notification, Request, RequestRegistry, registry_from_json
 from dagwright.protocol.notifications import notification_to_json
 from dagwright.protocol.webhooks import signed_headers, signing_key
 from tests.support.receiver import SECRET
@@ -59,11 +59,11 @@ def test_notification_has_a_shortened_request_and_its_closing() -> None:
 
 
 def test_pending_notifications_survive_continue_as_new() -> None:
-    book = RequestBook()
-    book.add(_request("a"))
-    book.add(_request("b"))
-    book.close(book.open["a"], Closing("answered", 2.0, "ann"))
-    restored = book_from_json(book.to_json())
+    registry = RequestRegistry()
+    registry.add(_request("a"))
+    registry.add(_request("b"))
+    registry.close(registry.open["a"], Closing("answered", 2.0, "ann"))
+    restored = registry_from_json(registry.to_json())
     keys = [("a", "opened", 1.5), ("b", "opened", 1.5), ("a", "answered", 2.0)]
     assert [notification.key for notification in restored.notifications] == keys
     assert restored.notifications[1].request is restored.open["b"]

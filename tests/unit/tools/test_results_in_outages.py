@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dagwright.tools import context, tool
-from dagwright.tools.errors import ResultNotStored, ValueNotLoaded
+from dagwright.tools.errors import ArgumentNotLoaded, ResultNotStored
 from dagwright.tools.spec import EffectsName
 from tests.support.function_bench import FunctionBench, raising
 from tests.support.memory_store import MemoryStore
@@ -101,8 +101,8 @@ async def test_resources_of_a_tool_stay_while_its_result_waits_for_the_store() -
 @pytest.mark.parametrize(
     ("error", "effects", "expected"),
     [
-        (ValueNotLoaded("x"), "write", ("store_unavailable", True)),
-        (ValueNotLoaded("x"), "read", ("store_unavailable", False)),
+        (ArgumentNotLoaded("x"), "write", ("store_unavailable", True)),
+        (ArgumentNotLoaded("x"), "read", ("store_unavailable", False)),
         (ResultNotStored("x"), "read", ("store_unavailable", False)),
     ],
 )

@@ -56,7 +56,7 @@ async def client_of(address: str) -> AsyncIterator["AsyncOpenSearch"]:
         await clients.close()
 
 
-def shown(address: str) -> str:
+def display_address(address: str) -> str:
     """Return an address without credentials."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -10,7 +10,7 @@ import pytest
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.explain.why import blocking_chain
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.history.run_explainer import Explanation
+from dagwright.history.run_explainer import RunExplanation
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_and_watch import Followed
@@ -69,7 +69,7 @@ def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
     error = {"code": "node_failed", "message": "'a' failed: boom", "node_id": "a"}
     document = view.document()
     assert (document["status"], document["error"]) == ("failed", error)
-    explanation = Explanation(view, "", blocking_chain(scheduler, calls={}))
+    explanation = RunExplanation(view, "", blocking_chain(scheduler, calls={}))
     assert (explanation.to_json()["error"], explanation.ended_by()) == (error, None)
     # The command line prints the error once, with its node.
     assert [*failure_lines(document)] == ["failed: a: boom"]

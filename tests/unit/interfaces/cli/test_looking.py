@@ -8,7 +8,7 @@ from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import Chain, blocking_chain
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.history.run_explainer import Explanation
+from dagwright.history.run_explainer import RunExplanation
 from dagwright.interfaces.cli.explain_command import lines_of
 from dagwright.interfaces.cli.show_commands import with_starting_worker
 from dagwright.interfaces.cli.status_rows import status_rows
@@ -70,7 +70,7 @@ def test_party_is_shown_with_its_text_and_who_chose_it() -> None:
         _bound("cbu-id", "fund_1", "fund", party=apex, reason="@cbu"),
     ]
     reason = Reason("a", NodeStatus.COMPLETED, "completed", "completed", facts={"lookups": bound})
-    lines = [*lines_of(Explanation(view_of(node("a")), "a", Chain([reason])))]
+    lines = [*lines_of(RunExplanation(view_of(node("a")), "a", Chain([reason])))]
     assert [line.partition(" at ")[0] for line in lines[1:]] == [
         "  entity-id: 'J' (person) is John Smith (person, GB, person_1): chosen by a person",
         "    lookup:person:J: selected by ann",
@@ -91,7 +91,7 @@ def _run_of(*texts: str) -> RunScheduler:
 
 def _explained(scheduler: RunScheduler) -> list[str]:
     view = replace(view_of(node("a")), scheduler=scheduler)
-    return [*lines_of(Explanation(view, "", blocking_chain(scheduler, calls={})))]
+    return [*lines_of(RunExplanation(view, "", blocking_chain(scheduler, calls={})))]
 
 
 def test_each_request_of_a_lookup_has_its_options_and_command() -> None:

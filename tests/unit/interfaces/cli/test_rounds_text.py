@@ -12,7 +12,7 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.worker_results import error_of_unfinished
 from dagwright.features.explain.why import blocking_chain, why
 from dagwright.history.pending_activities import PendingCall
-from dagwright.history.run_explainer import Explanation
+from dagwright.history.run_explainer import RunExplanation
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.explain_command import lines_of
 from dagwright.interfaces.cli.graph_drawing import mermaid
@@ -254,17 +254,17 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
     question.scheduler.fail("sg1", NodeError("odd", "no numbers"), at=NOW)
     chain = blocking_chain(question.scheduler, calls={})
     error = {"code": "planner_repeats", "message": "the planner wants the same again"}
-    ended = Explanation(_view(question, is_closed=True, status="failed", error=error), "", chain)
+    ended = RunExplanation(_view(question, is_closed=True, status="failed", error=error), "", chain)
     assert [*lines_of(ended)][:2] == ["q is failed", "planner_repeats: the planner wants the same again"]
     assert "the run ended by planner_repeats: " in ended.describe(str)
     same = {"code": "odd", "message": "no numbers"}
     chain = replace(chain, reasons=[replace(each, detail="odd: no numbers") for each in chain.reasons])
-    assert Explanation(_view(question, is_closed=True, error=same), "", chain).ended_by() is None
+    assert RunExplanation(_view(question, is_closed=True, error=same), "", chain).ended_by() is None
 
 
 def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> None:
     question = _started()
-    result = Explanation(_view(question), "", blocking_chain(question.scheduler, calls={}))
+    result = RunExplanation(_view(question), "", blocking_chain(question.scheduler, calls={}))
     assert [*lines_of(result)][:2] == ["q is running", "Round 1 (continue): Both."]
 
 

@@ -34,19 +34,19 @@ def _context(document: Any, **more: Any) -> Any:
 
 async def _about(error: Any) -> Any:
     context = _context({"output": "Six.", "error": error}, caller=None)
-    return (await outcome_of(context, RunMoment(VIEW, (), []), session=None)).about
+    return (await outcome_of(context, RunMoment(VIEW, (), []), session=None)).run_fields
 
 
 async def test_answer_explains_why_its_run_is_not_completed() -> None:
-    about: dict[str, Any] = {
+    run_fields: dict[str, Any] = {
         "run_id": "run-1",
         "session_id": None,
         "status": "completed_with_failures",
         "node_counts": {},
     }
     error = {"code": "max_rounds", "message": "all 2 rounds are used", "node_id": None}
-    assert await _about(error) == {**about, "error": error}
-    assert await _about(None) == about
+    assert await _about(error) == {**run_fields, "error": error}
+    assert await _about(None) == run_fields
 
 
 async def test_answer_without_text_is_json_because_a_chat_would_show_nothing() -> None:
@@ -77,9 +77,13 @@ async def test_error_of_a_cancelled_run_names_actor_and_reason() -> None:
 
 async def test_error_of_a_run_names_it_in_a_field_and_in_headers() -> None:
     error = await _error("failed", error={"code": "deadline", "message": "20m are over", "node_id": None})
-    about = error.body()["dagwright"]
-    assert (about["run_id"], about["session_id"], about["status"]) == ("run-1", "main", "failed")
-    assert about["error"] == {"code": "deadline", "message": "20m are over", "node_id": None}
+    run_fields = error.body()["dagwright"]
+    assert (run_fields["run_id"], run_fields["session_id"], run_fields["status"]) == (
+        "run-1",
+        "main",
+        "failed",
+    )
+    assert run_fields["error"] == {"code": "deadline", "message": "20m are over", "node_id": None}
     named = {"X-Run-Id": "run-1", "X-Session-Id": "main", "x-should-retry": "false"}
     assert (error.headers, error.code) == (named, "deadline")
     assert "failed: deadline: 20m are over" in str(error)

@@ -9,7 +9,7 @@ import pytest
 
 from dagwright_maritime.__main__ import main as maritime_main
 from dagwright_maritime.search.__main__ import main as search_main
-from dagwright_maritime.search.client import shown
+from dagwright_maritime.search.client import display_address
 from dagwright_maritime.search.errors import InstallFailed, NoSearchServer, NotRunning, ProgramMissing, StartFailed
 from dagwright_maritime.search.program import get_program
 from dagwright_maritime.search.server import LocalSearch, find_address
@@ -103,7 +103,7 @@ async def test_file_that_a_dead_server_left_leads_nowhere(tmp_path: Path) -> Non
 def test_named_server_comes_first(tmp_path: Path) -> None:
     settings = MaritimeSettings(state_dir=tmp_path, opensearch_url="https://me:hidden@search.example.com")
     assert find_address(settings) == "https://me:hidden@search.example.com"
-    assert shown(find_address(settings)) == "https://search.example.com"
+    assert display_address(find_address(settings)) == "https://search.example.com"
 
 
 @pytest.mark.parametrize("folder", ["state", "state/deeper"])
