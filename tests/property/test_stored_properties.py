@@ -22,13 +22,7 @@ from dagwright.core.expressions.stored_values import (
     stored_from_json,
     stored_to_json,
 )
-from dagwright.core.expressions.value_refs import (
-    bindings_of,
-    encode,
-    ref_for_display,
-    value_from_json,
-    value_to_json,
-)
+from dagwright.core.expressions.value_refs import bindings_of, encode, ref_for_display, value_from_json, value_to_json
 from tests.support.example_counts import examples
 
 _NAMES = st.sampled_from(["a", "b", "id", "name", "x y"])

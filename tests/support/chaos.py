@@ -186,12 +186,7 @@ async def start_workflow(
 
 
 async def start_run(
-    client: Client,
-    plan: Any,
-    *,
-    workflow_id: str,
-    foreign: Mapping[str, ToolDeclaration] | None = None,
-    **options: Any,
+    client: Client, plan: Any, *, workflow_id: str, foreign: Mapping[str, ToolDeclaration] | None = None, **options: Any
 ) -> Handle:
     """Start a plan.
 

@@ -3,19 +3,7 @@
 from datetime import timedelta
 from typing import Any, assert_type
 
-from dagwright import (
-    Client,
-    DagwrightError,
-    Plan,
-    Run,
-    RunFailed,
-    RunResult,
-    Session,
-    SyncClient,
-    Worker,
-    run,
-    tool,
-)
+from dagwright import Client, DagwrightError, Plan, Run, RunFailed, RunResult, Session, SyncClient, Worker, run, tool
 from dagwright.errors import Problem
 from dagwright.types import Inbox, RunSummary
 

@@ -147,8 +147,7 @@ async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: L
     below = sub_plan("below", make("b", unique), {**inner, "depends_on": ["b"]}, needs=("a",))
     reading = sub_plan("reading", {"id": "r", "tool": "echo", "arguments": {"value": 1}})
     handle = await runs.start(
-        plan_of(make("a", unique), below, make("d", unique, "below"), reading, refuse("d", "reading")),
-        compensate=True,
+        plan_of(make("a", unique), below, make("d", unique, "below"), reading, refuse("d", "reading")), compensate=True
     )
     document = await document_of(handle)
     assert ledger.of(unique) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]

@@ -11,18 +11,7 @@ from dagwright.core.boundary import limits, wire
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, child_asks, has_notes, human, refusal_of, signal, view_of
-from tests.support.runs import (
-    Handle,
-    Runs,
-    bare,
-    blocked,
-    chain_of,
-    document_of,
-    done,
-    end_of,
-    failed,
-    without_cache,
-)
+from tests.support.runs import Handle, Runs, bare, blocked, chain_of, document_of, done, end_of, failed, without_cache
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 

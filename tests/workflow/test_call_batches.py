@@ -192,9 +192,6 @@ async def test_next_attempt_continues_from_the_records_that_the_server_has(
     monkeypatch.setattr(HeartbeatRecords, "record", record_or_fail)
     handle = await runs.start({"nodes": chain(unique, 5)})
     document = await document_of(handle)
-    assert bare(document)["nodes"] == {
-        **{f"n{n}": done(7) for n in (0, 1, 3, 4)},
-        "n2": done(7, attempts=2),
-    }
+    assert bare(document)["nodes"] == {**{f"n{n}": done(7) for n in (0, 1, 3, 4)}, "n2": done(7, attempts=2)}
     assert [len(bench.effects[f"{unique} n{n}"]) for n in range(5)] == [1, 1, 2, 1, 1]
     assert len({*bench.effects[f"{unique} n2"]}) == 1, "with the same key"

@@ -14,15 +14,7 @@ from dagwright.protocol.idempotency import idempotency_key
 from dagwright.settings import Settings
 from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import (
-    Runs,
-    bare,
-    document_of,
-    done,
-    events_of,
-    failed,
-    serving_runs,
-)
+from tests.support.runs import Runs, bare, document_of, done, events_of, failed, serving_runs
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server

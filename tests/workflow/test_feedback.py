@@ -9,18 +9,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, child_asks, has_notes, human, refusal_of, signal, view_of
-from tests.support.runs import (
-    Handle,
-    Runs,
-    as_shown,
-    bare,
-    bare_node,
-    document_of,
-    done,
-    failed,
-    raw,
-    without_cache,
-)
+from tests.support.runs import Handle, Runs, as_shown, bare, bare_node, document_of, done, failed, raw, without_cache
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 

@@ -91,11 +91,7 @@ async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Clien
         assert error is not None
         assert (error.code, error.message, error.node) == ("node_failed", "'fail' failed: no lamp", "fail")
         asking = lines[" asks"].run_id
-        for expected_filter in (
-            {"title": f"{tag} as"},
-            {"title": asking},
-            {"status": "waiting", "tags": {"of": tag}},
-        ):
+        for expected_filter in ({"title": f"{tag} as"}, {"title": asking}, {"status": "waiting", "tags": {"of": tag}}):
             assert [run.run_id for run in await shop.list_runs(**cast(Any, expected_filter))] == [asking]
         assert await shop.list_runs(title=f"{tag} asks", since="2100-01-01") == []
         with pytest.raises(OptionInvalid, match=r"^tags: tag key 'of run' is invalid"):

@@ -71,10 +71,7 @@ async def test_raw_plan_of_any_dialect_runs(runs: Runs) -> None:
         "intents": [{"verb": "echo", "params": {"x": 1}}, {"verb": "echo", "params": {}, "refs": {"x": "@result_1"}}]
     }
     native = {"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}]}
-    found = [
-        await runs.run_raw({"plan": intents}),
-        await runs.run_raw({"plan": native, "inputs": {"x": "1"}}),
-    ]
+    found = [await runs.run_raw({"plan": intents}), await runs.run_raw({"plan": native, "inputs": {"x": "1"}})]
     assert [document["nodes"] for document in found] == [
         {"@result_1": done({"x": 1}), "@result_2": done({"x": {"x": 1}})},
         {"a": done({"x": "1"})},

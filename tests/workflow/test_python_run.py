@@ -214,11 +214,7 @@ async def test_feedback_answers_requests_by_their_type(python: PythonRuns) -> No
 
 
 async def test_run_is_steered(python: PythonRuns, bench: Bench, unique: str) -> None:
-    nodes = [
-        call("a", "hold", name=unique),
-        call("slow", "hold", name=f"{unique} slow"),
-        call("broken", "give_up"),
-    ]
+    nodes = [call("a", "hold", name=unique), call("slow", "hold", name=f"{unique} slow"), call("broken", "give_up")]
     handle = await python.runs.start(plan(*nodes))
     run = python.of(handle)
     await eventually(lambda: {unique, f"{unique} slow"} <= {*bench.entered})

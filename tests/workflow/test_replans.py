@@ -147,9 +147,7 @@ async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(scri
     assert [*found["nodes"]].index("c") < [*found["nodes"]].index("a#2")
 
 
-async def test_unreachable_nodes_are_omitted_if_the_complete_plan_was_streamed(
-    scripted: Scripted,
-) -> None:
+async def test_unreachable_nodes_are_omitted_if_the_complete_plan_was_streamed(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", name="early"))
     again = written(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)

@@ -85,11 +85,7 @@ async def _shown(client: Client, count: int) -> list[ListedRun]:
 
 
 async def test_continuations_and_sub_plans_need_the_run_that_they_started_in(own_client: Client) -> None:
-    orders = {
-        "continued": {"began": BEGAN.isoformat()},
-        "resumed": {"began": ""},
-        "root": {"child": "root/child"},
-    }
+    orders = {"continued": {"began": BEGAN.isoformat()}, "resumed": {"began": ""}, "root": {"child": "root/child"}}
     for name, order in orders.items():
         await own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, order, id=name, task_queue=QUEUE)
     await own_client.execute_workflow("SomebodyElses", True, id="foreign", task_queue=QUEUE)

@@ -8,16 +8,7 @@ from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
-from tests.support.runs import (
-    Document,
-    Handle,
-    Runs,
-    bare,
-    cancelled,
-    done,
-    failed,
-    without_cache,
-)
+from tests.support.runs import Document, Handle, Runs, bare, cancelled, done, failed, without_cache
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 

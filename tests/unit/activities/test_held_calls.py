@@ -68,9 +68,7 @@ async def test_call_of_a_paused_tool_is_paused(monkeypatch: pytest.MonkeyPatch) 
     assert server.done == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
 
 
-async def test_cached_state_is_refreshed_before_a_call_is_paused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_cached_state_is_refreshed_before_a_call_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, None)
     assert await _held() == [None]
     assert (server.answers, server.done) == ([], [])

@@ -6,11 +6,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from benchmarks.planning import round_workers
-from benchmarks.planning.rounds import (
-    ROUNDS,
-    gaps_of,
-    script,
-)
+from benchmarks.planning.rounds import ROUNDS, gaps_of, script
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_parser import parse_round
 from dagwright.planning.rounds.sub_goals import RoundContext

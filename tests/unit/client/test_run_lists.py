@@ -166,17 +166,7 @@ def test_cursor_is_a_condition_in_the_order_of_the_server(text: str, condition: 
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "1",
-        f"1.2.{_ID}x",
-        f"open.{_ID}",
-        f"-1.2.{_ID}",
-        f"open.{10**19}.{_ID}",
-        f"open.١.{_ID}",
-        "1.2.x",
-    ],
+    "text", ["", "1", f"1.2.{_ID}x", f"open.{_ID}", f"-1.2.{_ID}", f"open.{10**19}.{_ID}", f"open.١.{_ID}", "1.2.x"]
 )
 def test_text_that_is_not_a_cursor_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a cursor of a list"):
@@ -210,10 +200,7 @@ _TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
             RunFilter(title='Say "x"'),
             " AND (DagwrightTitle STARTS_WITH 'Say \uff02x\uff02' OR WorkflowId STARTS_WITH 'Say ')",
         ),
-        (
-            RunFilter(title="it's"),
-            " AND (DagwrightTitle STARTS_WITH 'it\u2019s' OR WorkflowId STARTS_WITH 'it''s')",
-        ),
+        (RunFilter(title="it's"), " AND (DagwrightTitle STARTS_WITH 'it\u2019s' OR WorkflowId STARTS_WITH 'it''s')"),
         # A server would compare the ID with an empty text.
         (RunFilter(title="''"), " AND DagwrightTitle STARTS_WITH '\u2019\u2019'"),
         (
@@ -344,12 +331,7 @@ async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
 
 
 @pytest.mark.parametrize(
-    "read",
-    [
-        lambda runs: runs.list_runs(),
-        lambda runs: runs.inbox(limit=1),
-        lambda runs: runs.count_open_runs("ann"),
-    ],
+    "read", [lambda runs: runs.list_runs(), lambda runs: runs.inbox(limit=1), lambda runs: runs.count_open_runs("ann")]
 )
 async def test_namespace_without_an_attribute_is_named_with_the_remedy(read: Callable[[Runs], Any]) -> None:
     with pytest.raises(SearchAttributesMissing) as refused:
@@ -401,10 +383,7 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
     page = await runs_of(Namespace(there)).inbox(limit=10)
     assert [
         (each.id, each.document["run_id"], each.request_ref.workflow_id, each.full_node) for each in page.requests
-    ] == [
-        ("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask"),
-        ("check", "run-1", "run-1", "check"),
-    ]
+    ] == [("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask"), ("check", "run-1", "run-1", "check")]
     assert ([each.title for each in page.requests], page.cursor, page.omitted) == (["Plan", "Plan"], None, {})
 
 

@@ -62,10 +62,7 @@ async def test_arguments_that_fit_are_passed() -> None:
         (lambda subject: subject.work(print), "not the builtin_function_or_method 'print'"),
         (lambda subject: subject.work([3]), "not [3]"),
         (lambda subject: subject.work(tags=["a"]), "tags must be a mapping with string keys and values, not ['a']"),
-        (
-            lambda subject: subject.work(tags={"a": 1}),
-            "keys and values, not {'a': 1}",
-        ),
+        (lambda subject: subject.work(tags={"a": 1}), "keys and values, not {'a': 1}"),
         (lambda subject: subject.work(mode="quick"), "mode must be one of 'fast', 'slow', not 'quick'"),
         (lambda subject: subject.each("names"), "each(): names must be a list of strings, not 'names'"),
         (lambda subject: subject.work(tagz={}), "work() got an unexpected argument 'tagz'; did you mean 'tags'?"),

@@ -52,11 +52,7 @@ _EMPTY: list[Any] = [
 
 @pytest.mark.parametrize(
     ("raw", "code"),
-    [
-        *((raw, "empty_plan") for raw in _EMPTY),
-        ({"plan": 1}, "invalid_field"),
-        (plan_of({"x": 1}), "invalid_field"),
-    ],
+    [*((raw, "empty_plan") for raw in _EMPTY), ({"plan": 1}, "invalid_field"), (plan_of({"x": 1}), "invalid_field")],
 )
 def test_empty_documents_are_reported_once(raw: Any, code: str) -> None:
     assert [found for found, _ in codes_of(raw)] == [code]

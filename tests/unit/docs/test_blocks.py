@@ -54,10 +54,4 @@ def test_blocks_have_the_name_of_their_title_or_first_line(blocks: list[Block]) 
 
 
 def test_blocks_have_their_own_text_only(blocks: list[Block]) -> None:
-    assert [block.text for block in blocks] == [
-        "plan: 1\n",
-        "{}\n",
-        "# tools.py\n",
-        "true\n",
-        "not a file\n",
-    ]
+    assert [block.text for block in blocks] == ["plan: 1\n", "{}\n", "# tools.py\n", "true\n", "not a file\n"]

@@ -283,9 +283,7 @@ def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
     assert second == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
 
 
-def test_commands_that_rebuild_records_are_refused_in_a_too_large_plan(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_commands_that_rebuild_records_are_refused_in_a_too_large_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
     monkeypatch.setattr(run_state, "MAX_WORK", 1_000 * run_state.WORK_OF_REBUILD)
     scheduler = started_scheduler(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_001)]))

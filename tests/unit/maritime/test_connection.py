@@ -109,10 +109,7 @@ async def failures_of(*failures: RetryLater) -> list[Exception]:
 
 @pytest.mark.parametrize(
     ("kind", "advice"),
-    [
-        (QueryTimeout, "request less, such as fewer groups"),
-        (ServerUnresponsive, "it answers no request: check it"),
-    ],
+    [(QueryTimeout, "request less, such as fewer groups"), (ServerUnresponsive, "it answers no request: check it")],
 )
 async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], advice: str) -> None:
     *_, last = await failures_of(*[kind("It is slow")] * 3)

@@ -15,13 +15,7 @@ from dagwright.planner.plan_parser import can_start_early
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
 from dagwright.planning.plan_and_execute.replans import reasons_of, title_of, unreachable_nodes
 
-C, F, B, S, X = (
-    NodeStatus.COMPLETED,
-    NodeStatus.FAILED,
-    NodeStatus.BLOCKED,
-    NodeStatus.SKIPPED,
-    NodeStatus.CANCELLED,
-)
+C, F, B, S, X = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
 
 
 def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:

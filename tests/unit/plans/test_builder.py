@@ -127,10 +127,7 @@ def test_people_agents_and_sub_plans(tmp_path: Path) -> None:
     file.write_text(inner.to_yaml(), encoding="utf-8")
     plan.add(file, item="desk")
     assert [{key: node[key] for key in node.keys() - {"arguments"}} for node in nodes(plan)] == [
-        {
-            "id": "which",
-            "human": {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"], "allow_text": True},
-        },
+        {"id": "which", "human": {"type": "SELECTION", "prompt": "Which?", "options": ["a", "b"], "allow_text": True}},
         {"id": "Inner", "plan": inner.to_dict()},
         {
             "id": "agent",
@@ -254,14 +251,8 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
     (lambda plan: plan.add(stock, item="lamp", cache="1 hour"), ("/nodes/2/cache/ttl", "", None)),
     (lambda _: ask_human("Order?", deadline="soon"), ("/deadline", "", None)),
     (lambda _: Plan(deadline="soon"), ("/deadline", "", None)),
-    (
-        lambda plan: plan.secret("a b"),
-        ("", "'a b': the name of a secret has letters, digits and _", None),
-    ),
-    (
-        lambda plan: plan.add(stock, id="stock", item="lamp"),
-        ("/nodes/2/id", "the id 'stock' is already used", None),
-    ),
+    (lambda plan: plan.secret("a b"), ("", "'a b': the name of a secret has letters, digits and _", None)),
+    (lambda plan: plan.add(stock, id="stock", item="lamp"), ("/nodes/2/id", "the id 'stock' is already used", None)),
     (
         lambda plan: plan.add(stock, item=plan["articles"].item["name"]),
         (
@@ -306,11 +297,7 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
     ),
     (
         lambda plan: plan.add(stock, item={1, object()}),
-        (
-            "/nodes/2/arguments/item",
-            "",
-            "give a JSON value or a handle",
-        ),
+        ("/nodes/2/arguments/item", "", "give a JSON value or a handle"),
     ),
 ]
 
@@ -363,12 +350,7 @@ def test_misuse_of_a_handle_is_a_type_error(act: Callable[[Any], object], messag
 def test_argument_named_as_an_option() -> None:
     plan = Plan()
     plan.add(fetch, timeout="9s", url="x", arguments={"timeout": 3})
-    assert nodes(plan)[0] == {
-        "id": "fetch",
-        "tool": "fetch",
-        "arguments": {"timeout": 3, "url": "x"},
-        "timeout": "9s",
-    }
+    assert nodes(plan)[0] == {"id": "fetch", "tool": "fetch", "arguments": {"timeout": 3, "url": "x"}, "timeout": "9s"}
 
 
 def test_two_tools_with_one_name() -> None:

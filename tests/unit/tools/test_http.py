@@ -294,10 +294,7 @@ async def test_the_next_address_is_tried_if_one_does_not_answer(service: Service
         ({"url": "http://example.org", "headers": {"transfer_encoding": "x"}}, "belongs to the connection"),
         ({"url": "http://example.org", "body": {"delete": 1}}, "a GET request takes no body"),
         ({"url": "http://example.org", "method": "HEAD", "body": "x"}, "a HEAD request takes no body"),
-        (
-            {"url": "http://example.org", "headers": {"X-HTTP-Method-Override": "DELETE"}},
-            "would override the method",
-        ),
+        ({"url": "http://example.org", "headers": {"X-HTTP-Method-Override": "DELETE"}}, "would override the method"),
         ({"url": "http://example.org", "headers": {"X-HTTP-Method": "DELETE"}}, "would override the method"),
         ({"url": "http://example.org", "headers": {"x_method_override": "PUT"}}, "would override the method"),
         (

@@ -193,10 +193,7 @@ def test_wrong_declarations_are_refused(options: dict[str, Any], problem: str) -
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (
-            {"effects": "harmless"},
-            "effects must be a member of Effects or one of 'pure', 'read', ",
-        ),
+        ({"effects": "harmless"}, "effects must be a member of Effects or one of 'pure', 'read', "),
         ({"max_attempts": True}, "max_attempts must be an integer, not True"),
         ({"timeout": [1]}, r"timeout must be a timedelta, a number or a string, not \[1\]"),
         ({"name": 3}, "name must be a string, not 3"),

@@ -97,9 +97,7 @@ async def test_end_is_one_write_and_a_failure_adds_its_error(fake: Fake) -> None
     assert (error["code"], error["node_id"], len(error["message"].encode())) == ("node_failed", "a", 1_000)
 
 
-async def test_run_of_another_client_writes_its_tags_and_not_its_title(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_run_of_another_client_writes_its_tags_and_not_its_title(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake(state=None)
     monkeypatch.setattr(search_attributes, "workflow", fake)
     scheduler, attributes = started_run(node("a")), SearchAttributes()

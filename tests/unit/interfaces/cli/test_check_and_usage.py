@@ -260,10 +260,7 @@ def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Com
             "invalid_field at /inputs/n: the input 'n': 'x' is not of type integer",
         ),
         (["run", "small.json"], "small.json: missing_input at /inputs/n: the input 'n' is missing: How many?"),
-        (
-            ["run", "small.json", "--deadline", "soon"],
-            "--deadline: 'soon' is not a duration; ",
-        ),
+        (["run", "small.json", "--deadline", "soon"], "--deadline: 'soon' is not a duration; "),
         (["run", "small.json", "--input-file", "none.yaml"], "--input-file: there is no file none.yaml"),
         (["run", "small.json", "--tools", "none.py"], "There is no file none.py of tools"),
         (["run", "small.json", "--dialect", "poem"], "small.json: invalid_field: there is no dialect 'poem'"),

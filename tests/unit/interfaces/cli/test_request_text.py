@@ -45,10 +45,7 @@ _FILLED = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1"
         ({"request_id": "sum[a b]"}, "dagwright feedback run-1 'sum[a b]' --approve  (or --reject)"),
         ({"type": "SELECTION", "options": ["a b"]}, f"{_START} --select 'a b'"),
         ({"type": "SELECTION", "options": [1, "x"]}, f"{_START} --select 1  (or x)"),
-        (
-            {"type": "SELECTION", "options": ["a", "b"], "multiple": True},
-            f"{_START} --select a  (or b; repeatable)",
-        ),
+        ({"type": "SELECTION", "options": ["a", "b"], "multiple": True}, f"{_START} --select a  (or b; repeatable)"),
         ({"type": "SELECTION", "options": []}, _START),
         ({"type": "GUIDANCE"}, f"{_START} --text 'TEXT'"),
         ({"type": "CLARIFICATION"}, f"{_START} --text 'TEXT'"),

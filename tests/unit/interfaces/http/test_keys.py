@@ -105,11 +105,7 @@ def test_owners_may_call_their_sessions_the_same() -> None:
         stored_session_name(ANYONE, "main"),
         public_session_id(ANYONE, "ann:main"),
         public_session_id(ann, None),
-    ) == (
-        "main",
-        "ann:main",
-        None,
-    )
+    ) == ("main", "ann:main", None)
 
 
 @pytest.mark.parametrize("caller", [ANYONE, Caller("ann")])
