@@ -22,9 +22,7 @@ _PLAN = {
 }
 
 
-async def test_write_that_outlasts_the_grace_of_its_worker_completes(
-    own_server: LiveServer, folder: Path, points: FaultPoints
-) -> None:
+async def test_write_outlasts_grace_and_completes(own_server: LiveServer, folder: Path, points: FaultPoints) -> None:
     brief = ROOT / "tests" / "support" / "brief_worker.py"
     points.hold("w")
     async with worker_process(own_server.address, folder, program=brief) as stopping:

@@ -21,7 +21,7 @@ def _short(name: str, before: str | None = None) -> dict[str, Any]:
     return {"id": name, "tool": "short_effect", "arguments": arguments, "retry": {"max_attempts": 5}}
 
 
-async def test_worker_killed_in_a_chain_and_in_a_fan_out(
+async def test_worker_killed_in_a_chain_and_fan_out(
     own_server: LiveServer, worker: WorkerProcess, folder: Path
 ) -> None:
     client = await own_server.start()

@@ -119,9 +119,7 @@ def _timeout_of(history: WorkflowHistory, kind: str) -> float:
 @pytest.mark.parametrize(
     ("count", "pause_ms", "at"), [(60, 15.0, 45), (INLINE_PLAN_NODES + 500, 1.0, 1_500)], ids=["small", "large"]
 )
-async def test_worker_killed_in_the_middle_of_a_region_batch(
-    scene: Scene, count: int, pause_ms: float, at: int
-) -> None:
+async def test_worker_killed_in_a_region_batch(scene: Scene, count: int, pause_ms: float, at: int) -> None:
     plan, values = _pure_graph(count, pause_ms=pause_ms)
     scene.points.hold(f"n{at}")
     handle = await scene.start(plan)

@@ -21,7 +21,7 @@ from tests.support.server import LiveServer
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-async def test_next_attempt_gets_the_started_plan_and_finishes_it(
+async def test_next_attempt_finishes_the_started_plan(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
     first = call("a", "compute", name="a", values=[])

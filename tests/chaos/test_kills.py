@@ -48,7 +48,7 @@ async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
     assert second["nodes"]["x"]["lineage"]["cached"]["run_id"] == "before-the-kill"
 
 
-async def test_worker_killed_in_the_middle_of_runs(
+async def test_worker_killed_in_runs(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     client = await own_server.start()
@@ -117,7 +117,7 @@ async def test_worker_killed_in_the_middle_of_runs(
         await assert_replays(history)
 
 
-async def test_server_killed_while_a_step_runs(
+async def test_server_killed_in_a_step(
     own_server: LiveServer, worker: WorkerProcess, points: FaultPoints, folder: Path
 ) -> None:
     points.hold("server-b")

@@ -29,9 +29,7 @@ _LATE_S = 3.0
 """How late the server's own timer may be on a busy machine; the server's usual 10 s are later still."""
 
 
-async def test_run_and_its_sub_plan_continue_within_seconds_when_their_worker_dies_in_a_workflow_task(
-    tmp_path: Path,
-) -> None:
+async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     make_database(folder)

@@ -55,9 +55,7 @@ async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_t
     )
 
 
-async def test_worker_is_killed_while_each_kind_of_call_is_out(
-    own_server: LiveServer, folder: Path, points: FaultPoints
-) -> None:
+async def test_worker_is_killed_in_each_kind_of_call(own_server: LiveServer, folder: Path, points: FaultPoints) -> None:
     held = {place: asyncio.Event() for place in (0, 2, 4, 8)}
     script = ["Make them.", "Make them.", _FIRST, "No plan.", _FIRST, _FIRST, _SECOND, _DONE, "", "All made."]
     # A heartbeat is lost with its worker, and sent again.

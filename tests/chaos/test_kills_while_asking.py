@@ -47,9 +47,7 @@ async def _assert_answered_once(handle: Handle, document: dict[str, Any], node: 
     await assert_whole(handle)
 
 
-async def test_both_killed_between_question_and_answer(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path
-) -> None:
+async def test_both_killed_before_an_answer(own_server: LiveServer, worker: WorkerProcess, folder: Path) -> None:
     plan = {"nodes": [_CHECK, {**_EFFECT, "depends_on": ["check"]}]}
     handle = await start_run(await own_server.start(), plan, workflow_id="killed-while-asked")
     assert await _asks(own_server, handle.id) == ["check"]
@@ -66,9 +64,7 @@ async def test_both_killed_between_question_and_answer(
     await _assert_answered_once(handle, document, "check")
 
 
-async def test_both_killed_between_answer_and_effect(
-    own_server: LiveServer, worker: WorkerProcess, folder: Path
-) -> None:
+async def test_both_killed_before_an_effect(own_server: LiveServer, worker: WorkerProcess, folder: Path) -> None:
     points = FaultPoints(folder)
     points.hold("effect")
     plan = {"nodes": [{**_EFFECT, "approval": "required"}]}
@@ -87,7 +83,7 @@ async def test_both_killed_between_answer_and_effect(
     await _assert_answered_once(handle, document, "effect")
 
 
-async def test_both_killed_while_a_tool_asks_and_when_it_knows(
+async def test_both_killed_while_a_tool_asks_and_after(
     own_server: LiveServer, worker: WorkerProcess, folder: Path
 ) -> None:
     points = FaultPoints(folder)

@@ -242,9 +242,7 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
 
 
 @pytest.mark.parametrize("again", ["Oslo has rain today. Bergen has more of it.", "Bergen has sun."])
-async def test_answer_of_a_killed_worker_is_continued_or_starts_again(
-    own_server: LiveServer, folder: Path, again: str
-) -> None:
+async def test_answer_of_a_killed_worker_is_continued(own_server: LiveServer, folder: Path, again: str) -> None:
     words = "Oslo has rain today. Bergen has more of it."
     script = [
         response_to("plan", written(call("a", "echo", n=1))),

@@ -46,9 +46,7 @@ async def _failing_view(client: Client, run: str) -> RunView:
     return found[-1]
 
 
-async def test_runs_wait_for_the_right_code_and_then_end_as_if_nothing_had_been(
-    own_server: LiveServer, tmp_path: Path
-) -> None:
+async def test_runs_wait_for_the_right_code_and_then_end_normally(own_server: LiveServer, tmp_path: Path) -> None:
     client = await own_server.start()
     folder = tmp_path / "shared"
     folder.mkdir()

@@ -328,9 +328,7 @@ async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: 
         await expect(answers.last).to_have_text("2")
 
 
-async def test_chat_with_a_model_that_answers_by_itself_has_the_earlier_messages(
-    serve: Serve, chromium: Browser
-) -> None:
+async def test_chat_with_a_model_that_answers_has_the_earlier_messages(serve: Serve, chromium: Browser) -> None:
     by_itself = json_text({"route": "direct"})
     async with (
         serve(by_itself, "Hello.", by_itself, "Ada.") as live,
@@ -449,7 +447,7 @@ LOOKS: list[Any] = [(PHONE, "dark"), (DESK, "light")]
 
 
 @pytest.mark.parametrize(("size", "colours"), LOOKS)
-async def test_views_fit_the_screen_and_have_text_alternatives(
+async def test_views_fit_and_have_alternatives(
     serve: Serve, chromium: Browser, size: tuple[int, int], colours: Any
 ) -> None:
     widths: dict[str, int] = {}

@@ -45,9 +45,7 @@ async def test_demo_kills_an_order_and_continues_it(own_commands_without_server:
     assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_persistent()
 
 
-async def test_an_interrupted_demo_continues_its_order_and_the_next_demo_starts_another(
-    own_commands_without_server: CommandLine,
-) -> None:
+async def test_an_interrupted_demo_continues_and_the_next_is_new(own_commands_without_server: CommandLine) -> None:
     program = await program_of_demo()
     first = await own_commands_without_server.start(program=program)
     await line_with(first, "run order-1 already exists")

@@ -86,7 +86,7 @@ async def test_renamed_tool_keeps_its_runs(command_line: CommandLine, write_plan
 
 
 @pytest.mark.fresh
-async def test_detached_run_ends_in_the_background_until_down(
+async def test_detached_run_ends_before_down(
     own_commands_without_server: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:
     (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")

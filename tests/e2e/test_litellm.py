@@ -112,9 +112,7 @@ async def test_request_refused_by_the_proxied_service_is_sent_in_another_form(pr
     ],
     ids=lambda value: value.value if isinstance(value, ModelError) else "",
 )
-async def test_failures_of_the_proxied_service_keep_their_meaning(
-    answer: Answer, error: ModelError, proxy: Proxy, asker: ModelClient
-) -> None:
+async def test_failures_keep_their_meaning(answer: Answer, error: ModelError, proxy: Proxy, asker: ModelClient) -> None:
     async with proxy.upstream(answer):
         with pytest.raises(ModelFailure) as caught:
             await asker.complete(HI)

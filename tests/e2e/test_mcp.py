@@ -32,7 +32,7 @@ def servers(tmp_path: Path, did: Path) -> str:
     return write_servers(tmp_path, srv=server_entry(did)).name
 
 
-async def test_a_run_calls_a_server_and_ends_it(
+async def test_run_calls_and_ends_a_server(
     command_line: CommandLine, write_plan: Plans, servers: str, did: Path
 ) -> None:
     ended = await command_line("run", write_plan(_say("hello")), "--tools", servers, "--json")
@@ -42,7 +42,7 @@ async def test_a_run_calls_a_server_and_ends_it(
         os.kill(call["pid"], 0)
 
 
-async def test_a_worker_in_the_background_serves_them(
+async def test_background_serves_them(
     own_command_line: CommandLine, write_plan: Plans, servers: str, did: Path
 ) -> None:
     run = ("run", write_plan(_say("hello")), "--tools", servers, "--id", "mcp-detached", "--detach", "--json")

@@ -160,9 +160,7 @@ async def test_stdout_holds_the_protocol_alone_until_the_client_ends(commands: C
 
 
 @pytest.mark.parametrize("options", [[], ["--no-worker"]])
-async def test_starts_next_to_a_worker_of_other_settings(
-    server: LiveServer, tmp_path: Path, options: list[str]
-) -> None:
+async def test_starts_next_to_a_worker_of_others(server: LiveServer, tmp_path: Path, options: list[str]) -> None:
     commands = mcp_folder(server, tmp_path)
     # As clients start it: in a folder of their own, with the one documented variable.
     (elsewhere := tmp_path / "elsewhere").mkdir()

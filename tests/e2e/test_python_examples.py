@@ -29,9 +29,7 @@ async def test_hello(command_line: CommandLine) -> None:
     ]
 
 
-async def test_orders_are_loaded_once_approved_and_the_same_run_goes_to_its_end_after_a_kill(
-    command_line: CommandLine, tmp_path: Path
-) -> None:
+async def test_approved_orders_are_loaded_and_a_killed_run_ends(command_line: CommandLine, tmp_path: Path) -> None:
     api = await command_line.start(program=("examples/python/orders_api.py",))
     assert api.stdout is not None
     address = (await api.stdout.readline()).decode().strip()

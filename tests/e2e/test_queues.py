@@ -54,9 +54,7 @@ async def _status_when_waiting(command_line: CommandLine, run: str) -> dict[str,
     return found
 
 
-async def test_two_terminals_with_different_tools_never_take_each_others_work(
-    command_line: CommandLine, write_plan: Plans, tmp_path: Path
-) -> None:
+async def test_two_terminals_with_different_tools(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
     # The same tool name, other code: with one queue for both, each would do half of the other's work.
     left, right = _write_tools(tmp_path / "left", "mark"), _write_tools(tmp_path / "right", "mark")
     right.write_text(right.read_text().replace("mark of", "the other of"), encoding="utf-8")
@@ -87,9 +85,7 @@ async def test_two_terminals_with_different_tools_never_take_each_others_work(
     assert attempts == [1] * 40
 
 
-async def test_node_without_a_worker_waits_and_explains_how_to_start_one(
-    command_line: CommandLine, write_plan: Plans, tmp_path: Path
-) -> None:
+async def test_node_without_a_worker_explains_it(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
     served, tools = _write_tools(tmp_path / "served", "mark"), _write_tools(tmp_path / "my tools", "stamp")
     # The run is on the queue of the file that it calls most, so the other file is not needed to continue.
     plan = write_plan(

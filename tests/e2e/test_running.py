@@ -88,9 +88,7 @@ output: "{{hi.result}}"
     assert (end.code, end.document["output"]) == (0, ["Hello Ann", "Hello Ann"])
 
 
-async def test_same_id_attaches_to_the_same_plan_and_refuses_another(
-    command_line: CommandLine, write_plan: Plans, tmp_path: Path
-) -> None:
+async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
     (tmp_path / "calculating.py").write_text(
         _TOOLS.replace(
             "greet(name: str, count: int = 1)", 'calculator(expression: str, name: str = "", count: int = 1)'

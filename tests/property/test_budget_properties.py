@@ -276,9 +276,7 @@ _ASKED_AGAIN = [
 @settings(deadline=None)
 @given(events=EVENTS)
 @example(events=_ASKED_AGAIN)
-def test_no_more_is_spent_than_there_is_and_what_fits_continues(
-    limits: Limits, events: list[tuple[str, str, int]]
-) -> None:
+def test_no_more_is_spent_than_there_is_and_rest_runs(limits: Limits, events: list[tuple[str, str, int]]) -> None:
     tree = Tree(limits)
     for what, name, number in events:
         tree.do(what, name, number)

@@ -12,9 +12,7 @@ from tests.support.example_counts import examples
 
 @settings(max_examples=examples(80), deadline=None)
 @given(plan=steps(), max_in_flight=st.sampled_from([1, 2, 500]), moments=st.frozensets(st.integers(0, 12)))
-def test_without_narrower_limits_even_the_order_is_the_same(
-    plan: tuple[Step, ...], max_in_flight: int, moments: frozenset[int]
-) -> None:
+def test_order_is_the_same_without_limits(plan: tuple[Step, ...], max_in_flight: int, moments: frozenset[int]) -> None:
     free = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
     whole = Driver(free, lambda count: count // 2, max_in_flight=max_in_flight)
     whole.run()
@@ -26,7 +24,7 @@ def test_without_narrower_limits_even_the_order_is_the_same(
 
 @settings(max_examples=examples(80), deadline=None)
 @given(plan=steps(), data=st.data(), stop_after=st.integers(0, 6), how=st.sampled_from(["cancel", "abort"]))
-def test_stop_before_and_after_an_interruption_is_the_same_stop(
+def test_interruption_does_not_change_a_stop(
     plan: tuple[Step, ...], data: st.DataObject, stop_after: int, how: str
 ) -> None:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))

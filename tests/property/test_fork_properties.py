@@ -51,9 +51,7 @@ def changed(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(plan=steps(), data=st.data(), stop_after=st.integers(0, 12), is_open=st.booleans())
-def test_fork_ends_as_a_new_run_and_repeats_no_effect(
-    plan: tuple[Step, ...], data: st.DataObject, stop_after: int, is_open: bool
-) -> None:
+def test_fork_ends_as_a_new_run(plan: tuple[Step, ...], data: st.DataObject, stop_after: int, is_open: bool) -> None:
     before = driver_of(plan, data)
     before.scheduler.start(0.0)
     before.start_all()

@@ -74,9 +74,7 @@ def written(text: str) -> str:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(name=IDS, found=values_with_paths())
-def test_text_of_one_reference_keeps_the_value_and_its_type(
-    name: str, found: tuple[Any, tuple[str | int, ...], Any]
-) -> None:
+def test_single_reference_keeps_value_and_type(name: str, found: tuple[Any, tuple[str | int, ...], Any]) -> None:
     value, path, expected = found
     text = "{{" + f"{name}.result{format_path(path)}" + "}}"
     template = parse_template(text, {name})

@@ -238,9 +238,7 @@ def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(made: tuple[S
 
 @settings(max_examples=examples(60), deadline=None)
 @given(made=mixed_steps(), data=st.data(), slice_s=st.sampled_from([0.0, 10.0]), is_carried=st.booleans())
-def test_plan_with_regions_ends_as_without(
-    made: tuple[Step, ...], data: st.DataObject, slice_s: float, is_carried: bool
-) -> None:
+def test_regions_change_no_end(made: tuple[Step, ...], data: st.DataObject, slice_s: float, is_carried: bool) -> None:
     fails = frozenset().union(*(step.fails for step in made))
     plain, plan = plans_of(made)
     alone = Run(plain, fails, lambda count: 0)

@@ -103,9 +103,7 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
 
 @settings(max_examples=examples(60), deadline=None)
 @given(plan=steps(), data=st.data())
-def test_without_limits_what_is_ready_starts_by_priority_then_plan_order(
-    plan: tuple[Step, ...], data: st.DataObject
-) -> None:
+def test_ready_nodes_start_by_priority_then_plan_order(plan: tuple[Step, ...], data: st.DataObject) -> None:
     free = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
     driver = Driver(free, lambda count: data.draw(st.integers(0, count - 1)))
     place = {

@@ -106,7 +106,7 @@ def test_process_runs_what_is_left_of_each_file_and_keeps_the_fixtures_of_the_se
     assert (session.testscollected, option.markexpr) == (3, "not slow")
 
 
-def test_longest_exit_code_wins_and_a_process_without_tests_is_no_failure(
+def test_exit_code_of_processes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes = iter([5, 1, 0, 5, 5])

@@ -84,9 +84,7 @@ def agent(node: str, name: str, objective: str, *needs: str, **fields: Any) -> d
     return {"id": node, "agent": name, "objective": objective, "depends_on": list(needs), **fields}
 
 
-async def test_class_agent_gets_results_in_declared_order_and_its_usage_is_that_of_its_node(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: Client, tmp_path: Path) -> None:
     plan = {
         "nodes": [
             {"id": "a", "tool": "echo", "arguments": {"n": 1}},
@@ -108,9 +106,7 @@ async def test_class_agent_gets_results_in_declared_order_and_its_usage_is_that_
     assert (used["calls"], used["prompt_tokens"], used["completion_tokens"]) == (1, 30, 2)
 
 
-async def test_agent_that_is_added_while_a_worker_runs_is_called_in_the_version_that_the_plan_was_checked_with(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_agent_added_while_a_worker_runs_is_called_in_the_checked_version(client: Client, tmp_path: Path) -> None:
     first = Reply(body={"result": "first"})
     with agent_service(first) as old, agent_service(Reply(body={"result": "second"})) as new:
         async with serving(client, tmp_path) as runs:
@@ -138,9 +134,7 @@ async def test_agent_that_is_added_while_a_worker_runs_is_called_in_the_version_
     ]
 
 
-async def test_plan_from_outside_may_name_an_agent_that_was_added_after_the_worker_started(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_plan_may_name_an_agent_that_was_added_after_worker_start(client: Client, tmp_path: Path) -> None:
     with agent_service(Reply(body={"result": 5})) as service:
         async with serving(client, tmp_path) as runs:
             database = Database(f"sqlite:///{tmp_path / 'dagwright.db'}", AGENTS)

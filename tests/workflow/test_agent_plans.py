@@ -79,9 +79,7 @@ async def test_a_plan_of_agents_runs_each_with_the_results_before_it(client: Cli
     ]
 
 
-async def test_oversized_text_for_an_agent_is_cut_with_a_mark_and_does_not_pass_through_history(
-    client: Client, scripted: Scripted
-) -> None:
+async def test_oversized_text_for_an_agent_is_cut_and_not_in_history(client: Client, scripted: Scripted) -> None:
     plan = {
         "nodes": [
             {"id": "long", "tool": "text", "arguments": {"size": 100_000}},
@@ -127,9 +125,7 @@ async def _append(runs: Runs, handle: Handle, nodes: list[Any], *cards: AgentCar
     return await steering.add_nodes(handle.id, nodes, tools=_known(runs, *cards), by="ann")
 
 
-async def test_an_agent_that_is_added_runs_with_tools_that_the_plan_did_not_name(
-    scripted: Scripted, unique: str
-) -> None:
+async def test_an_added_agent_runs_with_tools_that_the_plan_did_not_name(scripted: Scripted, unique: str) -> None:
     bench = Bench()
     hold = {"id": "on", "tool": "hold", "arguments": {"name": unique}}
     new = [

@@ -105,9 +105,7 @@ async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: L
     assert (view.nodes_done, view.nodes_total) == (3, 3)
 
 
-async def test_calls_that_wait_for_a_later_workflow_task_are_not_made_after_a_failure(
-    runs: Runs, ledger: Ledger, unique: str
-) -> None:
+async def test_calls_of_a_later_workflow_task_stop_after_a_failure(runs: Runs, ledger: Ledger, unique: str) -> None:
     arguments = {"name": unique, "value": "{{PLACEHOLDER_large}}"}
     large = [{"id": f"n{n}", "tool": "short", "arguments": arguments, "depends_on": ["a"]} for n in range(40)]
     plan = plan_of(make("a", unique), refuse("a"), *large, inputs={"large": {}}, on_failure="fail_fast")
@@ -197,9 +195,7 @@ _MAKING = Policy((Rule("run", tool="make"), *CHANGES_ASK.rules))
 """Lets a model make: by default each change that it plans asks."""
 
 
-async def test_request_in_text_compensates_its_plan(
-    client: Client, ledger: Ledger, tmp_path: Path, unique: str
-) -> None:
+async def test_text_request_compensates_its_plan(client: Client, ledger: Ledger, tmp_path: Path, unique: str) -> None:
     plan = written(
         call("a", "make", name=f"{unique}:a"),
         call("b", "make", name=f"{unique}:b", after="{{a.result.id}}"),
@@ -220,9 +216,7 @@ async def test_request_in_text_compensates_its_plan(
 
 
 @pytest.mark.usefixtures("low_marks")
-async def test_compensation_continues_in_new_executions(
-    eager_client: Client, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+async def test_compensation_continues_as_new(eager_client: Client, tmp_path_factory: pytest.TempPathFactory) -> None:
     ledger = Ledger()
     names = [f"n{number}" for number in range(40)]
     nodes = [{"id": name, "tool": "make", "arguments": {"name": f"t:{name}"}} for name in names]

@@ -52,9 +52,7 @@ async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, s
     assert {(piece.node, piece.attempt) for piece in early.pieces[:-1]} == {("answer", 1)}
 
 
-async def test_words_of_an_agent_are_those_of_the_plan_whose_output_it_makes(
-    client: Client, scripted: Scripted
-) -> None:
+async def test_words_of_an_agent_are_those_of_the_plan_that_it_ends(client: Client, scripted: Scripted) -> None:
     released = asyncio.Event()
     card = AgentCard(
         name="guide", description="Tells", objective_template="Tell {what}", type="llm", prompt="Tell.", tools=("echo",)
@@ -77,9 +75,7 @@ async def test_words_of_an_agent_are_those_of_the_plan_whose_output_it_makes(
 
 
 @pytest.mark.parametrize("again", [WORDS, "Bergen has sun."])
-async def test_an_attempt_after_a_broken_one_continues_or_starts_again(
-    client: Client, scripted: Scripted, again: str
-) -> None:
+async def test_an_attempt_after_a_broken_one_continues(client: Client, scripted: Scripted, again: str) -> None:
     released = asyncio.Event()
     script = (
         written(call("one", "echo", said="rain")),

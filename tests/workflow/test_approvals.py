@@ -35,9 +35,7 @@ def _answers_in(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
 # Approvals.
 
 
-async def test_approved_call_is_made_with_the_arguments_of_the_answer_and_a_rejected_one_is_not(
-    runs: Runs, bench: Bench, unique: str
-) -> None:
+async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {
         "nodes": [
             _change("yes", f"{unique} yes", approval="required"),

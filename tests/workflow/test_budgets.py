@@ -90,9 +90,7 @@ async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(scri
         assert await usage_of(handle) == (3, 300, {"a": 100, "b": 100, "c": 100})
 
 
-async def test_waiting_and_reserved_calls_continue_in_a_new_execution(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_and_reserved_calls_continue_as_new(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 120)
     monkeypatch.setattr(limits, "DRAIN_S", 0.3)
     async with scripted(text_completion("one"), text_completion("two")) as (_, runs):
@@ -135,9 +133,7 @@ async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(
     assert document["nodes"]["plan#3"]["status"] == "skipped"
 
 
-async def test_a_sub_plan_whose_parent_run_was_terminated_finishes_with_its_results(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_child_of_a_terminated_run_finishes(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.2)
     async with scripted(text_completion("one")) as (_, runs):
         handle = await start(runs, agents_of("a", "b"), {"calls": 1})

@@ -110,9 +110,7 @@ async def ended(runs: Runs, *nodes: Document) -> tuple[str, Document]:
     return handle.id, document["nodes"]
 
 
-async def test_second_run_makes_no_call_and_names_the_call_that_made_its_result(
-    worker: Runs, another: Runs, calls: list[str]
-) -> None:
+async def test_second_run_makes_no_call_and_names_the_source(worker: Runs, another: Runs, calls: list[str]) -> None:
     first_run, first = await ended(worker, node("x", "look"))
     for runs in (worker, another):
         _, later = await ended(runs, node("y", "look"))
@@ -128,9 +126,7 @@ def pondered(node_id: str, name: str, tool_name: str = "ponder", **arguments: An
     return {"id": node_id, "tool": tool_name, "arguments": {"name": name, **arguments}}
 
 
-async def test_slow_node_of_a_region_is_called_once_by_all_workers(
-    worker: Runs, another: Runs, calls: list[str]
-) -> None:
+async def test_slow_node_of_a_region_is_called_once_in_all(worker: Runs, another: Runs, calls: list[str]) -> None:
     nodes = [
         pondered("a", "x"),
         pondered("b", "{{a.result}}"),

@@ -93,7 +93,7 @@ async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique:
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("fails", "told", "slow")] == [1, 1, 1]
 
 
-async def test_write_that_takes_too_long_before_it_is_called_is_not_started(
+async def test_late_write_is_not_started(
     runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def record_never(*_: Any) -> None:
@@ -172,9 +172,7 @@ async def test_history_reads_like_the_plan(runs: Runs) -> None:
     assert bare(document)["status"] == "completed"
 
 
-async def test_call_longer_than_its_heartbeat_timeout_is_kept_alive_and_its_details_reach_the_next_attempt(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_call_longer_than_its_heartbeat_timeout_passes_details_on(client: Client, tmp_path: Path) -> None:
     @tool(effects="read")
     def slow() -> int:
         context().wait_cancelled(2.5)

@@ -58,9 +58,7 @@ async def _start(started: StartedRuns, runs: Runs, owner: str, weight: float) ->
         runs.take(runs.client.get_workflow_handle(run.workflow_id))
 
 
-async def test_owners_with_a_backlog_are_served_in_turn_by_their_weights(
-    client: Client, runs: Runs, tmp_path: Path
-) -> None:
+async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client, runs: Runs, tmp_path: Path) -> None:
     queue, order = f"count-{uuid4().hex}", list[str]()
 
     @activity.defn(name="count")

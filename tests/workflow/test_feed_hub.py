@@ -63,7 +63,7 @@ def _states(updates: list[RunUpdate]) -> dict[str, str]:
     return {task: record.status.value for task in tasks if (record := scheduler.record_of(task))}
 
 
-async def test_a_hundred_subscribers_share_one_reader_and_get_the_same_events(
+async def test_a_hundred_subscribers_share_one_reader(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     opened = _Opened(client)
@@ -82,7 +82,7 @@ async def test_a_hundred_subscribers_share_one_reader_and_get_the_same_events(
     assert all(updates[-1].view.document() == as_shown(written) for updates in result[:3])
 
 
-async def test_reader_goes_with_the_last_subscriber(
+async def test_reader_ends_with_the_last_subscriber(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     opened = _Opened(client)
@@ -103,7 +103,7 @@ async def test_reader_goes_with_the_last_subscriber(
     assert opened.count == 2
 
 
-async def test_subscriber_continues_from_its_cursor_without_gap_or_repetition(
+async def test_subscriber_continues_from_its_cursor(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     subscriptions = RunSubscriptions(_Opened(client))
@@ -180,9 +180,7 @@ async def _watched(subscriptions: RunSubscriptions, handle: Handle) -> list[tupl
     return found
 
 
-async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
-    eager_client: Client, eager_runs: Runs
-) -> None:
+async def test_run_is_followed_over_executions_from_any_offset(eager_client: Client, eager_runs: Runs) -> None:
     subscriptions = RunSubscriptions(lambda workflow_id: RunReader(eager_client, workflow_id))
     handle = await eager_runs.start(_long_chain())
     watching = asyncio.create_task(_watched(subscriptions, handle))

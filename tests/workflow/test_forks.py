@@ -181,9 +181,7 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
     assert len(set(bench.effects[f"{unique} 1"])) == 2
 
 
-async def test_pure_nodes_stored_values_and_large_maps_are_reused(
-    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 20)
     plan = {
         "nodes": [

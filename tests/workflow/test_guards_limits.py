@@ -75,9 +75,7 @@ async def test_two_thousand_ready_calls_are_not_all_in_flight(cached_runs: Runs,
     await cached_runs.check_ended()
 
 
-async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
-    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_exception_in_workflow_code_ends_the_run(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guard S7, F7: the workflow task would be tried again for ever."""
 
     def broken(*arguments: Any, **keywords: Any) -> None:
@@ -94,7 +92,7 @@ async def test_exception_in_workflow_code_ends_the_run_as_a_bug(
 
 
 @pytest.mark.parametrize("where", ["complete", "fail"])
-async def test_exception_while_an_end_is_applied_ends_the_run_as_a_bug(
+async def test_exception_while_applying_ends_the_run(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Guard S7: the end of an activity is taken inside the same process edge."""
@@ -109,7 +107,7 @@ async def test_exception_while_an_end_is_applied_ends_the_run_as_a_bug(
     cached_runs.forget(handle)
 
 
-async def test_exception_in_a_handler_does_not_wedge_the_run(
+async def test_run_survives_a_failed_handler(
     runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guard S7, F7: an unexpected error of a handler is recorded, and the run continues."""
@@ -258,9 +256,7 @@ def _as_plan(nodes: list[dict[str, Any]]) -> dict[str, Any]:
     return {"nodes": [{"id": node["id"], "plan": sub_plan} if "kind" in node else node for node in nodes]}
 
 
-async def test_node_that_ignores_the_cancellation_is_left_outside(
-    foreign_runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_node_that_ignores_cancellation_is_left(foreign_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guard F9: a cancel waits for the activity's own end, and no longer than the grace."""
     monkeypatch.setattr(limits, "CANCEL_GRACE_S", 0.3)
     node = {"id": "deaf", "tool": "foreign.deaf", "arguments": {"seconds": 3}}
@@ -276,9 +272,7 @@ async def test_node_that_ignores_the_cancellation_is_left_outside(
     assert document["nodes"]["deaf"]["reason"] == STILL_OUTSIDE
 
 
-async def test_hundreds_of_concurrent_ends_and_signals_are_applied(
-    cached_runs: Runs, bench: Bench, unique: str
-) -> None:
+async def test_hundreds_of_concurrent_ends_and_signals(cached_runs: Runs, bench: Bench, unique: str) -> None:
     """Guard S12, F12: over 100 events buffered in one workflow task would fail that task."""
     node = {"id": "each", "tool": "hold", "for_each": list(range(90)), "arguments": {"name": unique}}
     handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})

@@ -84,9 +84,7 @@ async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancell
     await strict_runs.check_ended()
 
 
-async def test_more_refused_updates_than_the_server_takes_leave_the_run_as_it_is(
-    strict_runs: Runs, bench: Bench, unique: str
-) -> None:
+async def test_too_many_refused_updates_leave_the_run_unchanged(strict_runs: Runs, bench: Bench, unique: str) -> None:
     """Guard S17: the server limits the updates of a run; a refused update does not count."""
     handle = await strict_runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)

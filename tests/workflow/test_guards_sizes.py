@@ -190,9 +190,7 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_r
     await cached_runs.check_ended()
 
 
-async def test_sub_plans_of_a_megabyte_for_each_item_do_not_fill_the_history(
-    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_sub_plans_do_not_fill_the_history(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guard S8: each start of a sub-plan is in the history with its plan; 20 of them would be 14 MB."""
     monkeypatch.setattr(limits, "DRAIN_AT_BYTES", 4_000_000)
     monkeypatch.setattr(limits, "HISTORY_LIMIT_BYTES", 10_000_000)

@@ -100,7 +100,7 @@ async def test_urgent_nodes_are_sent_first(runs: Runs) -> None:
     assert sent == sorted(sent)
 
 
-async def test_worker_that_leaves_lets_its_tools_end(
+async def test_stopping_worker_ends_tools(
     client: Client, bench: Bench, unique: str, queue: str, tmp_path: Path
 ) -> None:
     """Guard F19: the SDK's own grace is nothing, and would cost every running call an attempt."""
@@ -129,9 +129,7 @@ _TASK_S = 0.2
 """How long each holds its thread: long enough that all could be taken meanwhile."""
 
 
-async def test_runs_that_all_want_their_turn_at_once_have_it_a_few_at_a_time(
-    client: Client, bench: Bench, tmp_path: Path
-) -> None:
+async def test_runs_take_their_turns_a_few_at_a_time(client: Client, bench: Bench, tmp_path: Path) -> None:
     busy = _Busy()
 
     with patch.object(run_plan, "run_input_from_json", busy.read):

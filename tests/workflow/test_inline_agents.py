@@ -82,9 +82,7 @@ async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(
         assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
 
 
-async def test_the_policy_of_a_continuing_run_holds_them_and_those_that_are_added(
-    scripted: Scripted, unique: str
-) -> None:
+async def test_the_policy_of_a_continuing_run_holds_also_added_agents(scripted: Scripted, unique: str) -> None:
     bench = Bench()
     hold = {"id": "on", "tool": "hold", "arguments": {"name": unique}}
     nodes = [
@@ -119,9 +117,7 @@ async def test_a_model_that_plans_makes_no_agents_unless_the_policy_lets_it(scri
     assert "InlineAgent" not in json.dumps(model.calls[0].body)
 
 
-async def test_agents_made_by_a_model_get_only_tools_and_permissions_of_the_run(
-    client: Client, scripted: Scripted, unique: str
-) -> None:
+async def test_agents_of_a_model_get_only_rights_of_the_run(client: Client, scripted: Scripted, unique: str) -> None:
     bench = Bench()
     gaining = written(_inline("look", "Look.", "echo", "hold"))
     right = written({**_inline("look", "Look.", "write"), "approval": "never"})

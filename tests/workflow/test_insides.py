@@ -123,9 +123,7 @@ async def test_every_node_of_a_region_is_reported_with_everything_known_about_it
     }
 
 
-async def test_nodes_of_regions_are_reported_while_running_and_after_a_cancellation(
-    runs: Runs, bench: Bench, unique: str
-) -> None:
+async def test_nodes_of_regions_are_reported_also_when_cancelled(runs: Runs, bench: Bench, unique: str) -> None:
     late = f"n{COUNT - 1}"
     held = {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "timeout": "60s", "depends_on": [late]}
     with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
@@ -144,9 +142,7 @@ async def test_nodes_of_regions_are_reported_while_running_and_after_a_cancellat
     assert full["nodes"]["after"]["status"] == "cancelled"
 
 
-async def test_region_in_the_middle_is_given_up_though_a_tool_does_not_listen(
-    client: Client, bench: Bench, tmp_path: Path, unique: str
-) -> None:
+async def test_region_ends_though_a_tool_does_not(client: Client, bench: Bench, tmp_path: Path, unique: str) -> None:
     held = threading.Event()
 
     @tool(effects="pure")

@@ -164,9 +164,7 @@ async def test_large_plan_of_another_program_is_compiled_into_pages(runs: Runs) 
         ({"pages": [7]}, "the pages of a plan must be a list of references"),
     ],
 )
-async def test_pages_that_cannot_be_had_end_the_run_with_the_reason(
-    runs: Runs, compiled: dict[str, Any], reported: str
-) -> None:
+async def test_unreadable_pages_end_the_run_with_a_reason(runs: Runs, compiled: dict[str, Any], reported: str) -> None:
     document = await document_of(await runs.start_raw({"compiled": compiled}))
     assert document["status"] == "failed"
     assert reported in document["error"]["message"]

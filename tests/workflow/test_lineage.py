@@ -48,9 +48,7 @@ def _lineage(document: Document, node: str) -> dict[str, Any]:
     }
 
 
-async def test_a_node_reports_the_files_and_urls_that_its_tool_has_read(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_reports_files_and_urls(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_SECRET_OURS", _SECRET)
     secret = "https://ann:pw@x.example/{{secret.OURS}}?q=tea&api_key=abc&of={{secret.OURS}}#there"
     below = {"nodes": [{"id": "in", "tool": "look", "arguments": {"at": "in.txt"}}]}

@@ -44,9 +44,7 @@ def _failing(node: str, **arguments: Any) -> Document:
     return {"id": node, "tool": "long_failure", "arguments": {"size": 10_000, **arguments}}
 
 
-async def test_full_text_of_a_failure_and_its_traceback_are_reported_by_node(
-    client: Client, bench: Bench, tmp_path: Path
-) -> None:
+async def test_full_text_of_a_failure_is_reported_by_node(client: Client, bench: Bench, tmp_path: Path) -> None:
     text = "begin ***" + "x" * 10_000 + "end"
     nodes = [
         _failing("bad", secret="{{secret.TOKEN}}"),
@@ -79,9 +77,7 @@ async def test_full_text_of_a_failure_and_its_traceback_are_reported_by_node(
     assert not any(b"hunter22" in content for content in stored)
 
 
-async def test_full_text_survives_a_clean_up_and_a_lost_one_is_reported(
-    client: Client, bench: Bench, tmp_path: Path
-) -> None:
+async def test_full_text_survives_a_clean_up_or_is_reported(client: Client, bench: Bench, tmp_path: Path) -> None:
     async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start({"nodes": [_failing("bad")]})
         cut = (await document_of(handle))["nodes"]["bad"]["error"]
@@ -100,9 +96,7 @@ async def test_full_text_survives_a_clean_up_and_a_lost_one_is_reported(
         await runs.check_ended()
 
 
-async def test_store_that_does_not_answer_costs_a_failure_only_its_whole_text(
-    client: Client, bench: Bench, tmp_path: Path
-) -> None:
+async def test_store_without_an_answer_costs_only_the_whole_text(client: Client, bench: Bench, tmp_path: Path) -> None:
     async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
         (tmp_path / "payloads").mkdir(exist_ok=True)
         (tmp_path / "payloads").rename(tmp_path / "away")

@@ -103,7 +103,7 @@ def _counting(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], di
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in last}}, values
 
 
-async def test_many_steps_run_once_over_many_executions(
+async def test_steps_run_once_in_all(
     cached_runs: Runs, keys: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
@@ -165,9 +165,7 @@ async def _puts(handle: Handle) -> list[str]:
     return [activity_id for activity_id in scheduled if activity_id.startswith(wire.ID_PUT_STATE)]
 
 
-async def test_run_keeps_its_deadline_while_its_state_cannot_be_stored(
-    eager_client: Client, registry: ToolRegistry, tmp_path: Path
-) -> None:
+async def test_deadline_holds_without_the_store(eager_client: Client, registry: ToolRegistry, tmp_path: Path) -> None:
     (tmp_path / "payloads").mkdir()
     small = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:

@@ -118,9 +118,7 @@ async def test_unambiguous_party_is_bound_without_a_question(runs: Runs, databas
 MARIA, POLARIS = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
 
 
-async def test_ambiguous_lookups_are_asked_together_before_any_node_runs(
-    runs: Runs, database: EntityDatabase, unique: str
-) -> None:
+async def test_ambiguous_lookups_are_asked_before_any_node(runs: Runs, database: EntityDatabase, unique: str) -> None:
     plan = {
         "intents": [
             intent(who=looking("Maria Garcia"), firm=looking("Polaris Partners", "company")),
@@ -150,9 +148,7 @@ async def test_ambiguous_lookups_are_asked_together_before_any_node_runs(
     ]
 
 
-async def test_person_is_created_once_all_is_settled_and_not_before(
-    runs: Runs, database: EntityDatabase, unique: str
-) -> None:
+async def test_person_is_created_once_all_is_settled(runs: Runs, database: EntityDatabase, unique: str) -> None:
     name = f"Ada {unique}"
     handle = await runs.start({"intents": [intent(who=looking(name), other=looking("Maria Garcia"))]})
     request = f"lookup:person:{name}"

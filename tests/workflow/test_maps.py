@@ -188,7 +188,7 @@ async def test_oversized_keys_are_refused_in_a_sentence(runs: Runs) -> None:
     )
 
 
-async def test_death_of_a_worker_is_soon_noticed_in_every_activity_of_a_map(
+async def test_death_of_a_worker_is_noticed_in_each_activity_of_a_map(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(projection, "WHOLE_BYTES", 2_000)

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.server, pytest.mark.search]
 TO_HOUSTON = {"term": {"destination_port_code": "USHOU"}}
 
 
-async def test_new_worker_explains_why_nothing_was_found_and_the_planner_knows_of_it(
+async def test_new_worker_and_planner_know_why_nothing_was_found(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     carrier, port = {"term": {"carrier_name": "Maersk"}}, TO_HOUSTON
@@ -64,7 +64,7 @@ async def test_new_worker_explains_why_nothing_was_found_and_the_planner_knows_o
     assert "has `es_results` of a query that found nothing" in result
 
 
-async def test_missing_index_is_reported_to_the_planner_and_to_the_person(
+async def test_missing_index_is_reported_to_planner_and_person(
     client: Client, tmp_path: Path, search: LiveSearch
 ) -> None:
     lost = await load_maritime(search, "lost", documents=10)

@@ -78,9 +78,7 @@ def assert_arrived_yesterday(found: Document) -> None:
     assert slot(found, "sg3", "ambiguity") == WHICH_DATE
 
 
-async def test_unclear_word_is_asked_next_to_the_part_that_is_clear(
-    client: Client, tmp_path: Path, maritime: Maritime
-) -> None:
+async def test_unclear_word_is_asked_next_to_the_clear_part(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     async with scenario_runs(client, tmp_path, maritime, "unclear-date-asked") as (server, runs):
         found = await answered(runs, ONE)
         planned = prompt_of(server, "plan#3")
@@ -96,9 +94,7 @@ async def test_unclear_word_is_asked_next_to_the_part_that_is_clear(
     assert found["output"].startswith("Goods that go from port to port on one booking.\n\nSources: ")
 
 
-async def test_unclear_word_is_taken_as_likeliest_and_the_shipments_are_shown(
-    client: Client, tmp_path: Path, maritime: Maritime
-) -> None:
+async def test_unclear_word_is_taken_as_the_likeliest_one(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     arrived = matching(maritime, lambda each: each.get("arrival_date") == YESTERDAY)
     async with scenario_runs(client, tmp_path, maritime, "unclear-date-taken") as (server, runs):
         found = await answered(runs, ONE)
@@ -117,9 +113,7 @@ async def test_unclear_word_is_taken_as_likeliest_and_the_shipments_are_shown(
 # 2: one goal
 
 
-async def test_shipments_of_a_carrier_to_a_port_are_found_and_shown(
-    client: Client, tmp_path: Path, maritime: Maritime
-) -> None:
+async def test_shipments_of_a_carrier_to_a_port_are_shown(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     expected = matching(
         maritime, lambda each: each["carrier_name"] == "MAERSK" and each["destination_port_code"] == "USLAX"
     )
@@ -141,9 +135,7 @@ async def test_shipments_of_a_carrier_to_a_port_are_found_and_shown(
 # 3: a comparison, both sides at once
 
 
-async def test_volumes_of_two_carriers_are_compared_both_at_once_in_each_round(
-    client: Client, tmp_path: Path, maritime: Maritime
-) -> None:
+async def test_volumes_of_two_carriers_are_compared_at_once(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     carriers = ("MAERSK", "EVERGREEN")
     teu: Counter[str] = Counter()
     number: Counter[str] = Counter()
@@ -186,9 +178,7 @@ async def test_volumes_of_two_carriers_are_compared_both_at_once_in_each_round(
 ACMES = ("Acme Corp LLC", "Acme Corporation", "Acme Co")
 
 
-async def test_name_of_several_companies_is_asked_and_the_next_turn_continues_with_the_answer(
-    client: Client, tmp_path: Path, maritime: Maritime
-) -> None:
+async def test_next_turn_knows_which_company_was_meant(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     expected = matching(
         maritime, lambda each: each["shipper_name"] == "Acme Corp LLC" and each["destination_port_code"] == "USHOU"
     )
@@ -216,9 +206,7 @@ async def test_name_of_several_companies_is_asked_and_the_next_turn_continues_wi
 # 5: a part of the question has no data
 
 
-async def test_top_shippers_are_reported_with_the_transit_times_that_there_are(
-    client: Client, tmp_path: Path, maritime: Maritime
-) -> None:
+async def test_top_shippers_are_reported_with_transit_times(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     bound = matching(maritime, lambda each: each["destination_port_code"] == "USLAX")
     top = [name for name, _ in Counter(each["shipper_name"] for each in bound).most_common(5)]
     days = {

@@ -79,9 +79,7 @@ async def test_a_read_that_fails_is_tried_again_and_a_write_is_not(mcp_runs: Run
     assert without_pids(calls_of(did)[before:]) == [{"refuse": "tired"}, {"refuse": "tired"}, {"write": "die"}]
 
 
-async def test_a_server_that_dies_during_a_read_is_started_again_and_the_read_repeated(
-    mcp_runs: Runs, did: Path
-) -> None:
+async def test_a_server_that_dies_during_a_read_restarts_and_reads_again(mcp_runs: Runs, did: Path) -> None:
     handle = await mcp_runs.start(_plan(_node("srv.slow", seconds=1)))
 
     def started_calls() -> list[dict[str, Any]]:
@@ -93,9 +91,7 @@ async def test_a_server_that_dies_during_a_read_is_started_again_and_the_read_re
     assert len({call["pid"] for call in started_calls()}) == 2
 
 
-async def test_a_call_of_a_tool_that_no_server_had_when_the_worker_started_waits_with_a_reason(
-    client: Client, tmp_path: Path, unique: str
-) -> None:
+async def test_a_call_of_a_tool_that_no_server_had_waits(client: Client, tmp_path: Path, unique: str) -> None:
     file = write_servers(tmp_path, srv=server_entry(tmp_path / "did"))
     toolset = await asyncio.to_thread(load_toolset, Settings(state_dir=tmp_path / "state"), [str(file)])
     gone = replace(toolset.declarations()["srv.say"], name="srv.gone")

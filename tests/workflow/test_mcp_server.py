@@ -171,9 +171,7 @@ async def test_several_questions_are_asked_one_after_the_other_and_each_once(mcp
 
 @in_both_modes
 @pytest.mark.parametrize("has_forms", [True, False])
-async def test_unanswered_request_of_the_client_is_reported_with_how_to_answer(
-    mcp: McpBench, mode: str, has_forms: bool
-) -> None:
+async def test_unanswered_request_is_reported_with_how_to_answer(mcp: McpBench, mode: str, has_forms: bool) -> None:
     person = Person(lambda _: None) if has_forms else None
     async with mcp.client(mode, person) as call:
         result = await call("run_plan", plan=_plan(human("check"), output="{{check.result.approved}}"))
@@ -236,9 +234,7 @@ async def test_plan_of_a_client_that_changes_something_is_approved_first(mcp: Mc
     assert "send" in person.seen[0][0]
 
 
-async def test_call_returns_before_a_long_run_ends_which_is_fetched_later(
-    mcp: McpBench, mode: str, bench: Bench, unique: str
-) -> None:
+async def test_call_of_a_long_run_returns_before_its_end(mcp: McpBench, mode: str, bench: Bench, unique: str) -> None:
     plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
     async with mcp.client(mode) as call:
         result = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
@@ -253,9 +249,7 @@ async def test_call_returns_before_a_long_run_ends_which_is_fetched_later(
 
 
 @in_both_modes
-async def test_call_that_its_client_gives_up_leaves_the_run_alone(
-    mcp: McpBench, mode: str, bench: Bench, unique: str
-) -> None:
+async def test_call_that_is_given_up_leaves_the_run_alone(mcp: McpBench, mode: str, bench: Bench, unique: str) -> None:
     plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
     async with mcp.client(mode) as call:
         calling = asyncio.create_task(call("run_plan", plan=plan, run_id=unique))

@@ -231,7 +231,7 @@ async def test_question_of_a_sub_plan_is_asked_too(mcp: McpBench, mode: str) -> 
     assert (result["status"], result["output"], len(person.seen)) == ("completed", True, 1)
 
 
-async def test_interim_result_is_enough_for_another_server_to_continue(
+async def test_another_server_can_continue(
     mcp: McpBench, cached_runs: Runs, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     arguments = {"plan": _asking_plan(), "run_id": unique}

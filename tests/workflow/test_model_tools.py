@@ -89,9 +89,7 @@ def calculation(node: str, query: str, **fields: Any) -> dict[str, Any]:
     return {"id": node, "tool": "calculator", "arguments": {"query": query}, **fields}
 
 
-async def test_the_plan_of_the_example_finds_the_difference_in_whole_search_results(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_the_example_finds_the_difference_in_whole_search_results(client: Client, tmp_path: Path) -> None:
     plan = json.loads((EXAMPLE / "plan.json").read_text(encoding="utf-8"))
     scripted = services()
     searches = {query: [answer] for query, answer in scripted.SEARCHES.items()}

@@ -202,9 +202,7 @@ async def test_run_without_notifications_calls_no_webhook(hooked: Runs, receiver
     assert (scheduled, receiver.deliveries) == ([], [])
 
 
-async def test_plan_as_written_and_its_sub_plans_notify_the_webhook_of_the_worker(
-    hooked: Runs, receiver: Receiver
-) -> None:
+async def test_written_plan_and_its_sub_plans_notify_the_webhook(hooked: Runs, receiver: Receiver) -> None:
     below = {"id": "archive", "plan": {"nodes": [_human("check")]}}
     handle = await hooked.start_raw({"plan": {"nodes": [below]}})
     await _received(receiver, "check opened")

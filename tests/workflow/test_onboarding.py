@@ -129,9 +129,7 @@ async def test_lookup_and_reference_are_used_as_in_the_table(desk: Onboarding) -
     ]
 
 
-async def test_of_two_runs_that_create_the_same_fund_one_does_and_the_other_gets_it(
-    desk: Onboarding, gates: StoreGates
-) -> None:
+async def test_of_two_runs_one_creates_the_fund_and_the_other_gets_it(desk: Onboarding, gates: StoreGates) -> None:
     plan = {
         "intents": [
             intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU"),

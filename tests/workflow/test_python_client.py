@@ -164,9 +164,7 @@ async def test_inbox_has_the_requests_of_all_runs(shop: Client) -> None:
         await shop.list_runs(status="finished")
 
 
-async def test_requests_in_natural_language_are_turns_of_a_session(
-    client: temporalio.client.Client, tmp_path: Path
-) -> None:
+async def test_text_requests_are_turns_of_a_session(client: temporalio.client.Client, tmp_path: Path) -> None:
     written = '{"nodes": [{"id": "a", "tool": "stock", "arguments": {"item": "lamp"}}]}'
     async with ModelServer(written, "There are 4.") as models:
         model = {"model": "small", "openai_base_url": models.base_url, "openai_api_key": SecretStr("key")}
@@ -235,9 +233,7 @@ async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.cl
                 pass
 
 
-async def test_scripts_and_notebooks_need_no_event_loop_of_their_own(
-    server: LiveServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_scripts_and_notebooks_need_no_event_loop(server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
     """The loop of this test runs, as that of a notebook does."""
     settings = Settings(state_dir=server.settings.state_dir, task_queue=f"python-{uuid4().hex[:8]}")
     assert dagwright.run(LAMPS, tools=[stock], settings=settings).output == 4

@@ -131,9 +131,7 @@ async def test_failed_and_cancelled_runs_raise_with_their_result(python: PythonR
         await run.pause()
 
 
-async def test_events_continue_from_every_cursor_without_gap_or_repetition(
-    python: PythonRuns, bench: Bench, unique: str
-) -> None:
+async def test_events_continue_from_every_cursor_without_gap(python: PythonRuns, bench: Bench, unique: str) -> None:
     nodes = [
         call("a", "echo", x=1),
         {**asks("check"), "depends_on": ["a"]},
@@ -324,9 +322,7 @@ async def test_unknown_run_is_named_by_every_method(python: PythonRuns) -> None:
         await events_of(run)
 
 
-async def test_text_of_a_model_is_streamed_and_continues_from_a_cursor(
-    scripted: Scripted, bench: Bench, tmp_path: Path
-) -> None:
+async def test_text_of_a_model_continues_from_a_cursor(scripted: Scripted, bench: Bench, tmp_path: Path) -> None:
     words_of_model = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
     released = asyncio.Event()
     script = (

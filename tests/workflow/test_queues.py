@@ -179,9 +179,7 @@ async def test_run_is_followed_on_when_the_server_was_gone_while_its_queues_were
     await cached_runs.check_ended()
 
 
-async def test_pure_nodes_that_would_run_together_wait_as_those_that_are_ready(
-    client: Client, cached_runs: Runs
-) -> None:
+async def test_pure_nodes_that_would_run_together_wait_like_others(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     pure = {
         name: ToolDeclaration(name, effects=Effects.PURE, task_queue=queue, timeout_s=1) for name in ("left", "right")

@@ -77,9 +77,7 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     assert [each["reasoning"] for each in rounds["rounds"]] == ["First both.", "It is the next step.", "All is there."]
 
 
-async def test_failed_sub_goal_is_reported_and_retried_and_its_dependents_continue(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_failed_sub_goal_is_retried_and_its_dependents_continue(client: Client, tmp_path: Path) -> None:
     workers = Workers()
     workers.failing["Maersk"] = 1
     script = (
@@ -189,9 +187,7 @@ async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Cli
     assert found["nodes"]["answer"]["status"] == "failed"
 
 
-async def test_planner_gets_the_start_of_a_large_slot_and_the_answer_has_all_of_it(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_planner_gets_the_start_of_a_slot_and_the_answer_all_of_it(client: Client, tmp_path: Path) -> None:
     inputs = {"question": ref(9, "clarification"), "rows": ref(1, "rows")}
     script = (INTENTION, continue_with(CLARIFY, sub_goal(1, "rows", count=9_000)), done("All is there.", **inputs))
     async with rounds_runs(client, tmp_path, *script) as (server, runs):

@@ -168,7 +168,7 @@ async def test_runs_of_another_version_are_refused_in_one_sentence(state_dir: Pa
     )
 
 
-async def test_server_named_by_the_environment_comes_first(
+async def test_server_of_a_variable_is_first(
     server: LiveServer, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
@@ -179,7 +179,7 @@ async def test_server_named_by_the_environment_comes_first(
     assert not state_dir.exists()
 
 
-async def test_unknown_namespace_of_a_named_server_is_reported(
+async def test_unknown_namespace_is_reported(
     server: LiveServer, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
@@ -202,7 +202,7 @@ async def test_occupied_port_is_replaced(state_dir: Path) -> None:
             assert live.address != before
 
 
-async def test_server_of_another_folder_on_the_same_port_is_not_used(
+async def test_foreign_server_is_not_used(
     server: LiveServer, state_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with live_server(state_dir) as live:
@@ -233,9 +233,7 @@ def _is_stopped(pid: int) -> bool:
     return all(words.rpartition(")")[2].split()[0] == "T" for words in entries)
 
 
-async def test_server_that_stops_responding_after_an_answer_is_restarted(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_that_stops_responding_is_restarted(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with live_server(state_dir) as live:
         before = live.server.pid
         assert before is not None

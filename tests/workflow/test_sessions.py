@@ -72,9 +72,7 @@ async def _has_nothing_to_do(bench: SessionBench, name: str) -> bool:
     return not (described.pending_children or described.HasField("pending_workflow_task"))
 
 
-async def test_stored_answer_is_complete_in_the_session_and_in_the_next_prompt(
-    bench: SessionBench, unique: str
-) -> None:
+async def test_stored_answer_is_complete_in_session_and_next_prompt(bench: SessionBench, unique: str) -> None:
     entries: list[str | None] = []
     long = bench.turn(call("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
 
@@ -103,9 +101,7 @@ async def test_stored_answer_is_complete_in_the_session_and_in_the_next_prompt(
     await bench.close(unique)
 
 
-async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_one_before_left(
-    bench: SessionBench, unique: str
-) -> None:
+async def test_turns_run_one_after_the_other_on_what_the_last_left(bench: SessionBench, unique: str) -> None:
     entries: list[str] = []
     held = bench.turn(call("a", "hold", name=unique), call("b", "name_fund", name="Apex"), request="First.")
     first = await bench.sessions.take_turn(unique, held)
@@ -257,9 +253,7 @@ async def test_invalid_turns_are_refused_with_their_reason(bench: SessionBench, 
     await bench.close(unique)
 
 
-async def test_invalid_messages_and_a_run_that_cannot_start_leave_a_session_unchanged(
-    bench: SessionBench, unique: str
-) -> None:
+async def test_invalid_messages_and_failed_starts_change_no_session(bench: SessionBench, unique: str) -> None:
     handle = await bench.client.start_workflow(
         wire.WORKFLOW_SESSION, {"session_id": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
     )
@@ -391,9 +385,7 @@ async def test_session_with_an_invalid_memo_ends_with_the_reason(bench: SessionB
         await bench.sessions.find(unique)
 
 
-async def test_session_that_is_ended_waits_for_its_turn_and_a_new_one_knows_nothing(
-    bench: SessionBench, unique: str
-) -> None:
+async def test_ended_session_waits_for_its_turn_and_a_new_one_is_empty(bench: SessionBench, unique: str) -> None:
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
     started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
     closed = await bench.close(unique)
@@ -415,9 +407,7 @@ async def test_session_that_is_ended_waits_for_its_turn_and_a_new_one_knows_noth
     await bench.close(unique)
 
 
-async def test_no_run_gets_the_id_of_a_session_and_one_that_has_it_is_reported_as_a_run(
-    bench: SessionBench, unique: str
-) -> None:
+async def test_no_run_gets_the_id_of_a_session_and_a_run_keeps_its_own(bench: SessionBench, unique: str) -> None:
     prepared = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
     with pytest.raises(RunIdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
         await bench.started.start(StartRequest(prepared, workflow_id=session_id(unique)))
@@ -430,7 +420,7 @@ async def test_no_run_gets_the_id_of_a_session_and_one_that_has_it_is_reported_a
     await bench.client.get_workflow_handle(session_id(unique)).result()
 
 
-async def test_session_continues_in_new_executions_between_its_turns(
+async def test_session_continues_between_turns(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 14)
@@ -449,9 +439,7 @@ async def test_session_continues_in_new_executions_between_its_turns(
     await bench.runs.check_ended()
 
 
-async def test_terminated_turn_of_an_earlier_execution_fails(
-    bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_terminated_earlier_turn_fails(bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.5)
     started = await _turn_that_outlives_its_execution(bench, unique, monkeypatch)
     await bench.client.get_workflow_handle(started.workflow_id).terminate("gone")

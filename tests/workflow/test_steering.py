@@ -215,7 +215,7 @@ async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, be
     assert (document["status"], bench.most_running[unique]) == ("completed", 3)
 
 
-async def test_map_batches_get_their_share_of_the_new_limit(
+async def test_batches_share_a_new_limit(
     cached_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 20)
@@ -287,9 +287,7 @@ async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, 
     assert bare(dict(view.closing_document)) == bare(view.document()) == bare(await document_of(handle))
 
 
-async def test_cancel_through_temporal_closes_canceled_and_status_still_answers(
-    runs: Runs, bench: Bench, unique: str
-) -> None:
+async def test_cancel_through_temporal_leaves_a_readable_status(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_held_in_task_and_thread(unique))
     await eventually(lambda: bench.entered.count(unique) == 2)
     await handle.cancel()

@@ -43,9 +43,7 @@ def _echo(node: str, *needs: str, **more: Any) -> dict[str, Any]:
 # Cancelling.
 
 
-async def test_running_node_is_cancelled_with_its_branch_and_the_others_continue(
-    runs: Runs, bench: Bench, unique: str
-) -> None:
+async def test_running_node_is_cancelled_with_its_branch_only(runs: Runs, bench: Bench, unique: str) -> None:
     on = f"{unique} on"
     handle = await runs.start({"nodes": [_hold("a", unique), _echo("b", "a"), _hold("on", on), _echo("c", "on")]})
     await eventually(lambda: {unique, on} <= set(bench.entered))
@@ -109,9 +107,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_parent_run(runs: Runs
 
 
 @without_cache
-async def test_failed_node_is_retried_under_its_key_and_blocked_nodes_continue(
-    runs: Runs, bench: Bench, unique: str
-) -> None:
+async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, bench: Bench, unique: str) -> None:
     first = {"id": "a", "tool": "second_time", "arguments": {"name": unique}}
     handle = await runs.start({"nodes": [first, _echo("b", "a"), _hold("on", f"{unique} on")]})
     await _is(runs, handle, "b", "blocked")

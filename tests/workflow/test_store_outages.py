@@ -79,7 +79,7 @@ async def until_reported(runs: Runs, handle: Handle) -> None:
     await eventually(is_reported, timeout_s=30)
 
 
-async def test_region_waits_for_the_store_reports_it_and_continues(
+async def test_region_waits_for_the_store_and_continues(
     own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     handle = await own_runs.start(held_plan(unique))
@@ -98,9 +98,7 @@ async def test_region_waits_for_the_store_reports_it_and_continues(
     assert bare(await full_of(own_runs, handle))["nodes"]["n77"] == done(value_of(77))
 
 
-async def test_region_that_waits_for_the_store_can_be_cancelled(
-    own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
-) -> None:
+async def test_waiting_region_can_be_cancelled(own_runs: Runs, bench: Bench, tmp_path: Path, unique: str) -> None:
     handle = await own_runs.start(held_plan(unique))
     await eventually(lambda: unique in bench.entered)
     with outage(tmp_path):
@@ -138,9 +136,7 @@ async def test_call_that_needs_a_value_waits_for_the_store_without_an_attempt_an
     await assert_replays(await handle.fetch_history())
 
 
-async def test_call_that_waits_for_the_store_can_be_cancelled(
-    own_runs: Runs, bench: Bench, tmp_path: Path, unique: str
-) -> None:
+async def test_waiting_call_can_be_cancelled(own_runs: Runs, bench: Bench, tmp_path: Path, unique: str) -> None:
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "depends_on": ["table"]}
     whole = {"id": "whole", "tool": "digest", "arguments": {"value": "{{table.result}}"}, "depends_on": ["hold"]}
     handle = await own_runs.start({"nodes": [_TABLE, hold, whole]})

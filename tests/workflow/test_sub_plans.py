@@ -116,9 +116,7 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
     runs.forget(handle)
 
 
-async def test_sub_plan_cancelled_through_temporal_is_cancelled_in_its_parent(
-    runs: Runs, bench: Bench, unique: str
-) -> None:
+async def test_sub_plan_cancelled_in_temporal_is_so_in_its_parent(runs: Runs, bench: Bench, unique: str) -> None:
     sub = {"nodes": [{"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}]}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": sub}]})
     await eventually(lambda: unique in bench.entered)
@@ -151,9 +149,7 @@ async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) 
     assert len(timers) >= 2
 
 
-async def test_sub_plan_that_cannot_start_fails_its_node_for_every_reader(
-    runs: Runs, bench: Bench, unique: str
-) -> None:
+async def test_sub_plan_that_cannot_start_fails_its_node(runs: Runs, bench: Bench, unique: str) -> None:
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     sub = {"id": "sub", "plan": {"nodes": [{"id": "a", "tool": "echo"}]}, "depends_on": ["hold"]}
     handle = await runs.start({"nodes": [hold, sub]})

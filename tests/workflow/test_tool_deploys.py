@@ -169,9 +169,7 @@ def later_greeting(name: str) -> str:
 _PLAN = {"nodes": [{"id": "a", "tool": "later_greeting", "arguments": {"name": "Ann"}}], "output": "{{a.result}}"}
 
 
-async def test_plan_with_tools_of_another_worker_is_compiled_by_any(
-    client: Client, tmp_path: Path, unique: str
-) -> None:
+async def test_plan_with_tools_of_a_worker_is_compiled_by_any(client: Client, tmp_path: Path, unique: str) -> None:
     tools = tmp_path / "told.py"
     tools.write_text(_TOOLS, encoding="utf-8")
     settings = Settings(state_dir=tmp_path / "state")

@@ -174,9 +174,7 @@ async def test_running_call_ends_and_the_next_does_not_start(served: Runs, servi
     assert bare(await document_of(handle))["nodes"] == {"first": done("first"), "second": done("second")}
 
 
-async def test_call_that_fails_is_held_at_its_next_attempt_and_has_all_its_attempts_after_the_release(
-    served: Runs, service: Service
-) -> None:
+async def test_failing_call_is_held_and_keeps_its_attempts_after_the_release(served: Runs, service: Service) -> None:
     service.is_down = True
     handle = await served.start({"nodes": [_node("a", service.get)]})
     await eventually(lambda: service.calls == ["a"])

@@ -102,9 +102,7 @@ _PLAN = {
 }
 
 
-async def test_resource_is_opened_once_and_closed_when_the_worker_ends(
-    client: Client, tmp_path: Path, unique: str
-) -> None:
+async def test_resource_is_opened_once_and_closed_at_the_end(client: Client, tmp_path: Path, unique: str) -> None:
     tools = tmp_path / "keeping.py"
     tools.write_text(_TOOLS, encoding="utf-8")
     toolset = load_toolset(Settings(state_dir=tmp_path / "state"), [str(tools)])

@@ -114,9 +114,7 @@ async def test_terminated_workflow_of_a_write_leaves_its_outcome_unknown(shop: R
 
 
 @pytest.mark.usefixtures("low_marks")
-async def test_run_continues_in_new_executions_between_its_workflows(
-    eager_client: Client, bench: Bench, tmp_path: Path
-) -> None:
+async def test_run_continues_as_new_between_its_workflows(eager_client: Client, bench: Bench, tmp_path: Path) -> None:
     # Each workflow takes at least four events; how many workflow tasks there are between them depends on the load.
     items = [f"lamp {number}" for number in range(100)]
     node = {"id": "ship", "tool": "ship", "for_each": items, "arguments": {"item": "{{item}}"}}

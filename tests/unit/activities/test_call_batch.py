@@ -187,9 +187,7 @@ async def test_a_failed_call_leaves_the_batch_and_its_own_activity_fails_as_it_d
     assert (await own.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.left["a"]})).data == b"5"
 
 
-async def test_a_slow_call_leaves_the_batch_and_continues_in_its_own_activity(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_call_leaves_the_batch_for_its_own_activity(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
     result = await scene.run(call("slow", 3, tool="held"), call("next", "{{slow.result}}"))
     assert (results(result), result.left, result.separate) == ({}, {"slow": None}, ["held"])
@@ -202,7 +200,7 @@ async def test_a_slow_call_leaves_the_batch_and_continues_in_its_own_activity(
 
 
 @pytest.mark.parametrize(("parallel", "slots"), [(2, 100), (9, 2)], ids=["run", "worker"])
-async def test_no_more_calls_run_at_once_than_run_and_worker_allow(
+async def test_limits_of_run_and_worker_hold(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, parallel: int, slots: int
 ) -> None:
     scene.slots.limit = slots

@@ -100,9 +100,7 @@ async def _call(
         ({"effects": "idempotent"}, ["called"]),
     ],
 )
-async def test_tool_is_called_after_its_start_was_recorded(
-    tmp_path: Path, call: dict[str, Any], made: list[str]
-) -> None:
+async def test_tool_is_called_after_its_recorded_start(tmp_path: Path, call: dict[str, Any], made: list[str]) -> None:
     events: list[str] = []
     await _call(tmp_path, events, **call)
     assert events == made
@@ -161,7 +159,7 @@ class Parking:
         pytest.param({"allowed": 1, "parked": Parking()}, ("tool_paused", False), [], id="parked"),
     ],
 )
-async def test_failed_write_reports_whether_it_may_be_repeated(
+async def test_failed_write_is_classified(
     tmp_path: Path, call: dict[str, Any], failed: tuple[str, bool], made: list[str]
 ) -> None:
     events: list[str] = []
@@ -183,7 +181,7 @@ async def test_failed_write_reports_whether_it_may_be_repeated(
         ([None, None, {"calls": [2, 2]}], 1, False),
     ],
 )
-async def test_only_attempts_that_called_the_tool_count(
+async def test_only_attempts_with_calls_count(
     tmp_path: Path, *, before: list[Any], attempt: int, is_final: bool
 ) -> None:
     with pytest.raises(ApplicationError) as failure:

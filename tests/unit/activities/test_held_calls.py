@@ -107,9 +107,7 @@ class _NoAgents:
 
 
 @pytest.mark.parametrize(("called", "missing"), [("greet", "tool 'greet'"), ("agent.desk", "agent 'desk'")])
-async def test_call_of_what_the_worker_lacks_is_held(
-    monkeypatch: pytest.MonkeyPatch, called: str, missing: str
-) -> None:
+async def test_call_that_the_worker_lacks_is_held(monkeypatch: pytest.MonkeyPatch, called: str, missing: str) -> None:
     held: list[str] = []
 
     async def pause_call(*_: Any, reason: str) -> None:

@@ -218,9 +218,7 @@ async def test_memory_is_bounded_and_the_longest_unused_go_first(bench: Bench, m
     assert [cache.find_in_memory(asked(key=key)) is not None for key in keys] == [True, False, True, True]
 
 
-async def test_call_waits_for_its_own_result_to_be_written_and_for_no_other(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_call_waits_until_its_own_result_is_written_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_cache, "_FLUSH_TIMEOUT_S", 600.0)
     cache, slow, may_end = bench.process(), "1" * 64, asyncio.Event()
 

@@ -121,9 +121,7 @@ def test_class_is_found_by_its_module_next_to_the_file_or_by_a_bare_name(tmp_pat
         ("Odd = 5\n", "there is no class 'Odd' in odd_mind"),
     ],
 )
-def test_class_without_run_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
-) -> None:
+def test_class_without_run_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str) -> None:
     name = f"odd_mind_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))

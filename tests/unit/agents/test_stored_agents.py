@@ -109,9 +109,7 @@ def test_file_overrides_the_agents_of_the_database(tmp_path: Path) -> None:
     assert (result["agent.helper"].task_queue, result["agent.helper"].is_pinned) == (None, True)
 
 
-def test_worker_calls_the_version_that_the_plan_was_checked_with(
-    url: str, stored: StoredAgents, tmp_path: Path
-) -> None:
+def test_worker_calls_the_version_of_the_checked_plan(url: str, stored: StoredAgents, tmp_path: Path) -> None:
     first, second = card(), card(description="Helps more")
     for each in (first, second, card("writer")):
         stored.add([each])

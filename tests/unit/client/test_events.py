@@ -99,9 +99,7 @@ def test_end_of_a_node_comes_before_the_start_of_those_that_waited_for_it() -> N
 @given(
     steps=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=MOST_STEPS), stops=st.integers(0, MOST_STEPS)
 )
-def test_client_that_reads_on_from_the_history_gets_the_events_that_a_live_client_gets(
-    steps: list[tuple[int, bool]], stops: int
-) -> None:
+def test_client_of_the_history_gets_the_events_of_a_live_client(steps: list[tuple[int, bool]], stops: int) -> None:
     walk, live = Walk(), mapper()
     durable_of(live, walk.view)
     later: EventMapper | None = None

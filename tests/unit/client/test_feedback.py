@@ -243,7 +243,7 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pyt
         ("unknown/ask", RequestRef("run", "unknown/ask")),
     ],
 )
-async def test_path_finds_the_run_of_the_sub_plan(
+async def test_path_finds_a_child_run(
     monkeypatch: pytest.MonkeyPatch, request_id: str, request_ref: RequestRef
 ) -> None:
     namespace = _Namespace({"run": ["own/slash"], "run/a%2Fb": ["ask"], "run/a%2Fb/in": []})
@@ -281,9 +281,7 @@ def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() ->
 
 
 @pytest.mark.parametrize("following", ["again", "nothing", None, "lost"])
-async def test_next_request_of_a_lookup_is_awaited_for_some_time(
-    monkeypatch: pytest.MonkeyPatch, following: Any
-) -> None:
+async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPatch, following: Any) -> None:
     again = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
     looks: list[str] = []
 

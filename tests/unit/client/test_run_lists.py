@@ -274,9 +274,7 @@ _S = WorkflowExecutionStatus
         (_S.TIMED_OUT, "running", RunStatus.FAILED),
     ],
 )
-def test_state_is_that_of_the_execution_refined_by_the_attribute(
-    status: WorkflowExecutionStatus, written: str | None, shown: RunStatus
-) -> None:
+def test_attribute_refines_the_state(status: WorkflowExecutionStatus, written: str | None, shown: RunStatus) -> None:
     attributes = {} if written is None else {wire.SEARCH_STATE: written}
     assert run_summary(execution(status=status, attributes=attributes), {}).status is shown
 

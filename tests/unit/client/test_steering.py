@@ -136,7 +136,7 @@ async def test_nodes_are_checked_outside_of_the_event_loop(apart: Watch, monkeyp
     assert found == {"_checked": True}
 
 
-async def test_plan_of_a_fork_is_checked_outside_of_the_event_loop(
+async def test_fork_is_checked_outside_the_event_loop(
     apart: Watch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ())

@@ -59,7 +59,7 @@ def test_table_has_the_extras_of_the_distribution() -> None:
         ("database", "agents list"),
     ],
 )
-def test_command_exits_with_the_sentence(
+def test_command_exits_with_it(
     extra: str, command: str, uninstall: Uninstall, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sentence = uninstall(extra)

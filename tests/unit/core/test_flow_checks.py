@@ -107,9 +107,7 @@ def test_condition_that_needs_an_undeclared_input_is_refused_with_the_nearest() 
         ("inputs.other > 1", {"inputs": NET, "output": "{{PLACEHOLDER_other}}"}),
     ],
 )
-def test_condition_may_read_any_input_of_a_plan_that_declares_none_and_what_is_optional(
-    when: str, fields: dict[str, Any]
-) -> None:
+def test_condition_may_read_undeclared_and_optional_inputs(when: str, fields: dict[str, Any]) -> None:
     assert problems_of({**A, "when": when}, **fields) == []
 
 

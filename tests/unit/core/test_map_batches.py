@@ -74,9 +74,7 @@ def test_map_batches_have_similar_sizes_and_fill_every_turn(count: int, at_once:
         (None, None, 1, Width(1, 1)),
     ],
 )
-def test_map_batches_share_the_narrowest_limit(
-    of_node: int | None, of_tool: int | None, of_run: int, width: Width
-) -> None:
+def test_narrowest_limit_is_shared(of_node: int | None, of_tool: int | None, of_run: int, width: Width) -> None:
     node, tool = CompiledNode(id="m", max_parallel=of_node), ToolDeclaration("t", max_parallel=of_tool)
     assert width_of(node, tool, count=501, max_in_flight=of_run) == width
 

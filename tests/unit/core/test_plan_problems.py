@@ -57,9 +57,7 @@ def test_wrong_field_is_the_only_problem(fields: dict[str, Any], at: str, messag
         ({"argument": {"x": 1}}, "argument", "arguments, "),
     ],
 )
-def test_unknown_field_is_reported_with_the_nearest_and_is_the_only_problem(
-    fields: dict[str, Any], name: str, allowed: str
-) -> None:
+def test_unknown_field_is_the_only_problem_and_has_a_hint(fields: dict[str, Any], name: str, allowed: str) -> None:
     [(place, node_id, result, hint)] = _problems_in(node("a", **fields))
     nearest_name = allowed.partition(",")[0]
     assert (place, node_id) == (f"/nodes/0/{name.replace('.', '/')}", "a")
@@ -126,9 +124,7 @@ _ALLOWED = "title, plan, metadata, inputs, on_failure, deadline, nodes, output"
         ),
     ],
 )
-def test_plan_without_a_list_of_nodes_is_reported_with_a_hint(
-    plan: dict[str, Any], expected: list[tuple[str, str]]
-) -> None:
+def test_plan_without_a_list_of_nodes_has_a_hint(plan: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     problems = problems_of(plan)
     assert [(each.pointer, each.message) for each in problems] == expected
     assert problems[-1].hint == "write a list of nodes, such as nodes: [{id: a, tool: NAME}]"

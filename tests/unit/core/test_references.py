@@ -101,9 +101,7 @@ def _input_hint(name: str) -> str:
         ),
     ],
 )
-def test_braces_around_other_text_are_not_a_reference(
-    text: str, message: str, hint: str | None, unknown: str | None
-) -> None:
+def test_other_braces_are_not_a_reference(text: str, message: str, hint: str | None, unknown: str | None) -> None:
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
     assert [(bad.message, bad.hint, bad.unknown) for bad in caught.value.invalid] == [(message, hint, unknown)]

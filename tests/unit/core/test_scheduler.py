@@ -360,9 +360,7 @@ def test_record_keeps_attempts_times_and_version(count: int, began: float) -> No
         ({"output": "only text"}, ("c",), "completed_with_failures", "only text"),
     ],
 )
-def test_run_reports_the_outcome_of_a_request(
-    fields: dict[str, Any], failing: tuple[str, ...], run: str, output: Any
-) -> None:
+def test_outcome_of_a_request(fields: dict[str, Any], failing: tuple[str, ...], run: str, output: Any) -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"), node("d", "a"), **fields)
     finish(scheduler, **{name: broken() for name in failing})
     assert (scheduler.status(), scheduler.output()) == (run, (output, None))

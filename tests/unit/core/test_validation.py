@@ -276,7 +276,7 @@ def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str,
         ({"name": "Jo", "cbu-id": "x"}, "", None, None),
     ],
 )
-def test_invalid_argument_is_reported_with_its_location_as_written(
+def test_invalid_argument_has_a_location(
     arguments: dict[str, Any], at: str, message: str | None, hint: str | None
 ) -> None:
     problem = ("invalid_arguments", f"/nodes/1/arguments{at}", "a", f"typed: {message}", hint)

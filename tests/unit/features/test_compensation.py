@@ -168,9 +168,7 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_ends_and_edges() -
         (NodeError("invalid_arguments", "no"), Attempt(1), False),
     ],
 )
-def test_failed_call_is_compensated_unless_it_cannot_have_started(
-    error: NodeError, attempt: Attempt, is_undone: bool
-) -> None:
+def test_failed_call_is_compensated_if_it_may_have_run(error: NodeError, attempt: Attempt, is_undone: bool) -> None:
     scheduler = _saga(_make("a"))
     started(scheduler)
     scheduler.fail("a", error, at=1.0, attempt=attempt)

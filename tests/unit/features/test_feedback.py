@@ -358,9 +358,7 @@ def test_request_waits_for_arguments_that_only_the_worker_knows_and_not_for_wron
         ),
     ],
 )
-def test_early_answer_that_contradicts_the_plan_is_not_stored(
-    question: dict[str, Any], answer: Any, problem: str
-) -> None:
+def test_contradicting_early_answer_is_not_stored(question: dict[str, Any], answer: Any, problem: str) -> None:
     asking = node("ask", "first", human={"prompt": "Go on, {{first.result}}?", **question})
     scheduler = scheduler_of(node("first"), asking)
     result = scheduler.features.feedback.answer(Feedback("ask", answer, by="ann"), 0.5)

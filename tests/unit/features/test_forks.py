@@ -257,9 +257,7 @@ def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: s
         (False, {"replaced": 300}, "add 'm' to `rerun` to run all items again"),
     ],
 )
-def test_large_map_that_has_changed_a_part_of_the_world_has_to_be_named(
-    is_open: bool, map_batches: dict[str, int], advice: str
-) -> None:
+def test_large_map_with_completed_writes_must_be_named(is_open: bool, map_batches: dict[str, int], advice: str) -> None:
     made = plan({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
     old = ran_in_chunks(made, size=1, **map_batches)
     _, reuse, _ = forked(old, made, is_open=is_open)

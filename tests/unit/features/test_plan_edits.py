@@ -57,9 +57,7 @@ def test_declaration_and_ids_of_the_plan_come_before_those_that_are_sent(large_r
     ],
     ids=["dependency", "reference", "reference in a text"],
 )
-def test_node_of_a_large_plan_is_found_wherever_a_new_one_names_it(
-    name: str, fields: dict[str, Any], large_run: RunScheduler
-) -> None:
+def test_new_node_may_name_one_of_a_large_plan(name: str, fields: dict[str, Any], large_run: RunScheduler) -> None:
     new = {"id": "new", "tool": "any", **_named(fields, name)}
     [added] = extension_of([new], large_run.state, tools={}).nodes
     assert added.dependencies == (_MANY + _ODD_NAMES.index(name),)

@@ -354,7 +354,7 @@ def test_reader_of_two_attempts_ends_with_the_answer(answer: str, first: list[in
 
 
 @given(st.text(min_size=1), LOOKS, LOOKS, st.integers(0, 100), st.booleans())
-def test_reader_that_resumes_elsewhere_gets_the_same_text(
+def test_resumed_reader_gets_the_same(
     answer: str, first: list[int], second: list[int], at: int, is_known: bool
 ) -> None:
     looks = _looks(answer, first, second)

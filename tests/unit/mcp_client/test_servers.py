@@ -117,7 +117,7 @@ async def test_call_has_an_idempotency_key_and_progress(servers: ServersOfTools)
     assert [(step.done, step.total) for step in recorded.progress] == [(0, 3), (1, 3), (2, 3)]
 
 
-async def test_failure_has_the_words_of_the_tool_and_invalid_arguments_are_not_sent(
+async def test_failure_has_the_text_of_the_tool_and_invalid_calls_are_not_sent(
     servers: ServersOfTools, folder: Path
 ) -> None:
     failed = await _failure(servers, "srv.refuse", reason="out of paper")
@@ -223,9 +223,7 @@ async def test_tool_that_changed_while_its_server_was_down_is_not_called(tmp_pat
         assert calls_of(did) == []
 
 
-async def test_secrets_are_hidden_and_other_variables_not_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_secrets_are_hidden_and_no_others_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-others")
     entry = server_entry(tmp_path / "did", env={"TOKEN": "${SECRET_ONE}", "OTHER": "${TWO}"})
     values = variables(SECRET_ONE="hunter2-and-more", TWO="another-secret")
@@ -343,9 +341,7 @@ CLOSED = f"the MCP server 'notes': program {sys.executable} cannot be reached: C
     ("program", "lines"),
     [("print('welcome')", [STRAY, CLOSED]), (CHATTY, [*[STRAY] * 4, f"{STRAY} (any more such lines are left out)"])],
 )
-def test_unexpected_lines_of_a_server_are_reported_up_to_a_limit(
-    tmp_path: Path, program: str, lines: list[str]
-) -> None:
+def test_unexpected_lines_of_a_server_are_reported(tmp_path: Path, program: str, lines: list[str]) -> None:
     write_servers(tmp_path, notes={"command": sys.executable, "args": ["-c", program]})
     (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
     command = [str(forked_programs() / "python"), str(_STARTER), "check", "plan.json", "--tools", "servers.json"]

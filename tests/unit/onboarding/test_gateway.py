@@ -37,9 +37,7 @@ def reasons(gateway: EntityGateway, search_text: str, jurisdiction: str | None) 
     return [[(each.jurisdiction, each.reason) for each in some] for some in (found.hits, found.near)]
 
 
-def test_persons_of_one_name_are_distinguished_by_their_latest_roles(
-    database: EntityDatabase, gateway: EntityGateway, verbs: OnboardingVerbs
-) -> None:
+def test_latest_roles_distinguish(database: EntityDatabase, gateway: EntityGateway, verbs: OnboardingVerbs) -> None:
     first, second = add(database, person("GB", "1970-01-01"), person("GB", "1980-01-01"))
     for number in range(4):
         fund = verbs.ensure_cbu(f"fund-{number}", CbuRequest(f"Fund {number}", "LU"))
@@ -127,7 +125,7 @@ def test_party_is_got_as_it_is_now(database: EntityDatabase, gateway: EntityGate
         ("director", "product", []),
     ],
 )
-def test_term_is_found(
+def test_term_hits(
     gateway: EntityGateway, search_text: str, entity_type: str, hits: list[tuple[str, str, str]]
 ) -> None:
     found = gateway.find(search_text, entity_type, jurisdiction="LU").hits

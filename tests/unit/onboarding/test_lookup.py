@@ -80,7 +80,7 @@ def hits(database: EntityDatabase, search_text: str, *, entity_type: str) -> lis
         ("Nobody Known", "entity", []),
     ],
 )
-def test_search_finds(
+def test_search_hits(
     loaded: EntityDatabase, search_text: str, entity_type: str, found: list[tuple[str, str | None, str]]
 ) -> None:
     assert sorted(hits(loaded, search_text, entity_type=entity_type)) == sorted(found)

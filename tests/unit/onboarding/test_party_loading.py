@@ -226,7 +226,7 @@ def test_id_renames_nothing_but_its_own_party(load: Load) -> None:
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (3, 1, 4, 2)])
-def test_names_that_rows_give_on_go_in_with_one_load(
+def test_passed_names_need_one_load(
     load: Load, database: EntityDatabase, tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     names = ["", "Alpha", "Beta", "Gamma", "Delta"]

@@ -171,9 +171,7 @@ def test_none_of_these_asks_for_a_name(gateway: SqlEntityGateway, loaded: Entity
     assert talk.answer(text="Aiko Tanaka")["party"]["id"] == id_of(loaded, "Aiko Tanaka")
 
 
-def test_similar_names_are_reported_and_one_can_be_named_by_its_id(
-    gateway: SqlEntityGateway, loaded: EntityDatabase
-) -> None:
+def test_similar_names_are_reported_and_one_is_named_by_id(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "Sarah Cohen", "person")
     chen = id_of(loaded, "Sarah Chen")
     assert f"near: Sarah Chen (person, HK, born 1987-05-17, {chen})" in talk.question["prompt"]
@@ -240,9 +238,7 @@ def test_text_of_any_length_is_an_answer(gateway: SqlEntityGateway) -> None:
         assert len(asked["prompt"]) < 2_000
 
 
-def test_answer_that_names_no_party_leaves_the_options_unchanged(
-    gateway: SqlEntityGateway, loaded: EntityDatabase
-) -> None:
+def test_answer_without_a_party_keeps_the_options(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "Maria Garcia", "person")
     offered, apex = talk.question["options"], id_of(loaded, "Apex Fund")
     for message, wrong in (

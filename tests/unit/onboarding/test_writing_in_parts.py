@@ -67,7 +67,7 @@ def test_others_write_during_a_long_transaction(path: Path) -> None:
     ("before", "describe_progress"),
     [(0, "nothing was loaded"), (2, "2 of 3 rows were loaded and stay; load the file again for the rest")],
 )
-def test_locked_load_can_be_run_again(
+def test_locked_load_runs_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, before: int, describe_progress: str
 ) -> None:
     monkeypatch.setattr(entity_database, "SQLITE_BUSY_TIMEOUT_S", 0.05)

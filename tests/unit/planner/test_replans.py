@@ -40,9 +40,7 @@ def each(node_id: str, *needs: int, join: str = "all", expected: int = 0, **more
         (["a", "x"], ("b",)),
     ],
 )
-def test_blocked_nodes_continue_if_the_replacements_of_their_dependencies_allow_it(
-    replaced: list[str], left: tuple[str, ...]
-) -> None:
+def test_blocked_nodes_continue_if_replaced_dependencies_allow_it(replaced: list[str], left: tuple[str, ...]) -> None:
     state = state_of(
         (each("a"), F),
         (each("b"), F),

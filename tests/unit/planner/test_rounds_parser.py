@@ -292,9 +292,7 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
         (known(1, "think", about=1, description="The trends."), sub_goal(2, "think", "the trends", about=1), True),
     ],
 )
-def test_same_work_again_is_reported_as_a_repetition(
-    there: KnownSubGoal, again: Mapping[str, Any], *, is_repeated: bool
-) -> None:
+def test_same_work_is_a_repetition(there: KnownSubGoal, again: Mapping[str, Any], *, is_repeated: bool) -> None:
     found = read(continue_with(again), there)
     assert (found["valid"], found.get("repeats", False)) == (not is_repeated, is_repeated)
 

@@ -303,9 +303,7 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
 
 
 @pytest.mark.parametrize(("act", "expected"), REFUSED)
-def test_mistake_is_refused_where_it_is_made(
-    act: Callable[[Plan], object], expected: tuple[str, str, str | None]
-) -> None:
+def test_mistake_is_refused_at_once(act: Callable[[Plan], object], expected: tuple[str, str, str | None]) -> None:
     pointer, message, hint = refused(act)
     assert (pointer, hint) == (expected[0], expected[2])
     assert message == expected[1] or not expected[1]

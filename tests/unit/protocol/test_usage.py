@@ -193,7 +193,7 @@ def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
 
 
 @pytest.mark.parametrize(("size_bytes", "attempt", "changed"), [(9000, 1, True), (0, 1, False), (0, 2, True)])
-def test_call_that_was_made_is_compensated_although_its_result_was_not_stored(
+def test_call_is_compensated_although_its_result_was_not_stored(
     *, size_bytes: int, attempt: int, changed: bool
 ) -> None:
     scheduler = _running()

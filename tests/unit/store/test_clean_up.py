@@ -89,9 +89,7 @@ CHILD_OF_UNKNOWN = (
         ),
     ],
 )
-def test_unknown_start_of_a_run_or_other_owners_stop_the_clean_up(
-    runs: list[ListedRun], more: Any, reason: str
-) -> None:
+def test_unknown_start_of_a_run_or_owner_stops_the_clean_up(runs: list[ListedRun], more: Any, reason: str) -> None:
     with pytest.raises(RetentionUnknown) as unknown:
         _bound(*runs, **more)
     assert str(unknown.value) == reason

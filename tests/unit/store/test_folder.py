@@ -61,7 +61,7 @@ async def test_content_is_on_the_disk_before_it_has_its_name(tmp_path: Path, mon
     ("number", "advice"),
     [(errno.ENOSPC, FULL), (errno.EDQUOT, FULL), (errno.EIO, "is unavailable: Input/output error")],
 )
-async def test_failing_disk_leaves_no_file_and_the_next_put_works(
+async def test_failed_put_leaves_no_file(
     number: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = FolderStore(tmp_path)

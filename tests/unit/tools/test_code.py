@@ -142,9 +142,7 @@ def test_function_with_indistinguishable_values_has_no_code() -> None:
     ],
     ids=["constant", "package without a file", "module of such a package", "inside of a function"],
 )
-def test_code_differs_with_whatever_is_imported(
-    imported: str, used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_differs_with_imports(imported: str, used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for number, factor in enumerate((2, 3, 2)):
         folder, package = tmp_path / str(number), "anything"

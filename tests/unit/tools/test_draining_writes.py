@@ -42,9 +42,7 @@ async def test_a_write_continues_while_its_worker_stops(is_async: bool) -> None:
 
 
 @pytest.mark.parametrize(("own_s", "limit_s"), [(0.05, None), (60.0, 0.0)])
-async def test_a_write_is_stopped_at_its_own_timeout_or_at_the_limit_of_the_worker(
-    own_s: float, limit_s: float | None
-) -> None:
+async def test_a_write_is_stopped_at_its_timeout_or_the_workers_limit(own_s: float, limit_s: float | None) -> None:
     started = asyncio.Event()
 
     @tool(effects="write")

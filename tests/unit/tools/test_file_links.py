@@ -125,9 +125,7 @@ def swapping(place: Path, target: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("swapped", ["dir", "dir/a.txt"])
-def test_a_name_that_is_swapped_for_a_link_never_leads_outside(
-    tools: Tools, root: Path, outside: Path, swapped: str
-) -> None:
+def test_a_name_swapped_for_a_link_never_leads_outside(tools: Tools, root: Path, outside: Path, swapped: str) -> None:
     seen: list[Any] = []
     ends = {"ok": 0, "refused": 0}
     until = time.monotonic() + RACE_S

@@ -144,7 +144,7 @@ def test_files_of_other_commands_of_the_state_folder_are_refused(settings: Setti
             bare["read_file"](path=path)
 
 
-def test_modules_with_tools_of_other_commands_are_refused(
+def test_tools_of_other_commands_are_refused(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "data" / "wares").mkdir()
@@ -170,9 +170,7 @@ def test_modules_with_tools_of_other_commands_are_refused(
         assert bare["read_file"](path="data/a.txt") == "before"
 
 
-def test_files_that_open_the_temporal_server_are_refused(
-    settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_the_server_are_refused(settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = '[profile.default.tls]\nclient_key_path = "data/named.key"\n[profile.other]\ntls = 1\n'
     files = {"temporal.toml": config, **dict.fromkeys(("data/named.key", "a.key", "a.crt", "ca.pem"), "before")}
     for path, content in files.items():
@@ -188,7 +186,7 @@ def test_files_that_open_the_temporal_server_are_refused(
 
 
 @pytest.mark.parametrize("content", ["profile = 1", "[profile", "profile = [1]", "\0"])
-def test_a_wrong_configuration_of_temporal_is_protected_itself(
+def test_wrong_configuration_is_protected(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     (project / "temporal.toml").write_text(content)

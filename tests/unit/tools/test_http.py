@@ -362,7 +362,7 @@ async def test_a_search_answered_in_another_format_is_retried(service: Service, 
         (((),), False),
     ],
 )
-async def test_secrets_are_sent_to_hosts_that_they_are_bound_to(
+async def test_secrets_are_sent_to_hosts(
     service: Service, patterns: tuple[tuple[str, ...], ...], is_allowed: bool
 ) -> None:
     hosts = tuple(tuple(each.format(port=service.port) for each in bound) for bound in patterns)

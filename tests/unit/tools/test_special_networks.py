@@ -94,9 +94,7 @@ def test_ordinary_addresses_are_public(text: str) -> None:
     ],
 )
 @pytest.mark.parametrize(("inner", "is_inner_public"), [("8.8.8.8", True), ("10.0.0.1", False), ("192.0.0.192", False)])
-def test_an_address_inside_another_is_judged(
-    form: str, expected: bool | None, inner: str, is_inner_public: bool
-) -> None:
+def test_an_address_inside_one_is_judged(form: str, expected: bool | None, inner: str, is_inner_public: bool) -> None:
     number = int(ipaddress.IPv4Address(inner))
     digits = [f"{value >> 16:x}:{value & 0xFFFF:x}" for value in (number, number ^ 0xFFFFFFFF)]
     address = ipaddress.ip_address(form.format(inner, hex=digits[0], inverted=digits[1]))

@@ -119,9 +119,7 @@ async def test_a_missing_secret_is_final_and_names_the_variable() -> None:
         ("echo", {"effects": "pure"}, "'echo' takes no secrets"),
     ],
 )
-async def test_a_secret_goes_only_to_tools_that_it_is_bound_to(
-    name: str, fields: dict[str, Any], problem: str | None
-) -> None:
+async def test_a_secret_goes_only_to_bound_tools(name: str, fields: dict[str, Any], problem: str | None) -> None:
     calls: list[str] = []
 
     @tool(**{"name": name, "effects": "read", **fields})

@@ -37,7 +37,7 @@ ODD = "http://x:99999999"
         (["--json", "--tools", "none.py"], {}, 2, NO_TOOLS),
     ],
 )
-async def test_worker_that_cannot_start_reports_why(
+async def test_failed_start(
     arguments: list[str], variables: dict[str, str], code: int, sentence: str, tmp_path: Path
 ) -> None:
     environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(tmp_path)}

@@ -84,9 +84,7 @@ async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypat
         ("DAGWRIGHT_SECRET_NEW", "there was none"),
     ],
 )
-async def test_different_setting_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
-) -> None:
+async def test_other_setting_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     worker, _ = await _start()
     monkeypatch.setenv(variable, value)
     settings = load_settings()
@@ -110,9 +108,7 @@ async def test_different_setting_is_refused(
     refuse_other_settings(settings)
 
 
-async def test_no_worker_starts_next_to_a_command_with_other_settings(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_worker_starts_next_to_other_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving_with_settings(load_settings()):
         monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", DIFFERENT)
         with pytest.raises(CommandRefused) as refused:
@@ -145,9 +141,7 @@ async def test_server_stays_only_with_an_accepted_worker(folder: Path, monkeypat
     assert kept
 
 
-async def test_command_is_refused_next_to_one_with_other_settings(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_command_is_refused_next_to_other_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving_with_settings(load_settings()):
         async with serving_with_settings(load_settings()):
             assert len([*(folder / "serving").glob("*.lock")]) == 2

@@ -216,7 +216,7 @@ def test_unused_session_name_is_noted(command: Command) -> None:
 
 
 @pytest.mark.waits
-def test_package_is_the_same_program_and_its_check_imports_no_temporal(
+def test_package_is_the_program_and_its_check_loads_no_temporal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -342,9 +342,7 @@ def test_help_describes_each_value_and_not_its_type(command: Command) -> None:
         assert (code, wrong) == (0, []), each
 
 
-def test_help_has_whole_summaries_and_links_a_section_of_the_reference(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_has_whole_summaries_and_links_the_reference(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     pages = {name: anchors(ROOT / f"docs/reference/{name}.md") for name in ("cli", "commands")}
     groups = [["entities"], ["store"], ["tool"]]

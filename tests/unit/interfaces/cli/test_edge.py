@@ -104,9 +104,7 @@ async def test_stdout_holds_the_documents_alone(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-def test_full_disk_is_not_reported_as_a_defect(
-    is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_full_disk_is_not_called_a_defect(is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
     assert _guarded(full, tmp_path, is_json=is_json) == ExitCode.FAILED
     result = capsys.readouterr()

@@ -165,7 +165,7 @@ def test_greeting_of_a_followed_run(followed: Followed, while_open: str, when_cl
     ("node_id", "code", "message"),
     [("a", 0, ""), (None, 1, "error: the output is not loaded: the payload x is not in the store\n")],
 )
-def test_result_whose_output_is_lost_is_a_failure(
+def test_lost_output_is_a_failure(
     node_id: str | None, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scheduler = _started(node("a"))

@@ -112,9 +112,7 @@ def test_configured_file_of_keys_must_exist(path: Path, monkeypatch: pytest.Monk
     ("host", "needs_keys", "is_refused"),
     [("127.0.0.1", True, False), ("0.0.0.0", True, True), ("0.0.0.0", False, False)],
 )
-def test_public_address_of_the_mcp_server_needs_no_keys(
-    path: Path, host: str, *, needs_keys: bool, is_refused: bool
-) -> None:
+def test_public_address_for_mcp_needs_no_keys(path: Path, host: str, *, needs_keys: bool, is_refused: bool) -> None:
     # The MCP server does not use the keys of the gateway.
     KeyFile(path).add("ann", [])
     with _refused("--no-auth", is_refused):
@@ -133,9 +131,7 @@ def test_wildcard_origins_need_keys(tmp_path: Path) -> None:
         _refuse_all_pages(settings, keys, needs_keys=True)
 
 
-def test_ui_that_cannot_be_closed_is_reported(
-    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_ui_is_reported(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(_: LocalServer) -> bool:
         raise ServerUnreachable("there is no program")
 

@@ -81,9 +81,7 @@ HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
         (_failed({"a": _node("skipped")}), _error("nothing_completed", "no node that the plan is for was completed")),
     ],
 )
-def test_error_of_a_failed_run_has_code_message_and_node(
-    document: dict[str, Any], error: dict[str, Any] | None
-) -> None:
+def test_error_of_a_failed_run_has_message_and_node(document: dict[str, Any], error: dict[str, Any] | None) -> None:
     assert run_error_of(document) == error
 
 
@@ -118,7 +116,7 @@ async def _breaking(keys: list[str | None]) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("headers", "sent"), [({}, [None, None]), ({"Idempotency-Key": "order-4711"}, ["order-4711", "order-4711"])]
 )
-async def test_client_sends_again_what_was_lost_with_the_key_that_was_named_and_with_none_else(
+async def test_client_sends_lost_requests_again_with_their_key(
     headers: Mapping[str, str], sent: list[str | None]
 ) -> None:
     keys: list[str | None] = []

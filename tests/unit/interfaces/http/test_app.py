@@ -95,7 +95,7 @@ async def test_empty_idempotency_key_counts_as_no_key(away: Apart, monkeypatch: 
         ("/v1/responses", b'{"model": "small", "input": "Hi.", "max_rounds": 3}', "invalid_value"),
     ],
 )
-async def test_invalid_request_is_refused_before_temporal_is_called(
+async def test_invalid_request_is_refused_early(
     untouched: httpx.AsyncClient, path: str, content: bytes, code: str
 ) -> None:
     answer = await untouched.post(path, content=content, headers={"Content-Type": "application/json"})

@@ -233,9 +233,7 @@ async def test_run_of_another_request_is_not_cancelled(gateway: _Gateway, path: 
 
 
 @pytest.mark.parametrize(("refusal", "cancelled"), [(None, ["run-asking"]), (FeedbackRejected("no"), [])])
-async def test_run_that_refuses_an_answer_is_not_cancelled(
-    gateway: _Gateway, refusal: Any, cancelled: list[str]
-) -> None:
+async def test_run_that_refuses_is_not_cancelled(gateway: _Gateway, refusal: Any, cancelled: list[str]) -> None:
     gateway.server.refusal = refusal
     await _left_meanwhile(gateway, CHAT, stream=False, cancels=True, answers=True)
     assert gateway.server.cancelled == cancelled
@@ -243,9 +241,7 @@ async def test_run_that_refuses_an_answer_is_not_cancelled(
 
 @pytest.mark.parametrize(("scope", "answers"), [(Right.ANSWER, True), (Right.RUN, False)])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_key_without_operate_cannot_cancel(
-    gateway: _Gateway, scope: Right, *, answers: bool, stream: bool
-) -> None:
+async def test_key_without_right_cannot_cancel(gateway: _Gateway, scope: Right, *, answers: bool, stream: bool) -> None:
     _, key = gateway.context.keys.add(ALL_OWNERS, [scope])
     asked = _request(CHAT, stream=stream, cancels=True, answers=answers)
     asked["headers"]["Authorization"] = f"Bearer {key}"

@@ -49,9 +49,7 @@ FINAL = {"x-should-retry": "false"}
         (ModelFailure(ModelError.QUOTA_SPENT, "x"), 429, "insufficient_quota", FINAL),
     ],
 )
-def test_error_has_a_status_a_code_and_headers_for_clients(
-    error: Exception, status: int, code: str, headers: dict[str, str]
-) -> None:
+def test_error_has_status_code_and_headers(error: Exception, status: int, code: str, headers: dict[str, str]) -> None:
     result = reported(error)
     assert (result.status, result.code, dict(result.headers)) == (status, code, headers)
     listed = {"errors"} if isinstance(error, PlanInvalid) else set()

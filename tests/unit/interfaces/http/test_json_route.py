@@ -115,7 +115,7 @@ def test_commas_in_a_text_are_not_counted_as_values() -> None:
         ("/v1/runs/run-1/nodes/sum/result", {Permission.OPERATE}),
     ],
 )
-async def test_scope_is_checked_before_the_body_is_parsed(
+async def test_scope_is_checked_first(
     away: Apart, unparsed: httpx.AsyncClient, path: str, scopes: set[Permission]
 ) -> None:
     _, key = KeyFile(away[2].settings.api_keys).add("ann", set(Permission) - scopes)
@@ -136,9 +136,7 @@ async def test_scope_is_checked_before_the_body_is_parsed(
         (b'\xef\xbb\xbf{"answer": 1}', (503, "unavailable")),
     ],
 )
-async def test_only_json_that_a_history_can_hold_is_accepted(
-    http: httpx.AsyncClient, content: bytes, error: tuple[int, str]
-) -> None:
+async def test_json_must_fit_in_a_history(http: httpx.AsyncClient, content: bytes, error: tuple[int, str]) -> None:
     assert error_of(await http.post("/v1/runs/run-1/feedback", content=content, headers=JSON)) == error
 
 

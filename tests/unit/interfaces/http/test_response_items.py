@@ -147,7 +147,7 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
 
 @pytest.mark.parametrize("call", ["zzz", call_id(requests_named(["check"])[0], run="run-2")])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_result_of_an_unknown_call_is_refused(
+async def test_unknown_call_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
 ) -> None:
     monkeypatch.setattr(run_follower, "PendingRequests", PendingRequestsOf)

@@ -44,9 +44,7 @@ def test_event_id_has_the_complete_cursor_in_the_size_of_a_header(place: StreamC
 
 
 @given(st.lists(st.text(min_size=1, max_size=9), max_size=6), st.booleans(), st.integers(0, 9))
-def test_numbers_of_a_response_grow_and_are_the_cursor_of_its_client(
-    pieces: list[str], is_asked: bool, ends: int
-) -> None:
+def test_numbers_of_a_response_grow_and_are_its_cursor(pieces: list[str], is_asked: bool, ends: int) -> None:
     place, result = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
     for opening in range(1, RESPONSE_OPENING_EVENTS + 1):
         result.append(place := replace(place, opening=opening))

@@ -76,9 +76,7 @@ async def test_without_a_checkout_a_server_has_to_be_named(tmp_path: Path) -> No
         await get_program(tmp_path, sources=tmp_path / "nowhere")
 
 
-async def test_server_that_ends_at_once_is_reported_with_the_last_lines_of_its_log(
-    programs: Path, tmp_path: Path
-) -> None:
+async def test_server_that_ends_at_once_is_reported_with_its_log(programs: Path, tmp_path: Path) -> None:
     write(programs, "mvn", _BUILDS)
     write(programs, "javac", _COMPILES)
     write(programs, "java", "echo of an earlier start")
