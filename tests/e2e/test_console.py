@@ -79,7 +79,7 @@ async def test_node_is_reported_with_everything_known(chromium: Browser, serve: 
             await expect(detail).to_contain_text("Blocked by")
             await detail.get_by_role("button", name="broken").first.click()
             await expect(page).to_have_url(re.compile("node=broken$"))
-            await expect(detail.locator(".wrong")).to_contain_text("divi")
+            await expect(detail.locator(".problem")).to_contain_text("divi")
             await page.go_back()
             await expect(detail.locator("code")).to_have_text("never")
             await page.locator(".timeline").get_by_role("button", name="check").click()
@@ -120,14 +120,14 @@ async def test_pages_can_be_used_by_all(chromium: Browser, serve: Serve, colours
         run = await live.start(PLAN, inputs={"number": 21})
         async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=broken", colours=colours) as page:
             await expect(page.locator("html")).to_have_attribute("data-theme", colours)
-            await expect(page.locator(".detail .wrong")).to_be_visible()
+            await expect(page.locator(".detail .problem")).to_be_visible()
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
             assert await complaints(page) == []
             await page.get_by_role("link", name="Runs").first.click()
             await expect(page.locator("tbody tr[data-run]").first).to_be_visible()
             assert await complaints(page) == []
         async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=broken", size=PHONE) as page:
-            await expect(page.locator(".detail .wrong")).to_be_visible()
+            await expect(page.locator(".detail .problem")).to_be_visible()
             assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
             await page.goto(f"{live.url}/console/#/runs")
             await expect(page.locator("tbody tr[data-run]").first).to_be_visible()
@@ -260,11 +260,11 @@ async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, ow
             await expect(box(page, "first")).to_have_attribute("data-state", "completed")
             first.kill()
             await ended(first)
-            await expect(page.locator(".away")).to_contain_text("Runs continue")
+            await expect(page.locator(".offline")).to_contain_text("Runs continue")
             await commands("feedback", run, "check", "--approve")
             again = await commands.start("serve", "--port", url.rpartition(":")[2], "--no-worker", "--json")
             await line_with(again, '"status"')
-            await expect(page.locator(".away")).to_be_hidden()
+            await expect(page.locator(".offline")).to_be_hidden()
             await expect(box(page, "last")).to_have_attribute("data-state", "completed")
             await expect(page.locator(".facts .state")).to_have_text("✓completed")
             await expect(page.locator(".timeline li")).to_have_count(3)

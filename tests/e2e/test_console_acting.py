@@ -56,7 +56,7 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, ch
             await expect(check.get_by_text("enter a reason")).to_be_visible()
             await check.get_by_label("Reason").fill("it is late")
             await check.get_by_role("button", name="Reject").click()
-            await expect(check.locator(".done-words")).to_contain_text("check")
+            await expect(check.locator(".confirmation")).to_contain_text("check")
 
             facts = page.locator(f'[data-run="{run}"][data-request="facts"]')
             await facts.get_by_label("Name").fill("Grace")
@@ -70,7 +70,7 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, ch
             await facts.get_by_role("button", name="Add an item").click()
             await facts.get_by_label("Item", exact=True).fill("fragile")
             await facts.get_by_role("button", name="Answer").click()
-            await expect(facts.locator(".done-words")).to_contain_text("facts")
+            await expect(facts.locator(".confirmation")).to_contain_text("facts")
 
             way = page.locator(f'[data-run="{run}"][data-request="way"]')
             await way.get_by_label("by air").check()
@@ -78,7 +78,7 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, ch
             words = page.locator(f'[data-run="{run}"][data-request="words"]')
             await words.get_by_label("Answer", exact=True).fill("Hopper")
             await words.get_by_role("button", name="Answer").click()
-            await expect(words.locator(".done-words")).to_contain_text("words")
+            await expect(words.locator(".confirmation")).to_contain_text("words")
             result = await live.ended(run)
     assert result["nodes"]["check"]["result"] == {"approved": False, "reason": "it is late"}
     given = {"name": "Grace", "amount": 3, "urgent": True, "kind": "parcel", "tags": ["fragile"]}

@@ -55,18 +55,18 @@ TRIED_AGAIN = """async () => {
 LEFT = """async () => {
   const { persist } = await import("/console/js/events.js");
   const leaving = new AbortController();
-  let tries = 0;
+  let attempts = 0;
   const once = async () => {
-    tries += 1;
+    attempts += 1;
     throw new TypeError("there is no line");
   };
-  const asks = { signal: leaving.signal, isPassing: () => true, onAway: () => leaving.abort() };
-  const told = await persist(once, asks).catch((error) => error.name);
-  return [told, tries];
+  const asks = { signal: leaving.signal, isPassing: () => true, onOffline: () => leaving.abort() };
+  const errorName = await persist(once, asks).catch((error) => error.name);
+  return [errorName, attempts];
 }"""
 ASKED = """() => {
   import("/console/js/chat_stream.js").then(({ asking, follow }) => {
-    const on = { away() {} };
+    const on = { offline() {} };
     return follow(asking({ model: "small", messages: [] }, "key-1"), { on, signal: new AbortController().signal });
   });
 }"""
@@ -86,8 +86,8 @@ OLDER = """async () => {
   return told;
 }"""
 FORMATS = """async () => {
-  const { formatWords, inputOf } = await import("/console/js/formats.js");
-  return ["constructor", "date", "uuid"].map((format) => [formatWords(format), inputOf(format, "").type]);
+  const { formatText, inputOf } = await import("/console/js/formats.js");
+  return ["constructor", "date", "uuid"].map((format) => [formatText(format), inputOf(format, "").type]);
 }"""
 CHOOSING = """async () => {
   const { requestCard } = await import("/console/js/answers.js");
@@ -171,7 +171,7 @@ async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> Non
             await card.get_by_label("from").fill("2026-01-05T09:30")
             zone = await page.evaluate("new Date('2026-01-05T09:30').toISOString()")
             await card.get_by_role("button", name="Answer").click()
-            await expect(card.locator(".done-words")).to_contain_text("facts")
+            await expect(card.locator(".confirmation")).to_contain_text("facts")
             data = (await live.ended(run))["output"]["data"]
             same = await page.evaluate("text => new Date(text).toISOString()", data["from"])
     assert data["kind"] == "parcel"
@@ -288,15 +288,15 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Ser
 
             await page.route(f"**/v1/runs/{run}/events", fulfill_end)
             await page.goto(f"{live.url}/console/#/runs/{run}?node=broken")
-            acts = page.locator(".detail .acts")
-            await expect(acts.get_by_role("button", name="Set its result")).to_be_visible()
+            actions = page.locator(".detail .actions")
+            await expect(actions.get_by_role("button", name="Set its result")).to_be_visible()
 
             await live.asked(run)
             await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
             await live.ended(run)
             ended.set()
             await expect(page.locator("header.run + .facts")).to_contain_text("completed")
-            await expect(acts.get_by_role("button")).to_have_text(["Fork from here"])
+            await expect(actions.get_by_role("button")).to_have_text(["Fork from here"])
 
 
 MAY_BE_LEFT_OUT = {
@@ -335,7 +335,7 @@ READ = """async ([schema, value]) => {
   const form = schemaForm(schema, { value });
   document.body.append(form.element);
   const read = form.read();
-  const marked = [...form.element.querySelectorAll(".wrong")].filter((each) => !each.hidden);
+  const marked = [...form.element.querySelectorAll(".problem")].filter((each) => !each.hidden);
   form.element.remove();
   return { ...read, marked: marked.map((each) => each.textContent) };
 }"""

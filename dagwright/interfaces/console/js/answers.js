@@ -6,8 +6,8 @@ import { jsonForm, schemaForm } from "./forms.js";
 import { inlineMarkdown, markdown } from "./markdown.js";
 import { onThisPage } from "./page.js";
 import { temporalLink } from "./temporal.js";
-import { spanWords, timeWords } from "./times.js";
-import { who } from "./who.js";
+import { spanText, timeText } from "./times.js";
+import { userName } from "./user_name.js";
 
 const MANY_OPTIONS = 12;
 const READS_PLAN = "read_model_plan"; // its prompt contains everything that the call has
@@ -33,7 +33,7 @@ export function nodeOf(request) {
  * alike: returns the number of open requests of the same node, including this one.
  * isAlone: hides the run of the request.
  *
- * Returns its element, `isTouched()`, `ended(words)` for a request that is no longer open, which keeps the draft,
+ * Returns its element, `isTouched()`, `ended(message)` for a request that is no longer open, which keeps the draft,
  * and `refresh()`.
  */
 export function requestCard(request, { api, give, onDone = () => {}, alike = () => 1, isAlone = false }) {
@@ -43,14 +43,14 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
   const form = formOf(request, id);
   const note = el("input", { type: "text", id: `${id}-note`, autocomplete: "off" });
   const all = el("input", { type: "checkbox", id: `${id}-all` });
-  const allWords = el("span");
-  const allRow = el("label", { class: "choice all", hidden: true }, all, allWords);
-  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
-  const buttons = form.acts.map((act) =>
-    el("button", { type: "button", class: act.isMain ? "main" : "", onclick: () => answer(act) }, act.words),
+  const allLabel = el("span");
+  const allRow = el("label", { class: "choice all", hidden: true }, all, allLabel);
+  const problem = el("p", { class: "problem", role: "alert", hidden: true });
+  const buttons = form.actions.map((act) =>
+    el("button", { type: "button", class: act.isMain ? "main" : "", onclick: () => answer(act) }, act.label),
   );
   const age = el("span", { class: "hint" });
-  const acts = el("div", { class: "acts" }, buttons);
+  const actions = el("div", { class: "actions" }, buttons);
   const element = el(
     "article",
     { class: "card request", "aria-labelledby": `${id}-title`, "data-request": request.request_id, "data-run": request.run_id },
@@ -63,28 +63,28 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
       form.element,
       allRow,
       give ? null : el("details", {}, el("summary", {}, "Add a note"), el("label", { for: note.id }, "Note"), note),
-      wrong,
-      acts,
+      problem,
+      actions,
     ),
   );
   let isTouched = false;
   element.addEventListener("input", () => (isTouched = true));
 
   async function answer(act) {
-    wrong.hidden = true;
+    problem.hidden = true;
     const read = act.read();
     if (read === undefined) return;
     busy(true);
     const isHere = onThisPage();
     try {
-      const words = await send({ answer: read, all: all.checked, note: note.value.trim() || null });
+      const message = await send({ answer: read, all: all.checked, note: note.value.trim() || null });
       const more = all.checked;
-      answered(words);
-      say(isHere() ? words : `${request.title ?? request.run_id}: ${words}`);
+      answered(message);
+      say(isHere() ? message : `${request.title ?? request.run_id}: ${message}`);
       onDone(request, { all: more });
     } catch (error) {
-      wrong.textContent = error.message;
-      wrong.hidden = false;
+      problem.textContent = error.message;
+      problem.hidden = false;
       busy(false);
     }
   }
@@ -94,22 +94,22 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     element.setAttribute("aria-busy", String(is));
   }
 
-  function ended(words) {
+  function ended(message) {
     if (!isTouched) {
-      answered(words);
+      answered(message);
       return;
     }
     element.classList.add("done");
     allRow.hidden = true;
     const close = el("button", { type: "button", onclick: () => element.remove() }, "Close");
-    fill(acts, el("p", { class: "done-words", role: "status" }, `${words} Your draft is kept here until you close it.`), close);
+    fill(actions, el("p", { class: "confirmation", role: "status" }, `${message} Your draft is kept here until you close it.`), close);
   }
 
-  function answered(words) {
+  function answered(message) {
     const hadFocus = element.contains(document.activeElement);
     element.classList.add("done");
     element.removeAttribute("aria-busy");
-    const confirmation = el("p", { class: "done-words", tabindex: "-1" }, words);
+    const confirmation = el("p", { class: "confirmation", tabindex: "-1" }, message);
     fill(element, el("h2", { id: `${id}-title` }, headOf(request)), confirmation);
     if (hadFocus) confirmation.focus();
   }
@@ -119,8 +119,8 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     const count = alike();
     allRow.hidden = count < 2;
     if (count < 2) all.checked = false;
-    fill(allWords, ` Answer all ${count.toLocaleString("en")} questions of `, el("code", {}, nodeOf(request).split("\n")[1]), " like this");
-    age.textContent = ` asked ${spanWords(request.opened_at)} ago`;
+    fill(allLabel, ` Answer all ${count.toLocaleString("en")} questions of `, el("code", {}, nodeOf(request).split("\n")[1]), " like this");
+    age.textContent = ` asked ${spanText(request.opened_at)} ago`;
   }
 
   refresh();
@@ -128,14 +128,14 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
 }
 
 async function sendToRun(request, { answer, all, note }, api) {
-  const body = { request_id: request.request_id, answer, all, by: who(), note };
+  const body = { request_id: request.request_id, answer, all, by: userName(), note };
   const response = await api.post(runPath(request.run_id, "/feedback"), body);
   return response.message;
 }
 
 function headOf(request) {
-  const words = String(request.prompt || `${request.type.toLowerCase()}?`);
-  return inlineMarkdown(words.split("\n")[0]);
+  const prompt = String(request.prompt || `${request.type.toLowerCase()}?`);
+  return inlineMarkdown(prompt.split("\n")[0]);
 }
 
 function factsOf(request, isAlone) {
@@ -147,8 +147,8 @@ function factsOf(request, isAlone) {
     facts.push(temporalLink(request.run_id), " ");
   }
   facts.push(el("code", {}, request.request_id), ` · for ${request.assignee || "anyone"} ·`);
-  for (const each of request.escalations ?? []) facts.push(` escalated from ${each.from || "anyone"} at ${timeWords(each.at)} ·`);
-  if (request.deadline) facts.push(` until ${timeWords(request.deadline)} ·`);
+  for (const each of request.escalations ?? []) facts.push(` escalated from ${each.from || "anyone"} at ${timeText(each.at)} ·`);
+  if (request.deadline) facts.push(` until ${timeText(request.deadline)} ·`);
   return facts;
 }
 
@@ -162,7 +162,7 @@ function formOf(request, id) {
     case "INFORMATION":
       return information(request);
     default:
-      return inWords(request, id);
+      return textForm(request, id);
   }
 }
 
@@ -176,7 +176,7 @@ function moreOfPrompt(request) {
 
 function approval(request, id) {
   const reason = el("textarea", { id: `${id}-reason`, rows: "2" });
-  const wrong = el("p", { class: "wrong", role: "alert", id: `${id}-reason-wrong`, hidden: true });
+  const problem = el("p", { class: "problem", role: "alert", id: `${id}-reason-problem`, hidden: true });
   const isCall = request.purpose === "approval" && request.tool && request.tool !== READS_PLAN;
   const content = moreOfPrompt(request);
   const entities = Object.entries(request.entities ?? {}).map(([entity, name]) => el("li", {}, el("code", {}, entity), ` is ${name}`));
@@ -193,10 +193,10 @@ function approval(request, id) {
       el("label", { class: "choice" }, remember, ` Do not ask about ${request.tool} again in this run`),
     );
   }
-  const element = el("div", {}, more, el("label", { for: reason.id }, "Reason (needed to reject)"), reason, wrong);
+  const element = el("div", {}, more, el("label", { for: reason.id }, "Reason (needed to reject)"), reason, problem);
 
   function approved() {
-    wrong.hidden = true;
+    problem.hidden = true;
     const answer = { approved: true };
     if (reason.value.trim()) answer.reason = reason.value.trim();
     if (given?.element.closest("details").open) {
@@ -209,27 +209,27 @@ function approval(request, id) {
   }
 
   function rejected() {
-    wrong.hidden = true;
+    problem.hidden = true;
     if (reason.value.trim()) return { approved: false, reason: reason.value.trim() };
-    wrong.textContent = "enter a reason";
-    wrong.hidden = false;
-    reason.setAttribute("aria-describedby", wrong.id);
+    problem.textContent = "enter a reason";
+    problem.hidden = false;
+    reason.setAttribute("aria-describedby", problem.id);
     reason.focus();
     return undefined;
   }
 
-  const acts = [
-    { words: "Approve", isMain: true, read: approved },
-    { words: "Reject", read: rejected },
+  const actions = [
+    { label: "Approve", isMain: true, read: approved },
+    { label: "Reject", read: rejected },
   ];
-  return { content, element, acts, focus: () => reason.focus() };
+  return { content, element, actions, focus: () => reason.focus() };
 }
 
 function optionOf(option) {
   const isLabelled = typeof option === "object" && option !== null && Object.keys(option).sort().join() === "id,label";
   const value = isLabelled ? option.id : option;
   const plain = typeof value === "string" ? value : JSON.stringify(value);
-  return { value, words: isLabelled ? `${option.label}` : plain, plain, isLabelled };
+  return { value, label: isLabelled ? `${option.label}` : plain, plain, isLabelled };
 }
 
 const CHOICES = { retry: "Retry", value: "Set its result", skip: "Skip it", stop: "Stop the run" };
@@ -240,9 +240,9 @@ function selection(request, id) {
   const inputs = options.map(() => el("input", { type: kind, name: `${id}-option` }));
   const isError = request.purpose === "error";
   const rows = options.map((option, index) => {
-    const words = isError ? (CHOICES[option.plain] ?? option.words) : option.words;
-    const beside = option.isLabelled && option.plain !== words ? el("code", { class: "hint" }, ` ${option.plain}`) : null;
-    return el("label", { class: "choice" }, inputs[index], el("span", {}, words, beside));
+    const label = isError ? (CHOICES[option.plain] ?? option.label) : option.label;
+    const beside = option.isLabelled && option.plain !== label ? el("code", { class: "hint" }, ` ${option.plain}`) : null;
+    return el("label", { class: "choice" }, inputs[index], el("span", {}, label, beside));
   });
   const filter = el("input", { type: "search", "aria-label": "Find an option", placeholder: "Find an option" });
   filter.addEventListener("input", () => {
@@ -251,9 +251,9 @@ function selection(request, id) {
   });
   const text = el("input", { type: "text", id: `${id}-text`, autocomplete: "off" });
   const meant = el("p", { class: "hint", role: "status", hidden: true });
-  const tell = (words) => {
-    meant.textContent = words;
-    meant.hidden = words === "";
+  const tell = (message) => {
+    meant.textContent = message;
+    meant.hidden = message === "";
   };
   const isChosen = () => inputs.some((input) => input.checked);
   text.addEventListener("input", () => {
@@ -263,13 +263,13 @@ function selection(request, id) {
   });
   for (const input of inputs) {
     input.addEventListener("change", () => {
-      wrong.hidden = true;
+      problem.hidden = true;
       tell(isChosen() && text.value ? "The chosen option is the answer; the text is not sent." : "");
     });
   }
   const value = isError ? jsonForm({ label: "The result" }) : null;
   const changed = isError ? jsonForm({ label: "Other arguments", required: false }) : null;
-  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
+  const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const element = el(
     "div",
     {},
@@ -279,7 +279,7 @@ function selection(request, id) {
     request.allow_text ? [el("label", { for: text.id }, "Or something else"), text, meant] : null,
     value?.element,
     changed?.element,
-    wrong,
+    problem,
   );
   // The text field belongs to one of the choices and is shown with it.
   const shape = () => {
@@ -291,7 +291,7 @@ function selection(request, id) {
   shape();
 
   function read() {
-    wrong.hidden = true;
+    problem.hidden = true;
     const chosen = options.filter((_, index) => inputs[index].checked).map((option) => option.value);
     if (!chosen.length && request.allow_text && text.value.trim()) return { text: text.value.trim() };
     if (!chosen.length) return refused("choose one");
@@ -309,15 +309,15 @@ function selection(request, id) {
     return answer;
   }
 
-  function refused(words) {
-    wrong.textContent = words;
-    wrong.hidden = false;
+  function refused(message) {
+    problem.textContent = message;
+    problem.hidden = false;
     inputs[0]?.focus();
     return undefined;
   }
 
-  const acts = [{ words: "Answer", isMain: true, read }];
-  return { content: moreOfPrompt(request), element, acts, focus: () => inputs[0]?.focus() };
+  const actions = [{ label: "Answer", isMain: true, read }];
+  return { content: moreOfPrompt(request), element, actions, focus: () => inputs[0]?.focus() };
 }
 
 function information(request) {
@@ -327,13 +327,13 @@ function information(request) {
     if (problems.length) return undefined;
     return { data: value };
   };
-  const acts = [{ words: "Answer", isMain: true, read }];
-  return { content: moreOfPrompt(request), element: form.element, acts, focus: () => form.focus() };
+  const actions = [{ label: "Answer", isMain: true, read }];
+  return { content: moreOfPrompt(request), element: form.element, actions, focus: () => form.focus() };
 }
 
-function inWords(request, id) {
+function textForm(request, id) {
   const text = el("textarea", { id: `${id}-text`, rows: "4" });
-  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
+  const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const grows = request.type === "GUIDANCE";
   const nodes = grows ? jsonForm({ label: "Nodes to add, a list as in a plan written as JSON", required: false }) : null;
   const element = el(
@@ -342,20 +342,20 @@ function inWords(request, id) {
     el("label", { for: text.id }, "Answer"),
     text,
     grows ? el("details", {}, el("summary", {}, "Add nodes to the plan"), nodes.element) : null,
-    wrong,
+    problem,
   );
   const read = () => {
-    wrong.hidden = true;
+    problem.hidden = true;
     const answer = text.value.trim() ? { text: text.value.trim() } : {};
     const given = nodes?.read();
     if (given?.problems.length) return undefined;
     if (given?.value !== undefined) answer.nodes = given.value;
     if (Object.keys(answer).length) return answer;
-    wrong.textContent = "write an answer";
-    wrong.hidden = false;
+    problem.textContent = "write an answer";
+    problem.hidden = false;
     text.focus();
     return undefined;
   };
-  const acts = [{ words: "Answer", isMain: true, read }];
-  return { content: moreOfPrompt(request), element, acts, focus: () => text.focus() };
+  const actions = [{ label: "Answer", isMain: true, read }];
+  return { content: moreOfPrompt(request), element, actions, focus: () => text.focus() };
 }

@@ -42,14 +42,14 @@ export async function errorOf(response) {
 let asking = null;
 
 /** Ask for a key, once for all requests that need it; return whether one was entered. */
-export function askForKey(words) {
-  asking ??= keyEntered(words).finally(() => {
+export function askForKey(message) {
+  asking ??= keyEntered(message).finally(() => {
     asking = null;
   });
   return asking;
 }
 
-function keyEntered(words) {
+function keyEntered(message) {
   const field = el("input", { type: "password", id: "key", autocomplete: "off", required: true });
   const dialog = el(
     "dialog",
@@ -58,7 +58,7 @@ function keyEntered(words) {
       "form",
       { method: "dialog" },
       el("h2", { id: "key-title" }, "This gateway needs a key"),
-      el("p", {}, words),
+      el("p", {}, message),
       el("label", { for: "key" }, "Key"),
       field,
       el("p", { class: "hint" }, "It is kept in this tab until the tab is closed."),

@@ -3,7 +3,7 @@
 import { svg } from "./dom.js";
 import { fitted } from "./fitted.js";
 import { itemsKey } from "./model.js";
-import { countWords, SIGNS, stateWords } from "./states.js";
+import { countText, SIGNS, stateLabel } from "./states.js";
 
 const WIDTH = 176;
 const HEIGHT = 44;
@@ -126,18 +126,18 @@ export class Boxes {
     const node = this.#model.at(box.id) ?? { status: "pending" };
     const items = box.of === undefined ? this.#model.items.get(box.id) : undefined;
     const name = node.title || box.id;
-    const words = `${stateWords(node.status)}${node.partial ? " in part" : ""}`;
+    const caption = `${stateLabel(node.status)}${node.partial ? " in part" : ""}`;
     const tries = node.attempts > 1 ? `, attempt ${node.attempts}` : "";
     const done = items ? [...items.values()].filter((item) => item.status === "completed").length : 0;
     const many = items ? `, ${done} of ${items.size} items completed` : "";
     const isOpen = items && this.#model.open.has(itemsKey(box.id));
     return {
       state: node.status,
-      label: [`${name}: ${words}${tries}${many}`, node.tool, node.group].filter(Boolean).join(", "),
+      label: [`${name}: ${caption}${tries}${many}`, node.tool, node.group].filter(Boolean).join(", "),
       parts: () => [
         svg("text", { class: "sign", x: 9, y: 20 }, SIGNS[node.status] ?? "?"),
         svg("text", { x: LEFT, y: 19 }, fitted(name, ROOM, NAME)),
-        svg("text", { class: "sub", x: LEFT, y: 35 }, fitted([`${words}${tries}`, node.group, node.tool].filter(Boolean).join(" · "), items ? ROOM - OPENER + 2 : ROOM, SUB)),
+        svg("text", { class: "sub", x: LEFT, y: 35 }, fitted([`${caption}${tries}`, node.group, node.tool].filter(Boolean).join(" · "), items ? ROOM - OPENER + 2 : ROOM, SUB)),
         items &&
           svg("g", { class: "opener" }, svg("rect", { x: WIDTH - OPENER - 2, y: 25, width: OPENER, height: 17, rx: 3, class: "share" }), svg("text", { class: "sub", x: WIDTH - OPENER + 1, y: 37 }, fitted(`${isOpen ? "▾" : "▸"} ${done}/${items.size}`, OPENER - 4, SUB))),
       ].filter(Boolean),
@@ -150,7 +150,7 @@ export class Boxes {
     const total = box.members.length;
     return {
       state,
-      label: `${box.label}: ${total.toLocaleString("en")} nodes, ${countWords(counts)}`,
+      label: `${box.label}: ${total.toLocaleString("en")} nodes, ${countText(counts)}`,
       parts: () => [
         svg("text", { class: "sign", x: 9, y: 20 }, "▸"),
         svg("text", { x: LEFT, y: 19 }, fitted(box.label, GROUP_WIDTH - LEFT - 8, NAME)),

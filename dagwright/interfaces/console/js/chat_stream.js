@@ -26,13 +26,13 @@ export function joining(run) {
  * Sends a request, and reports events until the answer is complete or the run asks a question.
  *
  * request: from `asking` or `joining`.
- * on: {begun() when an answer starts, run(id), text(words), event(event), away(words)}.
+ * on: {begun() when an answer starts, run(id), text(message), event(event), offline(message)}.
  *
  * Returns {calls, about}: the IDs of open requests, and the run. Throws an ApiError.
  */
 export function follow(request, { on, signal }) {
   const once = (came) => watched(signal, (mine, alive) => ask(request, { on, came, alive, signal: mine }));
-  return persist(once, { signal, isPassing, onAway: on.away });
+  return persist(once, { signal, isPassing, onOffline: on.offline });
 }
 
 async function ask({ path, headers = {}, ...rest }, { on, came, alive, signal }) {

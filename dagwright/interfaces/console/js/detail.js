@@ -4,7 +4,7 @@ import { nodePath, runPath } from "./api.js";
 import { el, fill, json } from "./dom.js";
 import { ENDED, stateMark } from "./states.js";
 import { temporalLink } from "./temporal.js";
-import { spanWords, timeWords } from "./times.js";
+import { spanText, timeText } from "./times.js";
 
 const PAUSE_MS = 300;
 /** Fields of the lineage that other parts of the detail show. */
@@ -25,7 +25,7 @@ export class Detail {
 
   /** now: returns the current run; steering: creates the commands for a node; onNode: opens another node. */
   constructor(run, { api, go, steering, now, onClose, onNode }) {
-    Object.assign(this, { title: el("h2"), acts: el("div", { class: "acts" }), body: el("div"), why: el("div") });
+    Object.assign(this, { title: el("h2"), actions: el("div", { class: "actions" }), body: el("div"), why: el("div") });
     this.#run = run;
     this.#api = api;
     this.#go = go;
@@ -36,7 +36,7 @@ export class Detail {
       "section",
       { class: "detail", "aria-label": "Node", hidden: true },
       el("header", {}, this.title, el("button", { type: "button", "aria-label": "Close the node", onclick: onClose }, "✕")),
-      this.acts,
+      this.actions,
       this.body,
       this.why,
     );
@@ -56,7 +56,7 @@ export class Detail {
       this.#id = id;
       this.#steered = "";
       fill(this.title, id);
-      fill(this.acts);
+      fill(this.actions);
       fill(this.body, el("p", { class: "hint" }, "Loading …"));
       fill(this.why);
       this.element.hidden = false;
@@ -80,7 +80,7 @@ export class Detail {
       const why = await this.#api.get(runPath(this.#run, `/explain?node=${encodeURIComponent(id)}`));
       if (isHere()) this.#explain(why);
     } catch (error) {
-      if (isHere()) fill(this.body, el("p", { class: "wrong", role: "alert" }, error.message));
+      if (isHere()) fill(this.body, el("p", { class: "problem", role: "alert" }, error.message));
     }
   }
 
@@ -91,15 +91,15 @@ export class Detail {
     if (state !== this.#steered) {
       this.#steered = state;
       // The document of a node in a sub-plan has the run of the sub-plan.
-      fill(this.acts, this.#steering(run, node, { api: this.#api, go: this.#go }), temporalLink(node.run_id ?? this.#run));
+      fill(this.actions, this.#steering(run, node, { api: this.#api, go: this.#go }), temporalLink(node.run_id ?? this.#run));
     }
     const facts = [
       ["State", el("span", {}, stateMark(node.status), node.reason && ` ${node.reason}`)],
       ["Id", el("code", {}, node.node_id)],
       ["Tool", node.tool],
       ["Attempts", node.attempts || null],
-      [node.attempts > 1 ? "Last attempt started" : "Started", node.started_at && el("time", { datetime: node.started_at }, timeWords(node.started_at))],
-      ["Took", node.started_at && spanWords(node.started_at, ENDED.has(node.status) ? node.ended_at : null)],
+      [node.attempts > 1 ? "Last attempt started" : "Started", node.started_at && el("time", { datetime: node.started_at }, timeText(node.started_at))],
+      ["Took", node.started_at && spanText(node.started_at, ENDED.has(node.status) ? node.ended_at : null)],
       ["Needs", this.#links(node.lineage?.inputs)],
       ["Blocked by", this.#links(node.blocked_by)],
       ["Message", node.message],
@@ -111,7 +111,7 @@ export class Detail {
       this.body,
       el("dl", {}, facts.filter(([, value]) => value).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
       node.notes?.map((note) => el("p", { class: "notice" }, note.message)),
-      node.error && el("p", { class: "wrong" }, `${node.error.code}: ${node.error.message}`),
+      node.error && el("p", { class: "problem" }, `${node.error.code}: ${node.error.message}`),
       node.arguments != null && [el("h3", {}, "Arguments"), json(node.arguments, "Arguments")],
       node.items && [el("h3", {}, "Items"), json(node.items, "Items")],
       node.result != null && [el("h3", {}, "Result"), json(node.result, "Result")],
@@ -129,7 +129,7 @@ export class Detail {
   }
 
   #explain(why) {
-    const until = (step) => (step.until ? `, until ${timeWords(step.until)}` : "");
+    const until = (step) => (step.until ? `, until ${timeText(step.until)}` : "");
     const steps = why.chain.map((step) => el("li", {}, this.#link(step.node_id), ` ${step.message}${until(step)}`));
     fill(this.why, el("h3", {}, "Why"), el("p", {}, why.message), steps.length > 0 && el("ol", {}, steps));
   }

@@ -21,19 +21,19 @@ export function runName(run) {
  *
  * run: the run of the command, `{run_id, title}`; the dialog shows both.
  * content: elements; `focus` gets the focus first, by default the first field.
- * acts: buttons, [{words, isMain, isDangerous, run}]. `run` returns the result as text, which closes the dialog;
+ * actions: buttons, [{message, isMain, isDangerous, run}]. `run` returns the result as text, which closes the dialog;
  *     undefined keeps it open. Errors that it throws are shown.
  *
  * Returns the dialog.
  */
-export function openDialog(title, { run: target, content, acts, isWide = false, focus }) {
+export function openDialog(title, { run: target, content, actions, isWide = false, focus }) {
   made += 1;
   const id = `dialog-${made}`;
   const isHere = onThisPage();
-  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
-  const buttons = acts.map((act) => {
+  const problem = el("p", { class: "problem", role: "alert", hidden: true });
+  const buttons = actions.map((act) => {
     const kind = [act.isMain && "main", act.isDangerous && "danger"].filter(Boolean).join(" ");
-    return el("button", { type: "button", class: kind, onclick: () => run(act) }, act.words);
+    return el("button", { type: "button", class: kind, onclick: () => run(act) }, act.label);
   });
   const close = el("button", { type: "button", onclick: () => dialog.close() }, "Leave it");
   const dialog = el(
@@ -42,18 +42,18 @@ export function openDialog(title, { run: target, content, acts, isWide = false, 
     el("h2", { id }, title),
     el("p", { class: "dialog-run", id: `${id}-run` }, "Run ", target.title && [el("strong", {}, target.title), " "], el("code", {}, target.run_id)),
     el("div", { class: "dialog-content" }, content),
-    wrong,
-    el("div", { class: "acts" }, buttons, close),
+    problem,
+    el("div", { class: "actions" }, buttons, close),
   );
 
   async function run(act) {
     showError("");
     enable(false);
     try {
-      const words = await act.run();
-      if (words !== undefined) {
+      const message = await act.run();
+      if (message !== undefined) {
         dialog.close();
-        report(words);
+        report(message);
       }
     } catch (error) {
       if (isHere()) showError(error.message);
@@ -63,13 +63,13 @@ export function openDialog(title, { run: target, content, acts, isWide = false, 
   }
 
   // On another page, the text without the run would be misleading.
-  function report(words) {
-    say(isHere() ? words : `${title}, ${runName(target)}: ${words}`);
+  function report(message) {
+    say(isHere() ? message : `${title}, ${runName(target)}: ${message}`);
   }
 
-  function showError(words) {
-    wrong.textContent = words;
-    wrong.hidden = !words;
+  function showError(message) {
+    problem.textContent = message;
+    problem.hidden = !message;
   }
 
   function enable(is) {

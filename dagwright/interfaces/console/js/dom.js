@@ -37,8 +37,8 @@ export function fill(element, ...children) {
 }
 
 /** Announces a message, also to screen readers. */
-export function say(words) {
-  document.getElementById("status-line").textContent = words;
+export function say(message) {
+  document.getElementById("status-line").textContent = message;
 }
 
 /** A value as indented JSON in a block that can be scrolled with the keyboard. */

@@ -11,24 +11,24 @@ const STATUSES = { unavailable: 503, server_busy: 429 }; // error codes in a str
  * Retries an operation with increasing pauses until it succeeds.
  *
  * once: the operation, `once(came)`; it calls `came` once the gateway responds.
- * isPassing: returns whether a retry may succeed after an error. onAway: called with a text before each pause.
+ * isPassing: returns whether a retry may succeed after an error. onOffline: called with a text before each pause.
  *
  * Returns the result of `once`; throws permanent errors, and any error once `signal` is aborted.
  */
-export async function persist(once, { signal, isPassing, onAway }) {
+export async function persist(once, { signal, isPassing, onOffline }) {
   for (let fails = 0; ; fails += 1) {
     try {
       return await once(() => (fails = 0));
     } catch (error) {
       if (signal.aborted || !isPassing(error)) throw error;
-      onAway(awayWords(error));
+      onOffline(offlineMessage(error));
     }
     await pause(PAUSES_MS[Math.min(fails, PAUSES_MS.length - 1)], signal);
     signal.throwIfAborted();
   }
 }
 
-function awayWords(error) {
+function offlineMessage(error) {
   if (!error.status) return "The gateway does not respond. Runs continue; this page reconnects by itself.";
   return `${error.message.replace(/\.$/, "")}. This page tries again by itself.`;
 }
@@ -59,7 +59,7 @@ export async function watched(signal, run) {
  * Follows the events at a URL until they end.
  *
  * onEvent: called with each event as {name, id, data}; data is the JSON of the event.
- * onState: called with "open", "away" (with a text; it retries), "ended", or "refused" (with a text; it stops).
+ * onState: called with "open", "offline" (with a text; it retries), "ended", or "refused" (with a text; it stops).
  * after: the last received event ID.
  *
  * Returns a function that stops it.
@@ -94,7 +94,7 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
   persist((came) => watched(signal, (mine, alive) => once(came, mine, alive)), {
     signal,
     isPassing,
-    onAway: (words) => onState("away", words),
+    onOffline: (message) => onState("offline", message),
   }).then(
     () => signal.aborted || onState("ended"),
     (error) => signal.aborted || onState("refused", error.message),

@@ -6,9 +6,9 @@ import { asking, follow, joining } from "./chat_stream.js";
 import { el, fill, say } from "./dom.js";
 import { pause } from "./events.js";
 import { GrowingMarkdown } from "./markdown.js";
-import { countWords, ENDED, stateMark, stateWords } from "./states.js";
+import { countText, ENDED, stateMark, stateLabel } from "./states.js";
 import { temporalLink } from "./temporal.js";
-import { who } from "./who.js";
+import { userName } from "./user_name.js";
 
 const NODES_SHOWN = 40;
 const LOOK_MS = 3000;
@@ -33,25 +33,25 @@ export class Exchange {
     this.on = {
       begun: () => this.begin(),
       run: (id) => this.setRun(id),
-      text: (words) => this.write(words),
+      text: (message) => this.write(message),
       event: (event) => this.take(event),
-      away: (words) => this.isAway(words),
+      offline: (message) => this.showOffline(message),
     };
     this.link = el("p", { class: "facts" });
-    this.away = el("p", { class: "away", role: "status", hidden: true });
+    this.offline = el("p", { class: "offline", role: "status", hidden: true });
     this.counts = el("summary", {}, "Progress");
     this.list = el("ul", { class: "steps" });
     this.progress = el("details", { class: "progress", open: true, hidden: true }, this.counts, this.list);
     this.questions = el("div", { class: "cards" });
     this.answer = el("div", { class: "answer-text" });
     this.rendered = new GrowingMarkdown(this.answer);
-    this.wrong = el("p", { class: "wrong", role: "alert", hidden: true });
+    this.problem = el("p", { class: "problem", role: "alert", hidden: true });
     this.stop = el("button", { type: "button", class: "danger", hidden: true, onclick: () => this.cancel() }, "Stop the run");
     this.element = el(
       "article",
       { class: "exchange", "aria-label": `Request: ${request.slice(0, 80)}` },
       el("div", { class: "turn-user" }, el("h2", {}, "You"), el("div", { class: "answer-text" }, request)),
-      el("div", { class: "turn-answer" }, el("h2", {}, "Dagwright"), this.link, this.progress, this.questions, this.away, this.answer, this.wrong, this.stop),
+      el("div", { class: "turn-answer" }, el("h2", {}, "Dagwright"), this.link, this.progress, this.questions, this.offline, this.answer, this.problem, this.stop),
     );
   }
 
@@ -59,16 +59,16 @@ export class Exchange {
   static ofTurn(turn, { api }) {
     const exchange = new Exchange(turn.request || "(a plan)", { api });
     exchange.setRun(turn.run_id);
-    const words = turn.response ?? turn.outcome;
-    if (turn.status === "completed" || turn.status === "completed_with_failures") exchange.write(words ?? "");
-    else if (turn.status !== "running") exchange.failed(words ? `${stateWords(turn.status)}: ${words}` : stateWords(turn.status));
+    const message = turn.response ?? turn.outcome;
+    if (turn.status === "completed" || turn.status === "completed_with_failures") exchange.write(message ?? "");
+    else if (turn.status !== "running") exchange.failed(message ? `${stateLabel(turn.status)}: ${message}` : stateLabel(turn.status));
     fill(exchange.link, stateMark(turn.status), exchange.linksOfRun());
     return exchange;
   }
 
   /** Send the request, and follow it to its end. */
   async ask(body, key) {
-    await this.follow(asking({ user: who() ?? undefined, ...body }, key));
+    await this.follow(asking({ user: userName() ?? undefined, ...body }, key));
   }
 
   /** Follows an open run. */
@@ -114,7 +114,7 @@ export class Exchange {
   ended() {
     if (this.run === null) fill(this.link);
     this.element.removeAttribute("aria-busy");
-    this.away.hidden = true;
+    this.offline.hidden = true;
     this.stop.hidden = true;
     this.progress.open = false;
     for (const card of this.cards.values()) if (!card.isDone) card.ended("This request is closed.");
@@ -142,14 +142,14 @@ export class Exchange {
     return this.run ? [el("a", { href: `#/runs/${encodeURIComponent(this.run)}` }, this.run), temporalLink(this.run)] : null;
   }
 
-  write(words) {
-    this.away.hidden = true;
-    this.text += words;
+  write(message) {
+    this.offline.hidden = true;
+    this.text += message;
     this.rendered.set(this.text);
   }
 
   take({ type, node_id: node, data }) {
-    this.away.hidden = true;
+    this.offline.hidden = true;
     if (node === null || node === undefined || !type.startsWith("node.")) return;
     const status = type === "node.started" ? "running" : type.slice("node.".length);
     const before = this.nodes.get(node);
@@ -159,14 +159,14 @@ export class Exchange {
     this.draw();
   }
 
-  isAway(words) {
-    this.away.textContent = words;
-    this.away.hidden = false;
+  showOffline(message) {
+    this.offline.textContent = message;
+    this.offline.hidden = false;
   }
 
-  failed(words) {
-    this.wrong.textContent = words;
-    this.wrong.hidden = false;
+  failed(message) {
+    this.problem.textContent = message;
+    this.problem.hidden = false;
   }
 
   draw() {
@@ -180,7 +180,7 @@ export class Exchange {
       const visible = all.length <= NODES_SHOWN ? all : all.filter(([, each]) => each.status !== "completed").slice(0, NODES_SHOWN);
       const left = all.length - visible.length;
       this.progress.hidden = all.length === 0;
-      this.counts.textContent = `Progress: ${countWords(counts)}`;
+      this.counts.textContent = `Progress: ${countText(counts)}`;
       fill(
         this.list,
         visible.map(([node, each]) => el("li", {}, stateMark(each.status), " ", this.nodeLink(node, each), each.tool && el("span", { class: "hint" }, ` ${each.tool}`))),
@@ -196,9 +196,9 @@ export class Exchange {
 
   async cancel() {
     this.stop.disabled = true;
-    const report = (words) => say(this.leaving.signal.aborted ? `${this.run}: ${words}` : words);
+    const report = (message) => say(this.leaving.signal.aborted ? `${this.run}: ${message}` : message);
     try {
-      report((await this.api.post(runPath(this.run, "/cancel"), { reason: "stopped in the chat", by: who() })).message);
+      report((await this.api.post(runPath(this.run, "/cancel"), { reason: "stopped in the chat", by: userName() })).message);
     } catch (error) {
       report(error.message);
     }
@@ -231,7 +231,7 @@ export class Exchange {
   async look(run) {
     try {
       const requests = (await this.api.get(runPath(run, "/feedback"))).data;
-      this.away.hidden = true;
+      this.offline.hidden = true;
       const open = new Set(requests.map(keyOf));
       for (const [key, card] of this.cards) {
         if (open.has(key)) continue;
@@ -240,7 +240,7 @@ export class Exchange {
       }
       return requests;
     } catch (error) {
-      this.isAway(error.message);
+      this.showOffline(error.message);
       return null;
     }
   }

@@ -1,7 +1,7 @@
 // Finds nodes by title, ID, tool or state.
 
 import { el, fill } from "./dom.js";
-import { stateMark, stateWords } from "./states.js";
+import { stateMark, stateLabel } from "./states.js";
 
 const MOST_FOUND = 30;
 
@@ -40,7 +40,7 @@ export class Finder {
 
   #matches(wanted) {
     const all = [...this.#model.nodes.values()];
-    const searchText = (node) => `${node.title ?? ""}\n${node.node_id}\n${node.tool ?? ""}\n${stateWords(node.status)}`.toLowerCase();
+    const searchText = (node) => `${node.title ?? ""}\n${node.node_id}\n${node.tool ?? ""}\n${stateLabel(node.status)}`.toLowerCase();
     return all.filter((node) => searchText(node).includes(wanted));
   }
 

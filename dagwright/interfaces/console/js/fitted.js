@@ -5,11 +5,11 @@ const pen = document.createElement("canvas").getContext("2d");
 const family = getComputedStyle(document.documentElement).fontFamily;
 
 /** The text, cut with a `…` if it does not fit; width and font size in px. */
-export function fitted(words, width, size) {
+export function fitted(caption, width, size) {
   pen.font = `${size}px ${family}`;
   const fits = (text) => pen.measureText(text).width <= width;
-  if (words.length <= MOST && fits(words)) return words;
-  const letters = [...new Intl.Segmenter().segment(words.slice(0, MOST))].map(({ segment }) => segment);
+  if (caption.length <= MOST && fits(caption)) return caption;
+  const letters = [...new Intl.Segmenter().segment(caption.slice(0, MOST))].map(({ segment }) => segment);
   let [fit, most] = [0, letters.length];
   while (fit < most) {
     const half = Math.ceil((fit + most) / 2);

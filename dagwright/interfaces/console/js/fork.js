@@ -54,10 +54,10 @@ export async function openFork(run, { api, go, rerun = [] }) {
     // The started fork is the one that was shown.
     if (!isSame(changes, previewed)) return show();
     const forked = await api.post(runPath(id, "/fork"), { ...changes, start: true });
-    const words = `forked as ${forked.fork_run_id}`;
+    const message = `forked as ${forked.fork_run_id}`;
     // If the user has left the page, they stay there, and the dialog reports the result there.
-    if (!isHere()) return words;
-    go(`#/runs/${encodeURIComponent(forked.fork_run_id)}`, words);
+    if (!isHere()) return message;
+    go(`#/runs/${encodeURIComponent(forked.fork_run_id)}`, message);
     return undefined;
   }
 
@@ -69,11 +69,11 @@ export async function openFork(run, { api, go, rerun = [] }) {
     el("details", {}, el("summary", {}, "Another plan"), el("label", { for: plan.id }, "Plan, instead of the plan of the run"), plan),
     difference,
   ];
-  const acts = [
-    { words: "Show the difference", isMain: true, run: show },
-    { words: "Start the fork", run: begin },
+  const actions = [
+    { label: "Show the difference", isMain: true, run: show },
+    { label: "Start the fork", run: begin },
   ];
-  const dialog = openDialog("Fork", { run, content, acts, isWide: true });
+  const dialog = openDialog("Fork", { run, content, actions, isWide: true });
   dialog.addEventListener("input", () => {
     if (previewed !== null) fill(difference, el("p", { class: "hint" }, "The options have changed: show the difference again."));
     previewed = null;
@@ -94,7 +94,7 @@ function differenceOf({ fork_run_id: fork, difference }) {
     runs.length > 0 && [
       el("h4", {}, `Does at once (${runs.length.toLocaleString("en")})`),
       el("div", { class: "scroll" }, el("table", {},
-        el("thead", {}, el("tr", {}, ["Node", "Because it", "Effects"].map((words) => el("th", { scope: "col" }, words)))),
+        el("thead", {}, el("tr", {}, ["Node", "Because it", "Effects"].map((heading) => el("th", { scope: "col" }, heading)))),
         el("tbody", {}, rows))),
       runs.length > SHOWN && el("p", { class: "hint" }, `and ${(runs.length - SHOWN).toLocaleString("en")} more`),
     ],
@@ -106,8 +106,8 @@ function differenceOf({ fork_run_id: fork, difference }) {
   ];
 }
 
-function named(words, nodes) {
+function named(heading, nodes) {
   if (!nodes.length) return null;
   const more = nodes.length > SHOWN ? ` and ${(nodes.length - SHOWN).toLocaleString("en")} more` : "";
-  return [el("h4", {}, `${words} (${nodes.length.toLocaleString("en")})`), el("p", { class: "names" }, nodes.slice(0, SHOWN).join(", "), more)];
+  return [el("h4", {}, `${heading} (${nodes.length.toLocaleString("en")})`), el("p", { class: "names" }, nodes.slice(0, SHOWN).join(", "), more)];
 }

@@ -15,7 +15,7 @@ const WORDS = new Map([
 const TYPES = new Map([["date", "date"], ["date-time", "datetime-local"], ["email", "email"], ["uri", "url"]]);
 
 /** The description of a format; empty if its field shows it. */
-export function formatWords(format) {
+export function formatText(format) {
   if (format === "date-time") return `in your time zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
   return WORDS.get(format) ?? (TYPES.has(format) ? "" : format);
 }

@@ -3,7 +3,7 @@
 // Problems are shown at their field; the gateway reports further problems when the form is sent.
 
 import { el } from "./dom.js";
-import { formatWords, inputOf } from "./formats.js";
+import { formatText, inputOf } from "./formats.js";
 
 const LONG_TEXT = 120;
 const MOST_RADIO = 6;
@@ -56,7 +56,7 @@ function makeField(written, place) {
     case "array":
       return arrayField(field);
     case "boolean":
-      return choiceField({ ...field, choices: [true, false], words: { true: "yes", false: "no" } });
+      return choiceField({ ...field, choices: [true, false], labels: { true: "yes", false: "no" } });
     case "integer":
     case "number":
       return textField({ ...field, parse: numberOf(kinds[0], schema), mode: "decimal" });
@@ -92,9 +92,9 @@ function newId() {
 
 function labelled(place, control, { group = false } = {}) {
   const { schema, label, path } = place;
-  const error = el("p", { class: "wrong", id: `${control.id}-error`, role: "alert", hidden: true });
-  const words = [schema.description, hintOf(schema)].filter(Boolean).join(" · ");
-  const hint = words ? el("p", { class: "hint", id: `${control.id}-hint` }, words) : null;
+  const error = el("p", { class: "problem", id: `${control.id}-error`, role: "alert", hidden: true });
+  const hintText = [schema.description, hintOf(schema)].filter(Boolean).join(" · ");
+  const hint = hintText ? el("p", { class: "hint", id: `${control.id}-hint` }, hintText) : null;
   const name = label || path.at(-1) || "";
   const nameParts = name ? [name, markOf(place)] : [];
   control.setAttribute("aria-describedby", [hint && hint.id, error.id].filter(Boolean).join(" "));
@@ -106,7 +106,7 @@ function labelled(place, control, { group = false } = {}) {
     : el("div", { class: "field" }, name ? head : null, hint, control, error);
   return {
     element,
-    wrong(message) {
+    showError(message) {
       error.textContent = message;
       error.hidden = false;
       control.setAttribute("aria-invalid", "true");
@@ -126,15 +126,15 @@ function markOf({ required, later }) {
 
 function hintOf(schema) {
   const hints = [];
-  if (schema.examples?.length) hints.push(`such as ${schema.examples.slice(0, 2).map(plainWords).join(" or ")}`);
-  else if (schema.format && formatWords(schema.format)) hints.push(formatWords(schema.format));
+  if (schema.examples?.length) hints.push(`such as ${schema.examples.slice(0, 2).map(plainText).join(" or ")}`);
+  else if (schema.format && formatText(schema.format)) hints.push(formatText(schema.format));
   if (schema.minimum !== undefined) hints.push(`at least ${schema.minimum}`);
   if (schema.maximum !== undefined) hints.push(`at most ${schema.maximum}`);
   if (schema.maxLength !== undefined) hints.push(`up to ${schema.maxLength} characters`);
   return hints.join(", ");
 }
 
-function plainWords(value) {
+function plainText(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
@@ -147,10 +147,10 @@ function reading(place, parts, read, focus) {
     read(problems) {
       try {
         return read();
-      } catch (wrong) {
-        if (!(wrong instanceof FieldWrong)) throw wrong;
-        parts.wrong(wrong.message);
-        problems.push({ path: place.path, message: wrong.message, field });
+      } catch (caught) {
+        if (!(caught instanceof FieldError)) throw caught;
+        parts.showError(caught.message);
+        problems.push({ path: place.path, message: caught.message, field });
         return undefined;
       }
     },
@@ -158,10 +158,10 @@ function reading(place, parts, read, focus) {
   return field;
 }
 
-class FieldWrong extends Error {}
+class FieldError extends Error {}
 
 function missing(required) {
-  if (required) throw new FieldWrong("this field is required");
+  if (required) throw new FieldError("this field is required");
   return undefined;
 }
 
@@ -177,7 +177,7 @@ function textField(place) {
   if (required) control.setAttribute("aria-required", "true");
   control.value = as.write(text);
   const read = () => {
-    if (control.validity.badInput) throw new FieldWrong("complete this value, or clear it");
+    if (control.validity.badInput) throw new FieldError("complete this value, or clear it");
     return control.value === "" ? missing(required) : parse(as.read(control.value));
   };
   return reading(place, labelled(place, control), read, () => control.focus());
@@ -185,8 +185,8 @@ function textField(place) {
 
 function checkedText(text, schema) {
   const length = [...text].length;
-  if (length < (schema.minLength ?? 0)) throw new FieldWrong(`write at least ${schema.minLength} characters`);
-  if (length > (schema.maxLength ?? Infinity)) throw new FieldWrong(`write at most ${schema.maxLength} characters`);
+  if (length < (schema.minLength ?? 0)) throw new FieldError(`write at least ${schema.minLength} characters`);
+  if (length > (schema.maxLength ?? Infinity)) throw new FieldError(`write at most ${schema.maxLength} characters`);
   return text;
 }
 
@@ -194,18 +194,18 @@ function numberOf(kind, schema) {
   return (text) => {
     const plain = text.trim();
     const isNumber = kind === "integer" ? /^[-+]?\d+$/.test(plain) : plain !== "" && Number.isFinite(Number(plain));
-    if (!isNumber) throw new FieldWrong(kind === "integer" ? "write a whole number" : "write a number, such as 12.5");
+    if (!isNumber) throw new FieldError(kind === "integer" ? "write a whole number" : "write a number, such as 12.5");
     const number = Number(plain);
-    if (kind === "integer" && !Number.isSafeInteger(number)) throw new FieldWrong("this number is too large here");
-    if (number < (schema.minimum ?? -Infinity)) throw new FieldWrong(`write ${schema.minimum} or more`);
-    if (number > (schema.maximum ?? Infinity)) throw new FieldWrong(`write ${schema.maximum} or less`);
+    if (kind === "integer" && !Number.isSafeInteger(number)) throw new FieldError("this number is too large here");
+    if (number < (schema.minimum ?? -Infinity)) throw new FieldError(`write ${schema.minimum} or more`);
+    if (number > (schema.maximum ?? Infinity)) throw new FieldError(`write ${schema.maximum} or less`);
     return number;
   };
 }
 
 function choiceField(place) {
-  const { choices, value, required, words = {} } = place;
-  const textOf = (choice) => words[String(choice)] ?? plainWords(choice);
+  const { choices, value, required, labels = {} } = place;
+  const textOf = (choice) => labels[String(choice)] ?? plainText(choice);
   const chosen = choices.findIndex((choice) => JSON.stringify(choice) === JSON.stringify(value));
   if (choices.length > MOST_RADIO || !required) {
     const first = el("option", { value: "" }, required ? "choose…" : "");
@@ -255,7 +255,7 @@ function jsonField(place) {
     try {
       return JSON.parse(control.value);
     } catch (error) {
-      throw new FieldWrong(`invalid JSON: ${error.message}; strings need "quotes"`);
+      throw new FieldError(`invalid JSON: ${error.message}; strings need "quotes"`);
     }
   };
   const described = { ...place, schema: { ...place.schema, description: place.schema?.description ?? "as JSON" } };
@@ -263,8 +263,8 @@ function jsonField(place) {
 }
 
 function referenceField(place) {
-  const words = `${place.value.bytes ?? "many"} bytes, not shown here and left as they are: ${place.value.preview}`;
-  const control = el("p", { id: newId(), class: "hint" }, words);
+  const notice = `${place.value.bytes ?? "many"} bytes, not shown here and left as they are: ${place.value.preview}`;
+  const control = el("p", { id: newId(), class: "hint" }, notice);
   return reading(place, labelled(place, control), () => undefined, () => {});
 }
 
@@ -320,13 +320,13 @@ function severalField(place) {
     input.checked = given.has(JSON.stringify(choice));
     return input;
   });
-  const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], plainWords(choice)));
+  const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], plainText(choice)));
   const control = el("div", { id: newId(), class: "choices", role: "group" }, ...options);
   const read = () => {
     const chosen = choices.filter((_, index) => inputs[index].checked);
     if (chosen.length === 0 && !required) return undefined;
-    if (chosen.length < (schema.minItems ?? 0)) throw new FieldWrong(`choose at least ${schema.minItems}`);
-    if (chosen.length > (schema.maxItems ?? Infinity)) throw new FieldWrong(`choose at most ${schema.maxItems}`);
+    if (chosen.length < (schema.minItems ?? 0)) throw new FieldError(`choose at least ${schema.minItems}`);
+    if (chosen.length > (schema.maxItems ?? Infinity)) throw new FieldError(`choose at most ${schema.maxItems}`);
     return chosen;
   };
   return reading(place, labelled(place, control, { group: true }), read, () => inputs[0]?.focus());
@@ -357,7 +357,7 @@ function listField(place) {
   const parts = labelled(place, control, { group: true });
   const field = reading(place, parts, () => {
     if (fields.length === 0 && !required) return undefined;
-    if (fields.length < (schema.minItems ?? 0)) throw new FieldWrong(`add at least ${schema.minItems}`);
+    if (fields.length < (schema.minItems ?? 0)) throw new FieldError(`add at least ${schema.minItems}`);
     return [];
   }, () => more.focus());
   const read = field.read;

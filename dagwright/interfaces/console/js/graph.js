@@ -35,12 +35,12 @@ export class GraphView {
     this.boxes = new Boxes(model);
     this.scene = svg("g", {}, this.lines, this.nearLines, this.boxes.element);
     this.canvas = svg("svg", { role: "group", "aria-label": "Graph. Arrow keys go along it, Enter opens." }, this.scene);
-    this.words = el("span", { class: "hint", role: "status" }, "Laying out …");
+    this.summary = el("span", { class: "hint", role: "status" }, "Laying out …");
     this.opened = el("span", { class: "opened" });
     this.fold = el("button", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.#fold() }, "Fold");
     this.viewport = new Viewport(this.canvas, { onMove: () => this.#moved(), onTap: (target) => this.#tapped(target) });
     this.finder = new Finder(model, { onFound: (id) => this.#goTo(id) });
-    const button = (words, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, words);
+    const button = (caption, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, caption);
     this.element = el(
       "section",
       { class: "graph", "aria-label": "Graph" },
@@ -53,7 +53,7 @@ export class GraphView {
         button("Fit", "Show all", () => this.#fit()),
         this.fold,
         this.opened,
-        this.words,
+        this.summary,
       ),
       this.canvas,
     );
@@ -92,7 +92,7 @@ export class GraphView {
     });
     const groups = this.#drawing.boxes.filter((box) => box.members).length;
     const nodes = this.#model.nodes.size;
-    this.words.textContent = `${nodes.toLocaleString("en")} nodes${groups ? ` in ${groups.toLocaleString("en")} groups` : ""}`;
+    this.summary.textContent = `${nodes.toLocaleString("en")} nodes${groups ? ` in ${groups.toLocaleString("en")} groups` : ""}`;
     this.boxes.clear();
     this.#listOpen();
     this.fold.hidden = !this.#model.hasParts;

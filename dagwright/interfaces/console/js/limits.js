@@ -5,8 +5,8 @@ import { openDialog } from "./dialog.js";
 import { el, say } from "./dom.js";
 import { schemaForm } from "./forms.js";
 import { onThisPage } from "./page.js";
-import { timeWords } from "./times.js";
-import { who, whoField } from "./who.js";
+import { timeText } from "./times.js";
+import { userName, userNameField } from "./user_name.js";
 
 const COUNT = { type: "integer", minimum: 1 };
 const KINDS = { tokens: COUNT, money: { type: "string" }, calls: COUNT, nodes: COUNT, time: { type: "string", examples: ["2h"] } };
@@ -27,14 +27,14 @@ export async function openLimits(run, { api }) {
   const send = async () => {
     const { value, problems } = form.read();
     if (problems.length) return undefined;
-    return (await api.post(path, { ...value, by: who() })).message;
+    return (await api.post(path, { ...value, by: userName() })).message;
   };
-  const words = "Empty fields are not changed. A lower limit does not stop running nodes.";
-  openDialog("Limits of the run", { run, content: [el("p", {}, words), form.element, whoField()], acts: [{ words: "Set them", isMain: true, run: send }] });
+  const message = "Empty fields are not changed. A lower limit does not stop running nodes.";
+  openDialog("Limits of the run", { run, content: [el("p", {}, message), form.element, userNameField()], actions: [{ label: "Set them", isMain: true, run: send }] });
 }
 
 function schemaOf(now) {
-  const deadline = now.deadline ? timeWords(now.deadline) : "none";
+  const deadline = now.deadline ? timeText(now.deadline) : "none";
   const properties = {
     max_parallel: { ...COUNT, maximum: 500, title: "Running nodes", description: `now ${now.max_parallel}` },
     deadline: { type: "string", title: "Deadline, from the start of the run", description: `now ${deadline}`, examples: ["4h"] },

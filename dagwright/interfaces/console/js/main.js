@@ -23,7 +23,7 @@ const NAMES = { runs: "Runs", run: "Run", inbox: "Inbox", chat: "Chat", plan: "P
 /** Shown for unknown routes. */
 const nowhere = {
   async mount(place) {
-    const there = Object.entries(NAV).map(([href, words]) => el("li", {}, el("a", { href }, words)));
+    const there = Object.entries(NAV).map(([href, message]) => el("li", {}, el("a", { href }, message)));
     fill(place, el("h1", {}, "No such page"), el("p", {}, "Unknown path: ", el("code", {}, location.hash), ". Pages:"), el("ul", {}, there));
   },
 };
@@ -89,7 +89,7 @@ document.getElementById("theme").addEventListener("click", () => {
 dark.addEventListener("change", themed);
 document.getElementById("skip").addEventListener("click", () => root.focus());
 themed();
-fill(document.getElementById("nav"), Object.entries(NAV).map(([href, words]) => el("a", { href }, words)));
+fill(document.getElementById("nav"), Object.entries(NAV).map(([href, message]) => el("a", { href }, message)));
 window.addEventListener("hashchange", () => {
   // A dialog belongs to the run of the page that opened it.
   closeDialogs();

@@ -3,9 +3,9 @@
 let pageNumber = 0;
 let arrival = "";
 
-/** Goes to an address such as `#/runs/run-1?node=sum`; `words` become the status line of the page there. */
-export function go(address, words = "") {
-  arrival = words;
+/** Goes to an address such as `#/runs/run-1?node=sum`; `message` become the status line of the page there. */
+export function go(address, message = "") {
+  arrival = message;
   // The same address is not a navigation, and causes no event.
   if (location.hash === address) turnPage();
   else location.hash = address;

@@ -26,8 +26,8 @@ export const ENDED_RUNS = new Set(["completed", "completed_with_failures", "fail
 /** Final states of nodes. */
 export const ENDED = new Set(["completed", "failed", "skipped", "blocked", "cancelled", "superseded"]);
 
-/** `completed_with_failures` as words. */
-export function stateWords(status) {
+/** `completed_with_failures` as text. */
+export function stateLabel(status) {
   return String(status).replaceAll("_", " ");
 }
 
@@ -37,12 +37,12 @@ export function stateMark(status) {
     "span",
     { class: "state", "data-state": status },
     el("span", { class: "sign", "aria-hidden": "true" }, SIGNS[status] ?? "?"),
-    stateWords(status),
+    stateLabel(status),
   );
 }
 
 /** Number of nodes by state, in the order of the signs: `12 completed, 1 failed`. */
-export function countWords(counts) {
+export function countText(counts) {
   const present = Object.keys(SIGNS).filter((status) => counts[status]);
-  return present.map((status) => `${counts[status].toLocaleString("en")} ${stateWords(status)}`).join(", ");
+  return present.map((status) => `${counts[status].toLocaleString("en")} ${stateLabel(status)}`).join(", ");
 }

@@ -8,7 +8,7 @@ import { jsonForm } from "./forms.js";
 import { openLimits } from "./limits.js";
 import { onThisPage } from "./page.js";
 import { ENDED, ENDED_RUNS } from "./states.js";
-import { who, whoField } from "./who.js";
+import { userName, userNameField } from "./user_name.js";
 
 /** States of nodes that can be retried while their run is open. */
 const MENDABLE = new Set(["failed", "cancelled"]);
@@ -24,10 +24,10 @@ const NEW_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1
  * The run view creates it again when `steeringKey` changes.
  */
 export function steering(run, node, { api, go }) {
-  const acts = node === null ? ofRun(run, { api, go }) : ofNode(run, node, { api, go });
+  const actions = node === null ? ofRun(run, { api, go }) : ofNode(run, node, { api, go });
   const label = node === null ? "Steer the run" : `Steer ${node.node_id}`;
-  const buttons = acts.map(([words, act, kind]) => el("button", { type: "button", class: kind ?? "", onclick: act }, words));
-  return el("span", { class: "acts steering", role: "group", "aria-label": label }, buttons);
+  const buttons = actions.map(([caption, act, kind]) => el("button", { type: "button", class: kind ?? "", onclick: act }, caption));
+  return el("span", { class: "actions steering", role: "group", "aria-label": label }, buttons);
 }
 
 /** The inputs of the commands of a run. */
@@ -45,13 +45,13 @@ function ofRun(run, { api, go }) {
   if (ENDED_RUNS.has(run.status)) return [fork];
   const pause = isPaused(run)
     ? ["Resume", () => atOnce(api, run, "/resume")]
-    : ["Pause", () => withReason(api, run, { title: "Pause the run", act: "Pause", rest: "/pause", words: PAUSE })];
+    : ["Pause", () => withReason(api, run, { title: "Pause the run", act: "Pause", rest: "/pause", message: PAUSE })];
   return [
     pause,
     ["Limits", () => openLimits(run, { api })],
     ["Add nodes", () => append(api, run)],
     fork,
-    ["Cancel the run", () => withReason(api, run, { title: "Cancel the run", act: "Cancel the run", rest: "/cancel", words: CANCEL, isDangerous: true }), "danger"],
+    ["Cancel the run", () => withReason(api, run, { title: "Cancel the run", act: "Cancel the run", rest: "/cancel", message: CANCEL, isDangerous: true }), "danger"],
   ];
 }
 
@@ -60,9 +60,9 @@ const CANCEL = "Running nodes are asked to stop; finished results are kept. A ca
 
 async function atOnce(api, run, rest) {
   const isHere = onThisPage();
-  const report = (words) => say(isHere() ? words : `${runName(run)}: ${words}`);
+  const report = (message) => say(isHere() ? message : `${runName(run)}: ${message}`);
   try {
-    report((await api.post(runPath(run.run_id, rest), { by: who() })).message);
+    report((await api.post(runPath(run.run_id, rest), { by: userName() })).message);
   } catch (error) {
     report(error.message);
   }
@@ -74,11 +74,11 @@ function reasonField() {
   return { element: el("div", {}, el("label", { for: field.id }, "Reason (optional)"), field), read };
 }
 
-function withReason(api, run, { title, act, rest, words, isDangerous = false }) {
+function withReason(api, run, { title, act, rest, message, isDangerous = false }) {
   const reason = reasonField();
-  const send = async () => (await api.post(runPath(run.run_id, rest), { reason: reason.read(), by: who() })).message;
-  const acts = [{ words: act, isMain: !isDangerous, isDangerous, run: send }];
-  openDialog(title, { run, content: [el("p", {}, words), reason.element, whoField()], acts });
+  const send = async () => (await api.post(runPath(run.run_id, rest), { reason: reason.read(), by: userName() })).message;
+  const actions = [{ label: act, isMain: !isDangerous, isDangerous, run: send }];
+  openDialog(title, { run, content: [el("p", {}, message), reason.element, userNameField()], actions });
 }
 
 function append(api, run) {
@@ -87,21 +87,21 @@ function append(api, run) {
     const { value, problems } = nodes.read();
     if (problems.length) return undefined;
     const listed = Array.isArray(value) ? value : [value];
-    return (await api.post(runPath(run.run_id, "/nodes"), { nodes: listed, by: who() })).message;
+    return (await api.post(runPath(run.run_id, "/nodes"), { nodes: listed, by: userName() })).message;
   };
-  const words = "They may refer to every node of the run, and are checked before they are added.";
-  openDialog("Add nodes", { run, content: [el("p", {}, words), nodes.element], acts: [{ words: "Add", isMain: true, run: send }], isWide: true });
+  const message = "They may refer to every node of the run, and are checked before they are added.";
+  openDialog("Add nodes", { run, content: [el("p", {}, message), nodes.element], actions: [{ label: "Add", isMain: true, run: send }], isWide: true });
 }
 
 function ofNode(run, node, { api, go }) {
   const fork = ["Fork from here", () => openFork(run, { api, go, rerun: [node.node_id] })];
   if (ENDED_RUNS.has(run.status)) return [fork];
-  const acts = [];
-  if (isAtLimit(run, node)) acts.push(["Raise a limit", () => openLimits(run, { api })]);
-  if (MENDABLE.has(node.status)) acts.push(["Try again", () => retry(api, run, node)]);
-  if (node.status !== "completed" && node.status !== "running") acts.push(["Set its result", () => setResult(api, run, node)]);
-  if (!ENDED.has(node.status)) acts.push(["Cancel", () => cancelNode(api, run, node), "danger"]);
-  return [...acts, fork];
+  const actions = [];
+  if (isAtLimit(run, node)) actions.push(["Raise a limit", () => openLimits(run, { api })]);
+  if (MENDABLE.has(node.status)) actions.push(["Try again", () => retry(api, run, node)]);
+  if (node.status !== "completed" && node.status !== "running") actions.push(["Set its result", () => setResult(api, run, node)]);
+  if (!ENDED.has(node.status)) actions.push(["Cancel", () => cancelNode(api, run, node), "danger"]);
+  return [...actions, fork];
 }
 
 // Ready nodes wait for a slot among the running ones. A node of a sub-plan waits for the limit of its sub-plan.
@@ -115,10 +115,10 @@ function retry(api, run, node) {
   const send = async () => {
     const { value, problems } = given.read();
     if (problems.length) return undefined;
-    return (await api.post(nodePath(run.run_id, node.node_id, "/retry"), { arguments: value, by: who() })).message;
+    return (await api.post(nodePath(run.run_id, node.node_id, "/retry"), { arguments: value, by: userName() })).message;
   };
-  const words = "The call is repeated with its key. With other arguments, a new node replaces this one.";
-  openDialog(`Try ${node.node_id} again`, { run, content: [el("p", {}, words), given.element], acts: [{ words: "Try again", isMain: true, run: send }] });
+  const message = "The call is repeated with its key. With other arguments, a new node replaces this one.";
+  openDialog(`Try ${node.node_id} again`, { run, content: [el("p", {}, message), given.element], actions: [{ label: "Try again", isMain: true, run: send }] });
 }
 
 function setResult(api, run, node) {
@@ -127,19 +127,19 @@ function setResult(api, run, node) {
   const send = async () => {
     const { value, problems } = result.read();
     if (problems.length) return undefined;
-    const body = { result: value, reason: reason.read(), by: who() };
+    const body = { result: value, reason: reason.read(), by: userName() };
     return (await api.post(nodePath(run.run_id, node.node_id, "/result"), body)).message;
   };
-  const words = "The node is not executed again; its dependents continue with this result.";
-  const content = [el("p", {}, words), result.element, reason.element];
-  openDialog(`Set the result of ${node.node_id}`, { run, content, acts: [{ words: "Set it", isMain: true, run: send }] });
+  const message = "The node is not executed again; its dependents continue with this result.";
+  const content = [el("p", {}, message), result.element, reason.element];
+  openDialog(`Set the result of ${node.node_id}`, { run, content, actions: [{ label: "Set it", isMain: true, run: send }] });
 }
 
 function cancelNode(api, run, node) {
   const branch = el("input", { type: "checkbox", id: "act-branch" });
   const reason = reasonField();
   const send = async () => {
-    const body = { branch: branch.checked, reason: reason.read(), by: who() };
+    const body = { branch: branch.checked, reason: reason.read(), by: userName() };
     return (await api.post(nodePath(run.run_id, node.node_id, "/cancel"), body)).message;
   };
   const content = [
@@ -147,5 +147,5 @@ function cancelNode(api, run, node) {
     el("label", { class: "choice", for: branch.id }, branch, " Cancel its dependents as well (the whole branch)"),
     reason.element,
   ];
-  openDialog(`Cancel ${node.node_id}`, { run, content, acts: [{ words: "Cancel it", isDangerous: true, run: send }] });
+  openDialog(`Cancel ${node.node_id}`, { run, content, actions: [{ label: "Cancel it", isDangerous: true, run: send }] });
 }

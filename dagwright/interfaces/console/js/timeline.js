@@ -1,8 +1,8 @@
 // The time of each node: one row per node, in the order of their starts.
 
 import { el, fill } from "./dom.js";
-import { SIGNS, stateMark, stateWords } from "./states.js";
-import { durationWords } from "./times.js";
+import { SIGNS, stateMark, stateLabel } from "./states.js";
+import { durationText } from "./times.js";
 
 const MOST_ROWS = 500;
 const SHARE = 20; // drawing takes at most a twentieth of the time
@@ -19,8 +19,8 @@ export class Timeline {
     this.#model = model;
     this.#onSelect = onSelect;
     this.list = el("ol", { "aria-label": "Nodes in the order of their starts", tabindex: "0" });
-    this.words = el("p", { class: "hint" });
-    this.element = el("section", { class: "timeline", "aria-label": "Timeline" }, el("h2", {}, "Timeline"), this.words, this.list);
+    this.summary = el("p", { class: "hint" });
+    this.element = el("section", { class: "timeline", "aria-label": "Timeline" }, el("h2", {}, "Timeline"), this.summary, this.list);
   }
 
   drawn() {
@@ -64,7 +64,7 @@ export class Timeline {
     const now = Date.now();
     const from = started.length ? Date.parse(started[0].started_at) : now;
     const to = Math.max(from + 1, ...started.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
-    this.words.textContent = wordsOf(started, visible, durationWords(to - from));
+    this.summary.textContent = summaryOf(started, visible, durationText(to - from));
     this.list.style.setProperty("--t0", "0");
     this.list.style.setProperty("--span", String(to - from));
     const kept = new Set();
@@ -104,18 +104,18 @@ export class Timeline {
     entry.isOpen = !node.ended_at;
     entry.bar.style.setProperty("--from", String(started - from));
     entry.bar.style.setProperty("--to", String(ended - from));
-    const words = durationWords(ended - started);
-    if (entry.took.textContent !== words) entry.took.textContent = words;
+    const duration = durationText(ended - started);
+    if (entry.took.textContent !== duration) entry.took.textContent = duration;
     if (entry.bar.dataset.state === node.status) return;
     entry.bar.dataset.state = node.status;
-    fill(entry.sign, el("span", { class: "sign", title: stateWords(node.status) }, SIGNS[node.status] ?? "?"));
+    fill(entry.sign, el("span", { class: "sign", title: stateLabel(node.status) }, SIGNS[node.status] ?? "?"));
     entry.sign.dataset.state = node.status;
     entry.sign.setAttribute("aria-label", stateMark(node.status).textContent);
     entry.sign.setAttribute("role", "img");
   }
 }
 
-function wordsOf(started, visible, took) {
+function summaryOf(started, visible, took) {
   if (started.length === 0) return "No node has started since this page was opened.";
   if (started.length > visible.length) return `The last ${MOST_ROWS} of ${started.length.toLocaleString("en")} nodes that started, over ${took}.`;
   const isOpen = started.some((node) => !node.ended_at);

@@ -1,7 +1,7 @@
 // Times and durations as text.
 
 /** Milliseconds as `40 ms`, `1.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. */
-export function durationWords(ms) {
+export function durationText(ms) {
   const s = Math.max(0, ms) / 1000;
   if (s < 1) return `${Math.round(s * 1000)} ms`;
   if (s < 10) return `${s.toFixed(1)} s`;
@@ -12,13 +12,13 @@ export function durationWords(ms) {
 }
 
 /** The time between two times, or until now; empty without a start. */
-export function spanWords(from, to) {
+export function spanText(from, to) {
   if (!from) return "";
-  return durationWords((to ? Date.parse(to) : Date.now()) - Date.parse(from));
+  return durationText((to ? Date.parse(to) : Date.now()) - Date.parse(from));
 }
 
 /** An RFC 3339 time in the local time zone, with the date unless it is today. */
-export function timeWords(text) {
+export function timeText(text) {
   if (!text) return "";
   const at = new Date(text);
   const clock = at.toLocaleTimeString([], { hour12: false });

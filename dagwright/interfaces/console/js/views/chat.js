@@ -4,8 +4,8 @@ import { newKey } from "../chat_stream.js";
 import { el, fill, say } from "../dom.js";
 import { Exchange } from "../exchange.js";
 import { schemaForm } from "../forms.js";
-import { stateWords } from "../states.js";
-import { whoField } from "../who.js";
+import { stateLabel } from "../states.js";
+import { userNameField } from "../user_name.js";
 
 const MODEL = "dagwright.model";
 const PLANNER = "profile/plan";
@@ -14,7 +14,7 @@ const KINDS = { profile: "Planners", plan: "Plans", agent: "Agents", model: "Mod
 export async function mount(root, { api, params, go }) {
   const log = el("div", { class: "log", role: "log", "aria-label": "Conversation", tabindex: "0" });
   const sessions = el("ul", { class: "sessions" });
-  const trouble = el("p", { class: "wrong", role: "alert", hidden: true });
+  const trouble = el("p", { class: "problem", role: "alert", hidden: true });
   const title = el("h1", {}, params.id ?? "New chat");
   const composer = makeComposer({ onSend });
   const exchanges = [];
@@ -32,7 +32,7 @@ export async function mount(root, { api, params, go }) {
         "nav",
         { class: "side", "aria-label": "Sessions" },
         el("details", { open: window.innerWidth > 800 }, el("summary", {}, "Sessions"), el("p", {}, el("a", { href: "#/chat" }, "New chat")), sessions),
-        whoField(),
+        userNameField(),
       ),
       el("section", { class: "conversation" }, title, trouble, log, composer.element),
     ),
@@ -45,7 +45,7 @@ export async function mount(root, { api, params, go }) {
     log.scrollTop = log.scrollHeight;
   }
 
-  async function onSend({ model, kind, words, inputs }) {
+  async function onSend({ model, kind, message, inputs }) {
     if (session === null) {
       session = `chat-${newKey().slice(-8)}`;
       title.textContent = session;
@@ -54,10 +54,10 @@ export async function mount(root, { api, params, go }) {
       document.title = `${session} · Chat · Dagwright`;
     }
     const before = exchanges.flatMap((each) => each.messages());
-    const exchange = new Exchange(words, { api, onRun: listSessions, onEnd: ended });
+    const exchange = new Exchange(message, { api, onRun: listSessions, onEnd: ended });
     add(exchange);
     // A model without a run gets the earlier messages; a session has its own turns.
-    const messages = kind === "model" ? [...before, { role: "user", content: words }] : [{ role: "user", content: words }];
+    const messages = kind === "model" ? [...before, { role: "user", content: message }] : [{ role: "user", content: message }];
     const body = { model, session_id: session, messages, ...(kind === "model" ? { routing_mode: "auto" } : {}), ...(inputs ? { inputs } : {}) };
     composer.busy(true);
     await exchange.ask(body, newKey());
@@ -133,14 +133,14 @@ function keepAtEnd(log) {
 function sessionLine(each, current) {
   const link = el("a", { href: `#/chat/${encodeURIComponent(each.session_id)}` }, each.session_id);
   if (each.session_id === current) link.setAttribute("aria-current", "page");
-  const state = each.status === "idle" ? "" : ` · ${stateWords(each.status)}`;
+  const state = each.status === "idle" ? "" : ` · ${stateLabel(each.status)}`;
   return el("li", {}, link, el("span", { class: "hint" }, `${state} ${each.last_request ?? ""}`));
 }
 
 /** The form for a request: its target, and text or the inputs of a plan. */
 function makeComposer({ onSend }) {
   const select = el("select", { id: "chat-model" });
-  const words = el("textarea", { id: "chat-words", rows: "3", placeholder: "What should be done?" });
+  const message = el("textarea", { id: "chat-message", rows: "3", placeholder: "What should be done?" });
   const place = el("div", { class: "composer-place" });
   const about = el("p", { class: "hint" });
   const button = el("button", { class: "main" }, "Send");
@@ -150,7 +150,7 @@ function makeComposer({ onSend }) {
     el("div", { class: "bar" }, el("label", { for: select.id }, "For"), select),
     about,
     place,
-    el("div", { class: "acts" }, button, el("span", { class: "hint" }, "Enter sends, Shift+Enter starts a new line")),
+    el("div", { class: "actions" }, button, el("span", { class: "hint" }, "Enter sends, Shift+Enter starts a new line")),
   );
   let models = [];
   let form = null;
@@ -168,7 +168,7 @@ function makeComposer({ onSend }) {
     isBare = fields.length === 0 && Boolean(schema);
     form = isText || isBare ? null : schemaForm(schema);
     about.textContent = model?.dagwright.description ?? model?.dagwright.title ?? "";
-    const controls = form ? form.element : [el("label", { for: words.id }, "Request"), words];
+    const controls = form ? form.element : [el("label", { for: message.id }, "Request"), message];
     fill(place, isBare ? el("p", { class: "hint" }, "This plan has no inputs.") : controls);
   }
 
@@ -177,23 +177,23 @@ function makeComposer({ onSend }) {
     if (button.disabled) return;
     const model = chosen();
     if (!model) return;
-    let request = { words: words.value.trim() };
+    let request = { message: message.value.trim() };
     if (form) {
       const { value, problems } = form.read();
       if (problems.length) return;
-      request = { words: JSON.stringify(value), inputs: value };
+      request = { message: JSON.stringify(value), inputs: value };
     } else if (isBare) {
-      request = { words: model.id, inputs: {} };
-    } else if (!request.words) {
-      words.focus();
+      request = { message: model.id, inputs: {} };
+    } else if (!request.message) {
+      message.focus();
       return;
     }
-    words.value = "";
+    message.value = "";
     onSend({ model: model.id, kind: model.dagwright.kind, ...request });
   }
 
   element.addEventListener("submit", send);
-  words.addEventListener("keydown", (event) => {
+  message.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
   });
   select.addEventListener("change", () => {
@@ -203,7 +203,7 @@ function makeComposer({ onSend }) {
 
   return {
     element,
-    focus: () => (form ?? (isBare ? button : words)).focus(),
+    focus: () => (form ?? (isBare ? button : message)).focus(),
     busy(is) {
       button.disabled = is;
       button.textContent = is ? "At work…" : "Send";

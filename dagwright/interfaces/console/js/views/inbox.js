@@ -3,7 +3,7 @@
 import { runPath } from "../api.js";
 import { keyOf, nodeOf, requestCard } from "../answers.js";
 import { el, fill } from "../dom.js";
-import { whoField } from "../who.js";
+import { userNameField } from "../user_name.js";
 
 const PAUSE_MS = 3000;
 const SHARE = 10; // reading takes at most a tenth of the time
@@ -23,13 +23,13 @@ export async function mount(root, { api, params }) {
 
   const filter = el("input", { type: "search", id: "inbox-filter", autocomplete: "off", value: params.find ?? "" });
   const state = el("p", { class: "hint", id: "inbox-state" });
-  const trouble = el("p", { class: "wrong", role: "alert", hidden: true });
+  const trouble = el("p", { class: "problem", role: "alert", hidden: true });
   const list = el("div", { class: "cards" });
   const more = el("button", { type: "button", hidden: true }, "Show more");
   fill(
     root,
     el("h1", {}, "Inbox"),
-    el("div", { class: "bar" }, el("label", { for: filter.id }, "Find"), filter, whoField()),
+    el("div", { class: "bar" }, el("label", { for: filter.id }, "Find"), filter, userNameField()),
     state,
     trouble,
     list,
@@ -46,9 +46,9 @@ export async function mount(root, { api, params }) {
   });
 
   function wanted() {
-    const words = filter.value.trim().toLowerCase();
+    const query = filter.value.trim().toLowerCase();
     const searchText = (each) => `${each.prompt}\n${each.request_id}\n${each.run_id}\n${each.title ?? ""}\n${each.assignee ?? ""}`.toLowerCase();
-    return words ? found.filter((each) => searchText(each).includes(words)) : found;
+    return query ? found.filter((each) => searchText(each).includes(query)) : found;
   }
 
   function show() {
@@ -81,8 +81,8 @@ export async function mount(root, { api, params }) {
     const some = filter.value.trim()
       ? `${chosen.length.toLocaleString("en")} found in ${found.length.toLocaleString("en")} loaded requests${others}`
       : `${total} open`;
-    const words = omitted.map((each) => `; ${each.count.toLocaleString("en")} more of ${each.run_id}`).join("");
-    state.textContent = found.length || words ? `${some}${words}` : "There are no open requests.";
+    const omittedText = omitted.map((each) => `; ${each.count.toLocaleString("en")} more of ${each.run_id}`).join("");
+    state.textContent = found.length || omittedText ? `${some}${omittedText}` : "There are no open requests.";
   }
 
   function makeCard(request) {

@@ -26,7 +26,7 @@ export async function mount(root, { api, params, go }) {
   const published = el("select", { id: "plan-published" });
   const inputs = el("div", {});
   const start = el("button", { class: "main", disabled: true }, "Start the plan");
-  const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
+  const problem = el("p", { class: "problem", role: "alert", hidden: true });
   let checking = null;
   let timer = null;
   let form = null;
@@ -46,7 +46,7 @@ export async function mount(root, { api, params, go }) {
         "div",
         { class: "side" },
         el("section", { class: "detail", "aria-label": "Check" }, el("h2", {}, "Check"), state, problems),
-        el("form", { class: "detail", "aria-label": "Start", onsubmit: begin }, el("h2", {}, "Start"), inputs, wrong, el("div", { class: "acts" }, start)),
+        el("form", { class: "detail", "aria-label": "Start", onsubmit: begin }, el("h2", {}, "Start"), inputs, problem, el("div", { class: "actions" }, start)),
       ),
     ),
   );
@@ -143,19 +143,19 @@ export async function mount(root, { api, params, go }) {
 
   async function begin(event) {
     event.preventDefault();
-    wrong.hidden = true;
+    problem.hidden = true;
     const { value = {}, problems: bad = [] } = form?.read() ?? {};
     if (bad.length) return;
     start.disabled = true;
     try {
       const options = { headers: { "Idempotency-Key": newKey() } };
       const run = await api.post("/v1/runs", { plan: text.value, inputs: value ?? {} }, options);
-      const words = `The run ${run.run_id} has started.`;
-      if (isLeft) say(words);
-      else go(`#/runs/${encodeURIComponent(run.run_id)}`, words);
+      const message = `The run ${run.run_id} has started.`;
+      if (isLeft) say(message);
+      else go(`#/runs/${encodeURIComponent(run.run_id)}`, message);
     } catch (error) {
-      wrong.textContent = error.message;
-      wrong.hidden = false;
+      problem.textContent = error.message;
+      problem.hidden = false;
       start.disabled = false;
     }
   }

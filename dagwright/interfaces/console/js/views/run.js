@@ -6,9 +6,9 @@ import { el, fill, say } from "../dom.js";
 import { follow, isEnd } from "../events.js";
 import { GraphView } from "../graph.js";
 import { Model } from "../model.js";
-import { countWords, ENDED_RUNS, stateMark, stateWords } from "../states.js";
+import { countText, ENDED_RUNS, stateMark, stateLabel } from "../states.js";
 import { steering, steeringKey } from "../steering.js";
-import { spanWords, timeWords } from "../times.js";
+import { spanText, timeText } from "../times.js";
 import { Timeline } from "../timeline.js";
 
 const WITH_TIMES = 5000; // nodes; for more the first event would be too large
@@ -30,8 +30,8 @@ export async function mount(root, { api, params, go }) {
 
   const title = el("h1", {}, run);
   const facts = el("p", { class: "facts" });
-  const acts = el("div", { class: "acts" });
-  const away = el("p", { class: "away", role: "status", hidden: true });
+  const actions = el("div", { class: "actions" });
+  const offline = el("p", { class: "offline", role: "status", hidden: true });
   const notes = el("div", { class: "notes" });
   const outcome = el("div", { class: "outcome" });
   const select = (node) => go(address(run, node));
@@ -41,9 +41,9 @@ export async function mount(root, { api, params, go }) {
   fill(
     root,
     el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")),
-    el("header", { class: "run" }, title, acts),
+    el("header", { class: "run" }, title, actions),
     facts,
-    away,
+    offline,
     notes,
     outcome,
     el("div", { class: "parts" }, graph.element, el("div", { class: "side" }, detail.element, timeline.element)),
@@ -105,15 +105,15 @@ export async function mount(root, { api, params, go }) {
     }, Math.max(PAUSE_MS, 3 * readingMs));
   }
 
-  function onState(state, words) {
-    away.hidden = state === "open" || state === "ended";
-    away.textContent = words ?? "";
+  function onState(state, message) {
+    offline.hidden = state === "open" || state === "ended";
+    offline.textContent = message ?? "";
   }
 
   async function ended(end) {
     document_ = { ...document_, status: end.status, error: end.error, output: end.output, counts: end.node_counts };
     headed();
-    say(`The run is ${stateWords(end.status)}.`);
+    say(`The run is ${stateLabel(end.status)}.`);
     readAgain();
     // For a run that has ended, fewer commands are possible.
     if (selected !== null) detail.show(selected);
@@ -131,19 +131,19 @@ export async function mount(root, { api, params, go }) {
     fill(
       facts,
       stateMark(now.status),
-      el("span", {}, countWords(counts)),
-      now.started_at && el("span", {}, "started ", el("time", { datetime: now.started_at }, timeWords(now.started_at))),
-      now.started_at && el("span", {}, ENDED_RUNS.has(now.status) ? "took " : "for ", el("span", { class: "took" }, spanWords(now.started_at, now.ended_at))),
+      el("span", {}, countText(counts)),
+      now.started_at && el("span", {}, "started ", el("time", { datetime: now.started_at }, timeText(now.started_at))),
+      now.started_at && el("span", {}, ENDED_RUNS.has(now.status) ? "took " : "for ", el("span", { class: "took" }, spanText(now.started_at, now.ended_at))),
       el("code", {}, run),
       now.session_id && el("span", {}, `session ${now.session_id}`),
       now.ui_url && el("a", { href: now.ui_url, target: "_blank", rel: "noreferrer" }, "Temporal UI"),
       now.waiting_for?.length > 0 && el("a", { href: `#/inbox?find=${encodeURIComponent(run)}` }, `asks ${now.waiting_for.length} ${now.waiting_for.length === 1 ? "question" : "questions"}`),
     );
     fill(notes, (now.notes ?? []).map((note) => el("p", { class: "notice" }, note.message)));
-    fill(outcome, now.error && el("p", { class: "wrong" }, now.error.message));
+    fill(outcome, now.error && el("p", { class: "problem" }, now.error.message));
     if (steered !== steeringKey(now)) {
       steered = steeringKey(now);
-      fill(acts, steering(now, null, { api, go }));
+      fill(actions, steering(now, null, { api, go }));
     }
   }
 
@@ -160,11 +160,11 @@ export async function mount(root, { api, params, go }) {
     await load();
     update(params);
   } catch (error) {
-    fill(root, el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")), el("p", { class: "wrong", role: "alert" }, error.message));
+    fill(root, el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")), el("p", { class: "problem", role: "alert" }, error.message));
   }
   tick = setInterval(() => {
     const took = facts.querySelector(".took");
-    if (took && !ENDED_RUNS.has(document_.status)) took.textContent = spanWords(document_.started_at, null);
+    if (took && !ENDED_RUNS.has(document_.status)) took.textContent = spanText(document_.started_at, null);
     timeline.tick();
   }, TICK_MS);
 

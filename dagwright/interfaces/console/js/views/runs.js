@@ -1,8 +1,8 @@
 // The list of runs: filters, pages, and live states.
 
 import { el, fill } from "../dom.js";
-import { RUN_STATES, stateMark, stateWords } from "../states.js";
-import { spanWords, timeWords } from "../times.js";
+import { RUN_STATES, stateMark, stateLabel } from "../states.js";
+import { spanText, timeText } from "../times.js";
 
 const PAGE = 50;
 const EVERY_MS = 2500;
@@ -72,8 +72,8 @@ export async function mount(root, { api, go }) {
         run.title && el("div", { class: "hint" }, run.run_id),
       ),
       el("td", { class: "number" }, `${run.nodes_done.toLocaleString("en")} / ${run.nodes_total.toLocaleString("en")}`),
-      el("td", {}, el("time", { datetime: run.started_at }, timeWords(run.started_at))),
-      el("td", { class: "number" }, spanWords(run.started_at, run.ended_at)),
+      el("td", {}, el("time", { datetime: run.started_at }, timeText(run.started_at))),
+      el("td", { class: "number" }, spanText(run.started_at, run.ended_at)),
       el("td", {}, run.session_id ?? ""),
     );
   }
@@ -94,7 +94,7 @@ export async function mount(root, { api, go }) {
     "select",
     { id: "status", onchange: (event) => filtered("status", event.target.value) },
     el("option", { value: "" }, "all"),
-    RUN_STATES.map((status) => el("option", { value: status }, stateWords(status))),
+    RUN_STATES.map((status) => el("option", { value: status }, stateLabel(status))),
   );
   fill(
     root,

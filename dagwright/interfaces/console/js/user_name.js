@@ -5,13 +5,13 @@ import { el } from "./dom.js";
 const NAME = "dagwright.name";
 
 /** The name, or null. */
-export function who() {
+export function userName() {
   return localStorage.getItem(NAME) || null;
 }
 
 /** A field for the name, which all pages of this browser use. */
-export function whoField() {
-  const field = el("input", { type: "text", id: "who", autocomplete: "name", maxlength: "100", value: who() ?? "" });
+export function userNameField() {
+  const field = el("input", { type: "text", id: "user-name", autocomplete: "name", maxlength: "100", value: userName() ?? "" });
   field.addEventListener("input", () => localStorage.setItem(NAME, field.value.trim()));
-  return el("div", { class: "who" }, el("label", { for: "who" }, "Your name"), field);
+  return el("div", { class: "user-name" }, el("label", { for: "user-name" }, "Your name"), field);
 }
