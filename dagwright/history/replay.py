@@ -163,11 +163,8 @@ class HistoryReplay:
         if self.scheduler is None or task_id not in self.scheduler.state.overrides:
             return task_id
         call = call_of_task(self.scheduler.state, task_id)
-        return (
-            task_id
-            if activity in (limits.activity_id(call), limits.load_id(call), limits.store_wait_id(call))
-            else None
-        )
+        is_current = activity in (limits.activity_id(call), limits.load_id(call), limits.store_wait_id(call))
+        return task_id if is_current else None
 
     def tasks_of(self, activity: str) -> list[str]:
         """Return the tasks of an activity: several for a call batch."""
@@ -180,9 +177,7 @@ class HistoryReplay:
         return task_of_call(self.scheduler.state, call) if self.scheduler is not None and call is not None else None
 
     def _child_task_of(self, workflow_id: str) -> str | None:
-        """Return the task whose call is a child workflow, a run or not; `None` if the call was abandoned and
-        retried.
-        """
+        """Return the task whose call is a child workflow; `None` if the call was abandoned and retried."""
         task_id = self._workflows.get(workflow_id)
         if task_id is None or self.scheduler is None:
             return self.sub_plan_of(workflow_id)
@@ -190,9 +185,7 @@ class HistoryReplay:
         return task_id if newest == workflow_id else None
 
     def pending_commands(self) -> list[tuple[float, str, ReadMessage]]:
-        """Return the command signals that no workflow task has handled: time, name, and a function that reads the
-        message.
-        """
+        """Return the command signals that no workflow task has handled: time, name and reader of the message."""
         signals = [
             (event.event_time.ToNanoseconds() / 1e9, event.workflow_execution_signaled_event_attributes)
             for event in self._batches.signals
@@ -489,9 +482,8 @@ class HistoryReplay:
         if is_command_signal(name):
             self._handle_command(name, payloads, at, through="signal")
         elif name in budgets.SIGNALS:
-            self._handle_budget_message(
-                budgets.read_budget_message(name, partial(read_argument, payloads), self._notes), at
-            )
+            message = budgets.read_budget_message(name, partial(read_argument, payloads), self._notes)
+            self._handle_budget_message(message, at)
         elif name != wire.SIGNAL_SUB_PLAN_ENDED:
             note_unknown_signal(name, self._notes)
         elif (end := read_sub_plan_report(partial(read_argument, payloads), self._notes)) is not None:
