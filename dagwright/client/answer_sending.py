@@ -18,9 +18,9 @@ from dagwright.client.feedback import (
 from dagwright.core.errors import DagwrightError
 from dagwright.history.run_reader import RunClosed
 
-_AT_ONCE = 8
+_MAX_CONCURRENT_RUNS = 8
 """Runs that are answered concurrently."""
-_NAMES_LISTED = 20
+_MAX_LISTED_NAMES = 20
 
 Extras = Callable[[RequestRef], Awaitable[Mapping[str, Any]]]
 """Callable that returns additional fields of the answer for the run with the request, such as nodes for its plan."""
@@ -106,9 +106,9 @@ class AnswerOutcome:
 
 def requests_named(requests: Sequence[OpenRequest], request: str, *, of_all: bool) -> Sequence[OpenRequest]:
     """Return the open requests with a name: one request, or all of its node if a node is named or `of_all` is set."""
-    named = [one for one in requests if one.id == request]
-    of_one_node = of_node(requests, named[0].full_node if named else request)
-    return of_one_node if of_all or not named else named
+    matching = [open_request for open_request in requests if open_request.id == request]
+    of_one_node = of_node(requests, matching[0].full_node if matching else request)
+    return of_one_node if of_all or not matching else matching
 
 
 def choose_requests(
@@ -130,7 +130,7 @@ def choose_requests(
     if not open_requests:
         raise NoOpenRequest
     if len(open_requests) > 1 and not (of_all and len({open_request.full_node for open_request in open_requests}) == 1):
-        raise AnswerUnclear(", ".join(open_request.id for open_request in open_requests[:_NAMES_LISTED]))
+        raise AnswerUnclear(", ".join(open_request.id for open_request in open_requests[:_MAX_LISTED_NAMES]))
     return open_requests
 
 
@@ -152,7 +152,7 @@ async def send_answer(
     feedback: NamespaceRequests, target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
 ) -> AnswerOutcome:
     """Send an answer to each run with a matching request; if none is open, send it to the request with that name."""
-    slots = asyncio.Semaphore(_AT_ONCE)
+    slots = asyncio.Semaphore(_MAX_CONCURRENT_RUNS)
 
     async def send(request_ref: RequestRef | None) -> AnswerResult:
         async with slots:
@@ -188,11 +188,11 @@ async def next_request(feedback: NamespaceRequests, outcome: AnswerOutcome) -> M
     target, results = outcome.target, outcome.results
     if len(results) != 1 or not results[0].is_accepted or results[0].request_ref is None:
         return None
-    again = await feedback.request_after(results[0].request_ref)
-    if again is None:
+    following = await feedback.request_after(results[0].request_ref)
+    if following is None:
         return None
     path = "".join(target.name.rpartition("/")[:2])
-    return {**again, "request_id": f"{path}{again['request_id']}", "run_id": target.run}
+    return {**following, "request_id": f"{path}{following['request_id']}", "run_id": target.run}
 
 
 def _with_path(message: str, request_ref: RequestRef | None, name: str) -> str:

@@ -35,27 +35,29 @@ def prepare_ask(start: AskStart, toolset: Toolset, session: SessionRecord | None
         GoalRejected: the request cannot be planned.
         OptionInvalid: an option is invalid.
     """
-    given = start.options
-    refuse_foreign_options(given)
+    options = start.options
+    refuse_foreign_options(options)
     try:
-        context = context_from_json(given.get("context", {}))
+        context = context_from_json(options.get("context", {}))
     except ValueError as error:
         raise OptionInvalid(f"context: {error}") from None
     request = TextRequest(
         start.text,
-        model_config(given),
-        run_options(given),
-        profile=given.get("profile", "plan"),
-        max_repairs=given.get("max_repairs"),
-        max_replans=given.get("max_replans"),
-        max_rounds=given.get("max_rounds"),
-        worker_timeout_s=duration_s("worker_timeout", given["worker_timeout"]) if "worker_timeout" in given else None,
-        synthesis=given.get("synthesis"),
+        model_config(options),
+        run_options(options),
+        profile=options.get("profile", "plan"),
+        max_repairs=options.get("max_repairs"),
+        max_replans=options.get("max_replans"),
+        max_rounds=options.get("max_rounds"),
+        worker_timeout_s=duration_s("worker_timeout", options["worker_timeout"])
+        if "worker_timeout" in options
+        else None,
+        synthesis=options.get("synthesis"),
         context=context,
-        confidence=given.get("confidence"),
-        approve_plan=given.get("approve_plan", False),
-        plan_only=given.get("plan_only", False),
-        title=given.get("title"),
-        output_schema=given.get("output_schema", {}),
+        confidence=options.get("confidence"),
+        approve_plan=options.get("approve_plan", False),
+        plan_only=options.get("plan_only", False),
+        title=options.get("title"),
+        output_schema=options.get("output_schema", {}),
     )
     return replace(prepare_request(request, toolset, session).start, tools=toolset.references)

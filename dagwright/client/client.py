@@ -105,14 +105,14 @@ class Client:
         """
 
         async def open_client() -> Client:
-            known = settings or load_settings()
+            client_settings = settings or load_settings()
             async with AsyncExitStack() as stack:
                 connection = await stack.enter_async_context(
-                    open_connection(known, address=address, namespace=namespace)
+                    open_connection(client_settings, address=address, namespace=namespace)
                 )
                 if keep_server and connection.server.pid is not None:
-                    await asyncio.to_thread(LocalServer(known).keep)
-                client = cls(create_services(connection, known), stack.pop_all())
+                    await asyncio.to_thread(LocalServer(client_settings).keep)
+                client = cls(create_services(connection, client_settings), stack.pop_all())
             return client
 
         return PendingClient(open_client)
@@ -131,8 +131,8 @@ class Client:
         """
 
         async def open_client() -> Client:
-            known = settings or load_settings()
-            return cls(create_services(await connection_of(client), known), AsyncExitStack())
+            client_settings = settings or load_settings()
+            return cls(create_services(await connection_of(client), client_settings), AsyncExitStack())
 
         return PendingClient(open_client)
 
@@ -218,12 +218,12 @@ class Client:
         options = without_none(options)
         services = self._services
         read = read_plan_to_repair if options.get("repair") else read_plan
-        written = await asyncio.to_thread(read, plan)
-        request = PlanStart(written, inputs or {}, options)
+        written_plan = await asyncio.to_thread(read, plan)
+        request = PlanStart(written_plan, inputs or {}, options)
         toolset = await self._tools.toolset([*tools, *plan_tools(plan)])
         prepare = partial(self._prepared, request, toolset)
         if (name := options.get("session")) is not None:
-            title = f"(the plan {written.title})" if written.title else ""
+            title = f"(the plan {written_plan.title})" if written_plan.title else ""
             return await self._start_turn(name, title, prepare, run_id=run_id)
         try:
             start = await prepare(None)
@@ -308,10 +308,10 @@ class Client:
             session=session,
             template=template,
         )
-        found, _ = await self._services.runs.filled_page_of_runs(
+        summaries, _ = await self._services.runs.filled_page_of_runs(
             limit=limit, run_filter=run_filter, after=_cursor(after)
         )
-        return found
+        return summaries
 
     async def inbox(
         self,
@@ -340,8 +340,8 @@ class Client:
             CursorInvalid: `after` is not the cursor of a page.
         """
         _check_limit(limit)
-        until = None if older_than is None else time.time() - duration_s("older_than", older_than)
-        inbox_filter = InboxFilter(assignee=assignee, type=type, opened_before=until)
+        opened_before = None if older_than is None else time.time() - duration_s("older_than", older_than)
+        inbox_filter = InboxFilter(assignee=assignee, type=type, opened_before=opened_before)
         connection = self._services.connection
         page = await read_requests(connection, limit=limit, inbox_filter=inbox_filter, after=_cursor(after))
         requests = [found_request(request, self.get_run(str(request.document["run_id"]))) for request in page.requests]
@@ -355,8 +355,8 @@ class Client:
         Raises:
             CommandRejected: there is no such tool, or it is pure, or served by a worker of another application.
         """
-        known = (await self._tools.toolset()).declarations()
-        return await pause_tool(self._services, name, known, reason=reason, by=by)
+        declarations = (await self._tools.toolset()).declarations()
+        return await pause_tool(self._services, name, declarations, reason=reason, by=by)
 
     async def resume_tool(self, name: str, *, ramp: Duration | None = None, by: str | None = None) -> ResumedTool:
         """Resume a paused tool; the calls that waited start over a period.
@@ -400,8 +400,8 @@ class Client:
             CursorInvalid: `after` is not the cursor of a session.
         """
         _check_limit(limit)
-        found, cursor = await self._services.sessions.page_of_sessions(limit=limit, prefix=prefix, after=_cursor(after))
-        states = [state_of(view) for view in found]
+        views, cursor = await self._services.sessions.page_of_sessions(limit=limit, prefix=prefix, after=_cursor(after))
+        states = [state_of(view) for view in views]
         if states and cursor is not None:
             states[-1] = replace(states[-1], cursor=str(cursor))
         return states
@@ -444,12 +444,12 @@ class Client:
             raise invalid
         try:
             start = prepare_start(replace(request, allow_unknown_tools=True), toolset.declarations())
-            found = await self._services.runs.find(replace(start, workflow_id=run_id))
+            existing = await self._services.runs.find(replace(start, workflow_id=run_id))
         except (PlanInvalid, RunIdInUse):
             raise invalid from None
-        if found is None:
+        if existing is None:
             raise invalid
-        return found
+        return existing
 
     async def _start_turn(
         self,

@@ -28,7 +28,7 @@ class ClientTools:
 
     @property
     def serving_count(self) -> int:
-        """How many workers of the client are open."""
+        """Number of open workers of the client."""
         return len(self._served)
 
     @contextmanager
@@ -48,7 +48,7 @@ class ClientTools:
             self._served.remove(toolset)
 
     async def toolset(self, tools: Sequence[ToolSource] = ()) -> Toolset:
-        """Return the tools that are known here.
+        """Return the tools that plans of the client may use.
 
         Args:
             tools: served by other processes; only their declarations are used.
@@ -87,24 +87,27 @@ class ClientTools:
                 raise
             task_queue = self._services.settings.task_queue
             try:
-                found = await published_tools(
+                published = await published_tools(
                     plan, tools, self._services.store, task_queue=task_queue, context=context, dialect=dialect
                 )
             except PlanInvalid:
                 raise invalid from None
-            if not found:
+            if not published:
                 raise
-        return await asyncio.to_thread(compile_with, {**tools, **found})
+        return await asyncio.to_thread(compile_with, {**tools, **published})
 
     async def _with_published(self, toolset: Toolset) -> Tools:
-        """Return the declarations of a toolset; of passed tools, those that a worker has published on its queue.
+        """Return the declarations of a toolset, with the published declarations of passed tools.
 
-        A worker may serve a function on another queue than that of its module, such as a `DagwrightPlugin`.
+        A worker may serve a function on another queue than that of its module, such as a `DagwrightPlugin`. Its
+        published declaration has that queue.
         """
         tools = toolset.declarations()
         passed = [spec.name for spec in toolset.own if spec.function is not None and not self._is_served(spec.name)]
-        found = await find_published_tools(self._services.store, passed, task_queue=self._services.settings.task_queue)
-        return {**tools, **{name: tool for name, tool in found.items() if tool.version == tools[name].version}}
+        published = await find_published_tools(
+            self._services.store, passed, task_queue=self._services.settings.task_queue
+        )
+        return {**tools, **{name: tool for name, tool in published.items() if tool.version == tools[name].version}}
 
     def _is_served(self, name: str) -> bool:
         return any(served.own.get(name) is not None for served in self._served)
@@ -130,13 +133,13 @@ def _refuse_conflict(toolset: Toolset, other: Toolset) -> None:
     """
     for spec in toolset.own:
         # One function may be served on several queues.
-        if (known := other.own.get(spec.name)) is not None and known.version != spec.version:
+        if (other_spec := other.own.get(spec.name)) is not None and other_spec.version != spec.version:
             raise ToolLoadError(f"Duplicate tool {spec.name!r}: another worker of this client has one")
-    tools, known_tools = _tools_by_queue(toolset), _tools_by_queue(other)
+    tools, other_tools = _tools_by_queue(toolset), _tools_by_queue(other)
     for queue, names in tools.items():
-        if queue in known_tools and names != known_tools[queue]:
+        if queue in other_tools and names != other_tools[queue]:
             # A worker that receives a call of a tool that it does not have delays the call by up to half a minute.
-            differing = ", ".join(sorted(names ^ known_tools[queue]))
+            differing = ", ".join(sorted(names ^ other_tools[queue]))
             raise ToolLoadError(
                 f"two workers of this client serve the queue {queue!r} with different tools ({differing}): give all "
                 "tools to one Worker, or a task_queue to one of them"
@@ -144,8 +147,8 @@ def _refuse_conflict(toolset: Toolset, other: Toolset) -> None:
 
 
 def _tools_by_queue(toolset: Toolset) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    names_by_queue: dict[str, set[str]] = {}
     for spec in toolset.own.python_tools():
         if spec.declaration.task_queue is not None:
-            found.setdefault(spec.declaration.task_queue, set()).add(spec.name)
-    return found
+            names_by_queue.setdefault(spec.declaration.task_queue, set()).add(spec.name)
+    return names_by_queue

@@ -151,25 +151,25 @@ class EventMapper:
             is_closed: whether the run has ended at this moment.
         """
         timed = [
-            *self._of_start(moment),
-            *self._of_tasks(moment),
-            *self._of_requests(moment),
-            *self._of_pause(moment),
+            *self._start_event(moment),
+            *self._node_events(moment),
+            *self._request_events(moment),
+            *self._pause_event(moment),
         ]
         # The end of a node precedes the start of its dependents.
-        durable = [each.event for each in sorted(timed, key=lambda each: each.key) if each.is_durable]
+        durable = [entry.event for entry in sorted(timed, key=lambda entry: entry.key) if entry.is_durable]
         live = [timed_event.event for timed_event in timed if not timed_event.is_durable]
         if is_closed and not self._reported.has_ended:
             self._reported.has_ended = True
-            durable.append(self._end(moment.view))
+            durable.append(self._end_event(moment.view))
         elif not is_closed:
-            live += [*self._of_child_requests(moment), *self._of_status(moment.view)]
-        before = [each for each in live if each.type in _ENDS_OF_STATES]
-        return MomentEvents(before, durable, [each for each in live if each.type not in _ENDS_OF_STATES])
+            live += [*self._child_request_events(moment), *self._status_event(moment.view)]
+        before = [event for event in live if event.type in _ENDS_OF_STATES]
+        return MomentEvents(before, durable, [event for event in live if event.type not in _ENDS_OF_STATES])
 
     # The run.
 
-    def _of_start(self, moment: EventMoment) -> "Iterator[_Timed]":
+    def _start_event(self, moment: EventMoment) -> "Iterator[_Timed]":
         if self._reported.is_started:
             return
         self._reported.is_started = True
@@ -178,9 +178,9 @@ class EventMapper:
         started = RunStatusEvent(
             type="run.started", run_id=self._run_id, at=at, status=RunStatus.RUNNING, title=view.title
         )
-        yield _Timed(_Place(-inf, 0), started)
+        yield _Timed(_SortKey(-inf, 0), started)
 
-    def _of_pause(self, moment: EventMoment) -> "Iterator[_Timed]":
+    def _pause_event(self, moment: EventMoment) -> "Iterator[_Timed]":
         paused, before = moment.facts.paused, self._reported.paused_at
         if (None if paused is None else paused.at) == before:
             return
@@ -194,14 +194,14 @@ class EventMapper:
                 reason=paused.reason,
                 by=paused.by,
             )
-            yield _Timed(_Place(cut_to_ms(paused.at), 2), event)
+            yield _Timed(_SortKey(cut_to_ms(paused.at), 2), event)
         else:
             self._reported.paused_at = None
             yield _Timed(
-                _Place(inf, 0), RunStatusEvent(type="run.resumed", run_id=self._run_id, status=RunStatus.RUNNING)
+                _SortKey(inf, 0), RunStatusEvent(type="run.resumed", run_id=self._run_id, status=RunStatus.RUNNING)
             )
 
-    def _of_status(self, view: RunView) -> Iterator[AnyRunEvent]:
+    def _status_event(self, view: RunView) -> Iterator[AnyRunEvent]:
         status, before = RunStatus(view.status), self._reported.status
         self._reported.status = status
         if status is RunStatus.WAITING and before is not status:
@@ -209,7 +209,7 @@ class EventMapper:
         elif status is RunStatus.RUNNING and before is RunStatus.WAITING:
             yield RunStatusEvent(type="run.running", run_id=self._run_id, status=status)
 
-    def _end(self, view: RunView) -> AnyRunEvent:
+    def _end_event(self, view: RunView) -> AnyRunEvent:
         status = RunStatus(view.status)
         return RunStatusEvent(
             type=run_event_type(status),
@@ -222,28 +222,28 @@ class EventMapper:
 
     # Nodes.
 
-    def _of_tasks(self, moment: EventMoment) -> "Iterator[_Timed]":
+    def _node_events(self, moment: EventMoment) -> "Iterator[_Timed]":
         for task, state in moment.changed.items():
-            yield from self._of_task(task, state, moment.facts.tasks[task])
+            yield from self._events_of_task(task, state, moment.facts.tasks[task])
 
-    def _of_task(self, task: str, state: TaskState, facts: TaskFacts) -> "Iterator[_Timed]":
-        known, end = self._reported, (facts.status, state.attempts)
-        shown_before, known.tasks[task] = known.tasks.get(task), state
-        before, known.ends[task] = known.ends.get(task), end
+    def _events_of_task(self, task: str, state: TaskState, facts: TaskFacts) -> "Iterator[_Timed]":
+        reported, end = self._reported, (facts.status, state.attempts)
+        previous_state, reported.tasks[task] = reported.tasks.get(task), state
+        before, reported.ends[task] = reported.ends.get(task), end
         if facts.status in _NOT_STARTED:
-            known.started.discard(task)
+            reported.started.discard(task)
         else:
             is_restart = (
                 before is not None and before[0].is_final and (facts.status is NodeStatus.RUNNING or end[1] > before[1])
             )
-            if is_restart or (task not in known.started and _has_started(state, facts)):
-                known.started.add(task)
+            if is_restart or (task not in reported.started and _has_started(state, facts)):
+                reported.started.add(task)
                 yield _started(self._node_event("started", task, state, facts), facts)
-            elif state.status is NodeStatus.RUNNING and _is_waiting(shown_before):
+            elif state.status is NodeStatus.RUNNING and _is_waiting(previous_state):
                 yield _live(self._node_event("resumed", task, state, facts))
         if facts.status.is_final and before != end:
             yield _ended(self._node_event(facts.status.value, task, state, facts), facts)
-        elif _is_waiting(state) and state != shown_before:
+        elif _is_waiting(state) and state != previous_state:
             yield _live(self._node_event("waiting", task, state, facts))
 
     def _node_event(self, kind: str, task: str, state: TaskState, facts: TaskFacts) -> NodeEvent:
@@ -264,23 +264,23 @@ class EventMapper:
 
     # Requests.
 
-    def _of_requests(self, moment: EventMoment) -> "Iterator[_Timed]":
-        known, facts = self._reported, moment.facts
+    def _request_events(self, moment: EventMoment) -> "Iterator[_Timed]":
+        reported, facts = self._reported, moment.facts
         for request in facts.open.values():
-            if request.id not in known.requests:
-                known.requests.add(request.id)
-                yield self._requested(request, moment)
+            if request.id not in reported.requests:
+                reported.requests.add(request.id)
+                yield self._requested_event(request, moment)
         for request_id, closing in facts.closed.items():
-            if request_id in known.closed:
+            if request_id in reported.closed:
                 continue
-            known.closed.add(request_id)
+            reported.closed.add(request_id)
             opened = moment.view.opened.get(request_id)
-            if request_id not in known.requests and opened is not None:
-                yield self._requested(opened, moment)
-            known.requests.add(request_id)
-            yield self._closed(request_id, closing, moment)
+            if request_id not in reported.requests and opened is not None:
+                yield self._requested_event(opened, moment)
+            reported.requests.add(request_id)
+            yield self._closed_event(request_id, closing, moment)
 
-    def _requested(self, request: Request, moment: EventMoment) -> "_Timed":
+    def _requested_event(self, request: Request, moment: EventMoment) -> "_Timed":
         event = FeedbackRequested(
             type="feedback.requested",
             run_id=self._run_id,
@@ -289,9 +289,9 @@ class EventMapper:
             request=request_of(request.to_json(self._run_id), self._run),
             is_open=_is_open(request.id, moment),
         )
-        return _Timed(_place_of(request.id, moment.view, at=request.opened_at, rank=3), event)
+        return _Timed(_key_of_request(request.id, moment.view, at=request.opened_at, rank=3), event)
 
-    def _closed(self, request_id: str, closing: Closing, moment: EventMoment) -> "_Timed":
+    def _closed_event(self, request_id: str, closing: Closing, moment: EventMoment) -> "_Timed":
         opened = moment.view.opened.get(request_id)
         task = None if _ref_of(request_id, moment.view) is None else without_number(request_id)
         event = FeedbackClosed(
@@ -306,19 +306,19 @@ class EventMapper:
         )
         # A default or a policy may answer a request at once.
         rank = 4 if closing.at == closing.requested_at else -1
-        return _Timed(_place_of(request_id, moment.view, at=closing.at, rank=rank), event)
+        return _Timed(_key_of_request(request_id, moment.view, at=closing.at, rank=rank), event)
 
-    def _of_child_requests(self, moment: EventMoment) -> Iterator[AnyRunEvent]:
-        there = {
+    def _child_request_events(self, moment: EventMoment) -> Iterator[AnyRunEvent]:
+        child_requests = {
             str(request["request_id"]): request
             for request in moment.requests
             if request["request_id"] not in moment.facts.open
         }
         for request_id, node in [*self._child_requests.items()]:
-            if request_id not in there:
+            if request_id not in child_requests:
                 del self._child_requests[request_id]
                 yield FeedbackClosed(type="feedback.closed", run_id=self._run_id, node_id=node, request_id=request_id)
-        for request_id, document in there.items():
+        for request_id, document in child_requests.items():
             if request_id not in self._child_requests:
                 request = request_of(document, self._run)
                 self._child_requests[request_id] = request.node_id
@@ -331,7 +331,7 @@ class EventMapper:
                 )
 
 
-class _Place(NamedTuple):
+class _SortKey(NamedTuple):
     """Sort key of an event within a moment.
 
     Args:
@@ -348,9 +348,9 @@ class _Place(NamedTuple):
 
 
 class _Timed(NamedTuple):
-    """An event with its place within a moment."""
+    """An event with its sort key within a moment."""
 
-    key: _Place
+    key: _SortKey
     event: AnyRunEvent
     is_durable: bool = True
 
@@ -364,17 +364,17 @@ def _started(event: NodeEvent, facts: TaskFacts) -> _Timed:
     is_instant = facts.started_at == facts.ended_at
     at = inf if facts.started_at is None else facts.started_at
     item = -1 if facts.item is None else facts.item
-    return _Timed(_Place(at, 0 if is_instant else 1, facts.number, item), event)
+    return _Timed(_SortKey(at, 0 if is_instant else 1, facts.number, item), event)
 
 
 def _ended(event: NodeEvent, facts: TaskFacts) -> _Timed:
     at = inf if facts.ended_at is None else facts.ended_at
     item = inf if facts.item is None else facts.item
-    return _Timed(_Place(at, 0, facts.number, item, is_end=True), event)
+    return _Timed(_SortKey(at, 0, facts.number, item, is_end=True), event)
 
 
 def _live(event: NodeEvent) -> _Timed:
-    return _Timed(_Place(inf, 0), event, is_durable=False)
+    return _Timed(_SortKey(inf, 0), event, is_durable=False)
 
 
 def _is_open(request_id: str, moment: EventMoment) -> bool:
@@ -391,12 +391,12 @@ def _ref_of(request_id: str, view: RunView) -> TaskRef | None:
     return view.scheduler.state.find(without_number(request_id))
 
 
-def _place_of(request_id: str, view: RunView, *, at: float, rank: int) -> _Place:
+def _key_of_request(request_id: str, view: RunView, *, at: float, rank: int) -> _SortKey:
     ref = _ref_of(request_id, view)
     if ref is None:
-        return _Place(cut_to_ms(at), rank, request=request_id)
+        return _SortKey(cut_to_ms(at), rank, request=request_id)
     item = -1 if ref.item is None else ref.item
-    return _Place(cut_to_ms(at), rank, ref.node, item, request=request_id)
+    return _SortKey(cut_to_ms(at), rank, ref.node, item, request=request_id)
 
 
 def _has_started(state: TaskState, facts: TaskFacts) -> bool:

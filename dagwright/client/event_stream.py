@@ -57,17 +57,17 @@ class EventStream:
             for event in await self._rest_of_moment(reader, mapper, self._cursor.next):
                 yield event
         after = None if self._cursor.reached.cursor == START else self._cursor.reached
-        async with aclosing(self._coming(after)) as coming:
-            async for each in coming:
-                if isinstance(each, TextPart):
-                    yield self._delta(each)
+        async with aclosing(self._updates(after)) as updates:
+            async for update in updates:
+                if isinstance(update, TextPart):
+                    yield self._delta(update)
                     continue
-                view = each.view
+                view = update.view
                 is_end = view.is_closed and not reported.has_ended
                 if is_end and self._has_text and (rest := await self._rest_of_text(view)) is not None:
                     yield self._delta(rest)
-                moment = EventMoment(view, each.states, each.facts, each.requests)
-                for event in self._with_cursors(mapper.events(moment, is_closed=view.is_closed), each.cursor):
+                moment = EventMoment(view, update.states, update.facts, update.requests)
+                for event in self._with_cursors(mapper.events(moment, is_closed=view.is_closed), update.cursor):
                     yield event
 
     async def _check_cursor(self, reader: RunReader) -> None:
@@ -80,58 +80,58 @@ class EventStream:
         if last != START and (end := (await reader.read()).cursor) < last:
             raise CursorInvalid(f"{str(self._cursor)!r} is not a cursor of the run {self._run_id!r}: it ends at {end}")
 
-    def _coming(self, after: SubscriptionCursor | None) -> AsyncGenerator[RunMoment | TextPart, None]:
+    def _updates(self, after: SubscriptionCursor | None) -> AsyncGenerator[RunMoment | TextPart, None]:
         moments = follow(self._runs, self._run_id, after=after)
         if not self._has_text:
             return _as_both(moments)
         return interleave(moments, self._runs.token_streams.parts(self._run_id, self._text))
 
     async def _rest_of_moment(
-        self, reader: RunReader, mapper: EventMapper, place: SubscriptionCursor
+        self, reader: RunReader, mapper: EventMapper, cursor: SubscriptionCursor
     ) -> list[AnyRunEvent]:
         """Return the events of the moment in which the client stopped, without the durable ones that it has."""
-        snapshot, view = await reader.snapshot_at(place.cursor), await reader.read()
-        found = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
-        return [*self._with_cursors(found, place, skipped=self._cursor.count)]
+        snapshot, view = await reader.snapshot_at(cursor.cursor), await reader.read()
+        moment_events = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
+        return [*self._with_cursors(moment_events, cursor, skipped=self._cursor.count)]
 
     def _with_cursors(
-        self, found: MomentEvents, place: SubscriptionCursor, *, skipped: int = 0
+        self, moment_events: MomentEvents, cursor: SubscriptionCursor, *, skipped: int = 0
     ) -> Iterator[AnyRunEvent]:
         """Yield the events of a moment with their cursors.
 
         Args:
-            place: everything up to there is reported after the moment.
+            cursor: everything up to this position is reported after the moment.
             skipped: how many durable events the client has.
         """
-        before = self._cursor
-        if place.has_marks and not before.reached.has_marks:
-            before = replace(before, reached=replace(before.reached, has_marks=True))
-        for event in found.before:
-            yield replace(event, cursor=str(before))
-        last = len(found.durable)
-        for count, event in enumerate(found.durable, start=1):
+        previous = self._cursor
+        if cursor.has_marks and not previous.reached.has_marks:
+            previous = replace(previous, reached=replace(previous.reached, has_marks=True))
+        for event in moment_events.before:
+            yield replace(event, cursor=str(previous))
+        last = len(moment_events.durable)
+        for count, event in enumerate(moment_events.durable, start=1):
             if count > skipped:
                 self._cursor = (
-                    replace(before, next=place, count=count)
+                    replace(previous, next=cursor, count=count)
                     if count < last
-                    else replace(before, reached=place, next=None, count=0)
+                    else replace(previous, reached=cursor, next=None, count=0)
                 )
                 yield replace(event, cursor=str(self._cursor))
         if skipped >= last > 0:
-            self._cursor = replace(before, reached=place, next=None, count=0)
-        for event in found.after:
-            yield replace(event, cursor=str(self._cursor if last else before))
+            self._cursor = replace(previous, reached=cursor, next=None, count=0)
+        for event in moment_events.after:
+            yield replace(event, cursor=str(self._cursor if last else previous))
 
-    def _delta(self, piece: TextPart) -> TextDelta:
+    def _delta(self, part: TextPart) -> TextDelta:
         self._cursor = replace(self._cursor, text=self._text.mark)
         return TextDelta(
             type="text.delta",
             run_id=self._run_id,
             cursor=str(self._cursor),
-            node_id=piece.node or None,
-            text=piece.text,
-            offset=piece.offset,
-            starts_over=piece.restarts,
+            node_id=part.node or None,
+            text=part.text,
+            offset=part.offset,
+            starts_over=part.restarts,
         )
 
     async def _rest_of_text(self, view: RunView) -> TextPart | None:
@@ -148,5 +148,5 @@ async def _as_both(moments: AsyncGenerator[RunMoment, None]) -> AsyncGenerator[R
             yield moment
 
 
-async def _snapshot(reader: RunReader, place: SubscriptionCursor) -> HistorySnapshot:
-    return HistorySnapshot() if place.cursor == START else await reader.snapshot_at(place.cursor)
+async def _snapshot(reader: RunReader, cursor: SubscriptionCursor) -> HistorySnapshot:
+    return HistorySnapshot() if cursor.cursor == START else await reader.snapshot_at(cursor.cursor)

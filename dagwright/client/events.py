@@ -52,10 +52,10 @@ class EventCursor:
     text: TextMark = NO_TEXT
 
     def __str__(self) -> str:
-        place = str(self.reached) if self.next is None else f"{self.reached}.{self.next}.{self.count}"
+        position = str(self.reached) if self.next is None else f"{self.reached}.{self.next}.{self.count}"
         if not self.text.length:
-            return place
-        return f"{place}~{self.text.length}.{self.text.check:x}.{quote(self.text.node, safe='')}"
+            return position
+        return f"{position}~{self.text.length}.{self.text.check:x}.{quote(self.text.node, safe='')}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -64,18 +64,18 @@ class EventCursor:
         Raises:
             CursorInvalid: the text is not a cursor.
         """
-        place, _, written = text.partition("~")
+        position, _, mark_text = text.partition("~")
         try:
-            mark = _mark_of(written) if written else NO_TEXT
-            match place.split("."):
+            mark = _mark_of(mark_text) if mark_text else NO_TEXT
+            match position.split("."):
                 case [reached]:
                     return cls(SubscriptionCursor.parse(reached), text=mark)
                 case [reached, following, count]:
-                    found = cls(
+                    cursor = cls(
                         SubscriptionCursor.parse(reached), SubscriptionCursor.parse(following), int(count), mark
                     )
-                    if found.next is not None and found.reached.cursor < found.next.cursor and found.count > 0:
-                        return found
+                    if cursor.next is not None and cursor.reached.cursor < cursor.next.cursor and cursor.count > 0:
+                        return cursor
         except ValueError:
             pass
         raise CursorInvalid(f"{text!r:.120} is not a cursor; pass the `cursor` of an event, such as 1-145")
@@ -112,8 +112,8 @@ ClosingType = Literal["feedback.answered", "feedback.expired", "feedback.closed"
 
 def run_event_type(status: str) -> RunEventType:
     """Return the type of the event that reports a run status; a run with failed nodes is completed."""
-    shown = RunStatus.COMPLETED if status == RunStatus.COMPLETED_WITH_FAILURES else status
-    return cast("RunEventType", f"run.{shown}")
+    event_status = RunStatus.COMPLETED if status == RunStatus.COMPLETED_WITH_FAILURES else status
+    return cast("RunEventType", f"run.{event_status}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,9 +38,9 @@ UPDATE_TIMEOUT_S = 3.0
 """Timeout of the answer's update, in seconds, before it is sent as a signal."""
 _HISTORIES_AT_ONCE = 8
 """Histories of sub-plans that are read concurrently: a thousand readers would slow the runs."""
-_PAUSE_S = 0.2
+_POLL_INTERVAL_S = 0.2
 """Interval, in seconds, between two checks of how a call handles its answer."""
-_LISTED = 20
+_MAX_LISTED = 20
 
 _MAP_BATCH = re.compile(r"\[\d+-\d+\]$")
 """Suffix of the workflow ID of a map batch."""
@@ -178,7 +178,13 @@ class NamespaceRequests:
             return []
 
         runs = [run async for run in self._client.list_workflows(query)]
-        return _by_age([request for found in await asyncio.gather(*map(requests_in_run, runs)) for request in found])
+        return _by_age(
+            [
+                request
+                for open_requests in await asyncio.gather(*map(requests_in_run, runs))
+                for request in open_requests
+            ]
+        )
 
     async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         """Send an answer to a run and return a sentence with the outcome.
@@ -217,7 +223,7 @@ class NamespaceRequests:
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
                 while (following := following_request(await reader.read(), request_ref.request)) is None:
-                    await asyncio.sleep(_PAUSE_S)
+                    await asyncio.sleep(_POLL_INTERVAL_S)
                 return following.to_json(request_ref.workflow_id) if isinstance(following, Request) else None
         return None
 
@@ -237,9 +243,9 @@ class NamespaceRequests:
         view = await RunReader(self._client, workflow_id).read()
         if view.scheduler is None:
             return RequestRef(workflow_id, request)
-        if (found := sub_plan_of_path(view.scheduler, request)) is None:
+        if (sub_plan := sub_plan_of_path(view.scheduler, request)) is None:
             return RequestRef(workflow_id, request)
-        task_id, rest = found
+        task_id, rest = sub_plan
         child = self._client.get_workflow_handle(
             child_workflow_id(workflow_id, call_of_task(view.scheduler.state, task_id))
         )
@@ -256,10 +262,10 @@ class NamespaceRequests:
     async def _item_not_named(self, workflow_id: str, node: str, rest: str) -> ItemNotNamed:
         """Return the error for a path through a node whose items each have a sub-plan."""
         open_requests = [request.id for request in of_node(await self.requests_of(workflow_id), f"{node}/{rest}")]
-        more = f" and {len(open_requests) - _LISTED:,} more" if len(open_requests) > _LISTED else ""
-        open_ones = f"; {', '.join(open_requests[:_LISTED])}{more} ask now" if open_requests else ""
+        more_text = f" and {len(open_requests) - _MAX_LISTED:,} more" if len(open_requests) > _MAX_LISTED else ""
+        open_text = f"; {', '.join(open_requests[:_MAX_LISTED])}{more_text} ask now" if open_requests else ""
         return ItemNotNamed(
-            f"{node!r} has a sub-plan for each of its items: name one, as {node}[key]/{rest}{open_ones}"
+            f"{node!r} has a sub-plan for each of its items: name one, as {node}[key]/{rest}{open_text}"
         )
 
 
@@ -280,13 +286,13 @@ async def _describe(handle: WorkflowHandle[Any, Any]) -> WorkflowExecution:
 def _own_requests(view: RunView) -> list[OpenRequest]:
     if view.scheduler is None:
         return []
-    scheduler, found = view.scheduler, []
+    scheduler, own_requests = view.scheduler, []
     for document in requests_in(view):
         # Requests for the inputs of the run belong to no node.
         node = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else document["request_id"]
         request_ref = RequestRef(view.workflow_id, str(document["request_id"]))
-        found.append(OpenRequest(document, request_ref, str(node), title=view.title))
-    return found
+        own_requests.append(OpenRequest(document, request_ref, str(node), title=view.title))
+    return own_requests
 
 
 def with_path(request: OpenRequest, run: str, tasks: Sequence[str]) -> OpenRequest:
@@ -335,8 +341,8 @@ def following_request(view: RunView, request: str) -> Request | Literal["nothing
     if not override.answers or override.answers[-1]["request_id"] != request:
         # The next request was answered as well.
         return "nothing"
-    if (again := scheduler.features.feedback.requests.of_task(task_id)) is not None:
-        return again
+    if (following := scheduler.features.feedback.requests.of_task(task_id)) is not None:
+        return following
     record = scheduler.record_of(task_id)
     return "nothing" if record is None or record.status.is_final else None
 
@@ -345,8 +351,8 @@ def has_sub_plans(view: RunView) -> bool:
     """Return whether a run has a running sub-plan, which may have requests."""
     if view.scheduler is None or view.is_closed:
         return False
-    shown = view.scheduler.state.visible_nodes()
-    return any((node.kind == "plan" or is_batched(record)) and not record.status.is_final for node, record in shown)
+    visible = view.scheduler.state.visible_nodes()
+    return any((node.kind == "plan" or is_batched(record)) and not record.status.is_final for node, record in visible)
 
 
 def of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenRequest]:

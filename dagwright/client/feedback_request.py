@@ -171,10 +171,10 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     Raises:
         FeedbackRejected: the arguments have no answer, or more than one.
     """
-    given = [name for name in _KINDS if name in answer] or (["text"] if "nodes" in answer else [])
-    if len(given) != 1:
-        what = f"{' and '.join(given)} exclude each other" if given else "an answer is missing"
-        raise FeedbackRejected(f"{what}: give one of approved=, selected=, text= and data=")
+    contents = [name for name in _KINDS if name in answer] or (["text"] if "nodes" in answer else [])
+    if len(contents) != 1:
+        problem = f"{' and '.join(contents)} exclude each other" if contents else "an answer is missing"
+        raise FeedbackRejected(f"{problem}: give one of approved=, selected=, text= and data=")
     content = {
         name: json_argument(value, name, function="feedback")
         for name, value in answer.items()
@@ -183,7 +183,7 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     if "selected" in content:
         selected = content["selected"]
         content["selected"] = [selected] if isinstance(selected, str) else [*selected]
-    return content if "text" not in given else {"text": "", **content}
+    return content if "text" not in contents else {"text": "", **content}
 
 
 @dataclass(frozen=True, slots=True)

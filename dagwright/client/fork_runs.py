@@ -62,19 +62,19 @@ async def draft_of(
     view = await runs.reader(workflow_id).read()
     if view.scheduler is None:
         raise ForkRejected(f"nothing is known of the plan of {workflow_id!r}; start it again with `run`")
-    known = dict(view.scheduler.state.inputs)
+    run_inputs = dict(view.scheduler.state.inputs)
     # The check of a large plan must not block the event loop.
     if changes.plans:
         context = view.run_input.context if view.run_input is not None else {}
-        change = PlanChange(changes.plans[0], changes.inputs, changes.typing, context=context, known=known)
+        change = PlanChange(changes.plans[0], changes.inputs, changes.typing, context=context, known=run_inputs)
         plan, inputs = await changes.check_runner(plan_of_change, change, tools)
     else:
-        plan, inputs = await asyncio.to_thread(_changed, view, changes, tools, known=known)
+        plan, inputs = await asyncio.to_thread(_changed, view, changes, tools, run_inputs=run_inputs)
     return await forks.draft(view, plan, inputs=inputs, rerun=changes.rerun)
 
 
 def _changed(
-    view: RunView, changes: ForkChanges, tools: Mapping[str, ToolDeclaration], *, known: Mapping[str, Any]
+    view: RunView, changes: ForkChanges, tools: Mapping[str, ToolDeclaration], *, run_inputs: Mapping[str, Any]
 ) -> tuple[CompiledPlan, dict[str, Any]]:
     """Return the plan and the inputs of the fork.
 
@@ -83,10 +83,10 @@ def _changed(
     """
     assert view.scheduler is not None
     plan = retooled(view.scheduler.plan, tools, rerun=changes.rerun)
-    typed, found = changes.typing(plan.inputs, changes.inputs)
-    unknown = [name for name in changes.inputs if name not in plan.inputs and name not in known]
-    problems = [*found, *no_such_inputs(unknown, {**plan.inputs, **known})]
-    inputs = {**known, **typed}
+    typed, problems_of_types = changes.typing(plan.inputs, changes.inputs)
+    unknown = [name for name in changes.inputs if name not in plan.inputs and name not in run_inputs]
+    problems = [*problems_of_types, *no_such_inputs(unknown, {**plan.inputs, **run_inputs})]
+    inputs = {**run_inputs, **typed}
     if problems := [*problems, *wrong_inputs(plan.inputs, inputs)]:
         raise PlanInvalid(problems)
     return plan, inputs
@@ -117,10 +117,10 @@ def plan_of_change(change: PlanChange, tools: Mapping[str, ToolDeclaration]) -> 
     Raises:
         PlanInvalid: the plan or the inputs are invalid.
     """
-    written = read_posted(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
-    checked = check_plan(written, tools, context=change.context)
-    typed, found = change.typing(checked.inputs, change.inputs)
-    if problems := [*unused_inputs(checked, change.inputs), *found]:
+    plan = read_posted(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
+    checked = check_plan(plan, tools, context=change.context)
+    typed, problems_of_types = change.typing(checked.inputs, change.inputs)
+    if problems := [*unused_inputs(checked, change.inputs), *problems_of_types]:
         raise PlanInvalid(problems)
     unused = {*unused_names(checked, change.known)}
     inputs = {**{name: value for name, value in change.known.items() if name not in unused}, **typed}

@@ -89,8 +89,8 @@ class ForkDraft:
     def to_json(self) -> dict[str, Any]:
         """Return the planned execution of the fork as JSON."""
         runs = [
-            {"node_id": task_id, "reason": why, "effects": self.effects.get(task_id)}
-            for task_id, why in self.prediction.runs.items()
+            {"node_id": task_id, "reason": reason, "effects": self.effects.get(task_id)}
+            for task_id, reason in self.prediction.runs.items()
         ]
         return {
             "reused": self.prediction.reused,
@@ -147,8 +147,8 @@ class Forks:
         await self._add_sub_plan_results(view, plan, reuse, change=change, reused=frozenset(prediction.reused))
         if reuse.problems:
             raise ForkRejected("; ".join(reuse.problems[:5]))
-        written = await asyncio.to_thread(plan_to_json, plan)
-        content = {"of": view.first_run_id, "plan": written, "inputs": dict(inputs), "rerun": sorted(rerun)}
+        plan_json = await asyncio.to_thread(plan_to_json, plan)
+        content = {"of": view.first_run_id, "plan": plan_json, "inputs": dict(inputs), "rerun": sorted(rerun)}
         return ForkDraft(
             origin=view.workflow_id,
             workflow_id=_id_of_fork(view.workflow_id, content),
@@ -222,12 +222,12 @@ class Forks:
             return None
         inner = ForkDifferences({*plan.inputs}, change.in_sub_plan(task_id))
         source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
-        found = reusable_results(child.scheduler, plan, source=source, change=inner)
-        reuse.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in found.problems]
-        await self._add_sub_plan_results(child, plan, found, change=inner, reused=())
-        await self._renew(plan, found.table)
+        child_reuse = reusable_results(child.scheduler, plan, source=source, change=inner)
+        reuse.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in child_reuse.problems]
+        await self._add_sub_plan_results(child, plan, child_reuse, change=inner, reused=())
+        await self._renew(plan, child_reuse.table)
         return snapshot_to_json(
-            await self._snapshot(child.workflow_id, plan, found.table, max_bytes=SUB_PLAN_INLINE_BYTES)
+            await self._snapshot(child.workflow_id, plan, child_reuse.table, max_bytes=SUB_PLAN_INLINE_BYTES)
         )
 
     # Values.
@@ -289,8 +289,8 @@ def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     """Return the nodes of the run that the fork omits because a planner plans them again."""
     if not (plan.has_planner or plan.is_non_interactive):
         return []
-    there = {node.id for node in plan.nodes}
-    return [node.id for node in without_compensation(old).nodes if node.id not in there]
+    fork_nodes = {node.id for node in plan.nodes}
+    return [node.id for node in without_compensation(old).nodes if node.id not in fork_nodes]
 
 
 def _is_same(old: RunScheduler, plan: CompiledPlan, reuse: ReusableResults) -> bool:
@@ -359,13 +359,15 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
 
 
 def _started_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
-    found = []
+    started = []
     for node, record in scheduler.state.visible_nodes():
         if node.kind == "plan":
-            each = [(f"{node.id}[{item.key}]", item.record) for item in record.items if item.map_batch is None]
-            each = each or [(node.id, record)]
-            found += [name for name, one in each if one.attempts or one.status is NodeStatus.RUNNING]
-    return found
+            tasks = [(f"{node.id}[{item.key}]", item.record) for item in record.items if item.map_batch is None]
+            tasks = tasks or [(node.id, record)]
+            started += [
+                name for name, task_record in tasks if task_record.attempts or task_record.status is NodeStatus.RUNNING
+            ]
+    return started
 
 
 def _is_named(name: str, scheduler: RunScheduler, prediction: ForkPrediction) -> bool:
@@ -376,10 +378,10 @@ def _is_named(name: str, scheduler: RunScheduler, prediction: ForkPrediction) ->
     if number is not None and scheduler.plan.nodes[number].for_each is not None and not scheduler.records[number].items:
         return True
     splits = [(name[:at], name[at + 1 :]) for at, sign in enumerate(name) if sign == "/"]
-    there = [
+    sub_plans = [
         (scheduler.state.node_of(task_id), rest) for task_id, rest in splits if scheduler.record_of(task_id) is not None
     ]
-    return any(node.sub_plan is not None and _is_in(node.sub_plan, rest) for node, rest in there)
+    return any(node.sub_plan is not None and _is_in(node.sub_plan, rest) for node, rest in sub_plans)
 
 
 def _is_in(plan: CompiledPlan, name: str) -> bool:
@@ -397,13 +399,13 @@ def _node_of(task_id: str) -> str:
 
 
 def _effects_of(plan: CompiledPlan, prediction: ForkPrediction) -> dict[str, str]:
-    found = {}
+    effects = {}
     nodes = {node.id: node for node in plan.nodes}
     for task_id in (*prediction.runs, *prediction.undecided, *prediction.later):
         node = nodes.get(task_id) or nodes.get(_node_of(task_id))
         if node is not None and node.tool in plan.tools:
-            found[task_id] = tool_of(node, plan.tools).effects.value
-    return found
+            effects[task_id] = tool_of(node, plan.tools).effects.value
+    return effects
 
 
 def _id_of_fork(origin: str, content: Mapping[str, Any]) -> str:

@@ -93,13 +93,15 @@ def is_folded(graph: Mapping[str, Any]) -> bool:
 
 def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
     """Return a box for each loaded node of the run, and one for each offloaded region."""
-    held, groups = list(scheduler.state.visible_nodes()), groups_of(scheduler)
+    visible, groups = list(scheduler.state.visible_nodes()), groups_of(scheduler)
     regions = list(offloaded_regions(scheduler.plan))
-    region_of = {member: len(held) + place for place, (_, region) in enumerate(regions) for member in region.members}
+    region_of = {
+        member: len(visible) + position for position, (_, region) in enumerate(regions) for member in region.members
+    }
     boxes = []
-    for number, (node, record) in enumerate(held):
-        written = drawn_needs(scheduler, node) if groups else scheduler.state.visible_dependencies(node)
-        needs = [region_of[number]] if number in region_of else written
+    for number, (node, record) in enumerate(visible):
+        dependencies = drawn_needs(scheduler, node) if groups else scheduler.state.visible_dependencies(node)
+        needs = [region_of[number]] if number in region_of else dependencies
         # The name of a worker tool is more informative than its arguments.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
         states = Counter([displayed_status(record)])
@@ -121,9 +123,9 @@ def _folded(boxes: Sequence[_Box]) -> list[_Box]:
         # Boxes must not overlap in levels, else their edges could form a cycle.
         keys = [(level * _LEVELS // max(depth, _LEVELS), "") for level in levels]
     groups: dict[tuple[int, str], list[int]] = {}
-    for place, key in enumerate(keys):
-        groups.setdefault(key, []).append(place)
-    at = {place: number for number, group in enumerate(groups.values()) for place in group}
+    for position, key in enumerate(keys):
+        groups.setdefault(key, []).append(position)
+    at = {position: number for number, group in enumerate(groups.values()) for position in group}
     return [_together(boxes, group, at) for group in groups.values()]
 
 
@@ -135,11 +137,11 @@ def _together(boxes: Sequence[_Box], places: Sequence[int], at: Mapping[int, int
         at: position of a box -> position of its merged box.
     """
     first, last = boxes[places[0]], boxes[places[-1]]
-    needs = list(dict.fromkeys(at[needed] for place in places for needed in boxes[place].needs))
-    outside = [needed for needed in needs if needed != at[places[0]]]
+    needs = list(dict.fromkeys(at[needed] for position in places for needed in boxes[position].needs))
+    external = [needed for needed in needs if needed != at[places[0]]]
     if len(places) == 1:
-        return replace(first, needs=outside, group=None)
-    counts = sum((boxes[place].counts for place in places), Counter[NodeStatus]())
-    tools = Counter(boxes[place].tool or "plan" for place in places)
+        return replace(first, needs=external, group=None)
+    counts = sum((boxes[position].counts for position in places), Counter[NodeStatus]())
+    tools = Counter(boxes[position].tool or "plan" for position in places)
     tool_names = ", ".join(name for name, _ in tools.most_common(3)) + (", …" if len(tools) > 3 else "")
-    return _Box(f"{counts.total():,} nodes: {first.name} … {last.name}", tool_names, first.tool, counts, outside)
+    return _Box(f"{counts.total():,} nodes: {first.name} … {last.name}", tool_names, first.tool, counts, external)

@@ -103,7 +103,7 @@ async def read_inbox(
     """
     connection.require_search_attributes()
     page_size = page_size_for(limit)
-    found: list[OpenRequest] = []
+    listed: list[OpenRequest] = []
     omitted: dict[str, int] = {}
     excluded = 0
     cursor: ListCursor | None = None
@@ -113,16 +113,16 @@ async def read_inbox(
         memo = await readable_memo(run)
         owner = owner_of(run, memo)
         requests, missing = _listed_requests(run, memo)
-        matching = [each for each in requests if inbox_filter.matches(each, owner=owner)]
-        found += matching
+        matching = [request for request in requests if inbox_filter.matches(request, owner=owner)]
+        listed += matching
         excluded += not matching
         if missing > 0 and inbox_filter.owner in (None, owner):
             root = root_in(memo) or run.id
             omitted[root] = omitted.get(root, 0) + missing
-        if len(found) >= limit or excluded == _MOST_EXCLUDED_PAGES * page_size:
+        if len(listed) >= limit or excluded == _MOST_EXCLUDED_PAGES * page_size:
             break
-    found.sort(key=lambda request: str(request.document["opened_at"]))
-    return InboxPage(found, cursor, omitted)
+    listed.sort(key=lambda request: str(request.document["opened_at"]))
+    return InboxPage(listed, cursor, omitted)
 
 
 async def read_requests(
@@ -142,7 +142,7 @@ async def read_requests(
 
 
 def _awaits(name: str) -> str:
-    parts = (f"{wire.SEARCH_AWAITING} = {quoted(each)}" for each in (keyword_of_assignee(name), OTHERS))
+    parts = (f"{wire.SEARCH_AWAITING} = {quoted(keyword_text)}" for keyword_text in (keyword_of_assignee(name), OTHERS))
     return " OR ".join(parts)
 
 
@@ -151,13 +151,13 @@ def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[S
     root, path = root_in(memo) or run.id, path_in(memo)
     try:
         listed = requests_from_json(memo[wire.MEMO_REQUESTS])
-        found = []
+        requests = []
         for node, document in listed.shown:
             # The fields by which requests are filtered and sorted.
             _ = document["type"], seconds_of(document["opened_at"])
             ref = RequestRef(run.id, str(document["request_id"]))
-            found.append(with_path(OpenRequest(document, ref, node, title=listed.title), root, path))
+            requests.append(with_path(OpenRequest(document, ref, node, title=listed.title), root, path))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         _LOG.warning("%s: the requests in the memo of the run cannot be read: %r", run.id, error)
         return (), 1
-    return found, listed.count - len(listed.shown)
+    return requests, listed.count - len(listed.shown)

@@ -85,9 +85,9 @@ async def executions_from(
     while True:
         listing = client.list_workflows(query, page_size=page_size, next_page_token=token)
         await listing.fetch_next_page()
-        there, token = listing.current_page or (), listing.next_page_token
-        for number, execution in enumerate(there, 1):
-            yield ListCursor.of(execution) if number < len(there) or token else None, execution
+        page, token = listing.current_page or (), listing.next_page_token
+        for number, execution in enumerate(page, 1):
+            yield ListCursor.of(execution) if number < len(page) or token else None, execution
         if not token:
             return
 

@@ -63,18 +63,18 @@ async def show_progress(run: WatchedRun, *, view: ProgressView | None = None) ->
     Raises:
         RunNotFound: there is no such run.
     """
-    shown = view or default_view()
+    display = view or default_view()
     changed = asyncio.Event()
     watching = asyncio.create_task(_watch(run, changed))
     try:
-        with shown.open():
+        with display.open():
             while not watching.done():
                 changed.clear()
                 drawing = await run.draw()
-                shown.show(drawing)
+                display.show(drawing)
                 await _next_change(changed, drawing, watching)
             await watching
-            shown.show(await run.draw())
+            display.show(await run.draw())
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -191,9 +191,9 @@ def progress_table(drawing: Drawing, *, rows: int) -> RenderableType:
         rows: maximum number of rows; if there are more nodes, running and failed nodes come first, and the others are
             counted.
     """
-    shown = _chosen(drawing.nodes, rows)
+    rows_shown = _chosen(drawing.nodes, rows)
     table = Table.grid(padding=(0, 2, 0, 0))
-    for node in shown:
+    for node in rows_shown:
         mark, style = MARKS[node.status or NodeStatus.PENDING]
         details = " ".join(filter(None, [single_line(node.work), node.counts]))
         table.add_row(
@@ -213,5 +213,7 @@ def _chosen(nodes: Sequence[DrawnNode], rows: int) -> Sequence[DrawnNode]:
     if len(nodes) <= rows:
         return nodes
     rank = {status: number for number, status in enumerate(_FIRST)}
-    places = sorted(range(len(nodes)), key=lambda place: rank.get(nodes[place].status or NodeStatus.PENDING, len(rank)))
-    return [nodes[place] for place in sorted(places[:rows])]
+    indices = sorted(
+        range(len(nodes)), key=lambda index: rank.get(nodes[index].status or NodeStatus.PENDING, len(rank))
+    )
+    return [nodes[index] for index in sorted(indices[:rows])]

@@ -49,18 +49,26 @@ async def read_node_view(runs: Runs, workflow_id: str, node: str, *, full: bool 
     name = normalize("NFC", node)
     top = await runs.reader(workflow_id).read()
     try:
-        there = await resolve_path(top, name, open_reader=runs.reader)
-        view = await runs.view_of_item(there.view, there.name)
+        resolved = await resolve_path(top, name, open_reader=runs.reader)
+        view = await runs.view_of_item(resolved.view, resolved.name)
     except (ItemNotStarted, SubPlanNotStarted) as unknown:
         raise NodeNotFound(str(unknown)) from None
-    document = await runs.document(view, full=full, only=there.name)
-    found = document["nodes"].get(there.name)
-    if found is None:
-        raise NodeNotFound(_no_node(document, there.name, view.workflow_id))
+    document = await runs.document(view, full=full, only=resolved.name)
+    node_document = document["nodes"].get(resolved.name)
+    if node_document is None:
+        raise NodeNotFound(_no_node(document, resolved.name, view.workflow_id))
     elsewhere = {} if view.workflow_id == top.workflow_id else {"run_id": view.workflow_id}
-    arguments = None if view.scheduler is None else arguments_for_display(view.scheduler.state, there.name)
-    shown = {"node_id": name, **elsewhere, **_failed_items(view, there.name), **found, "arguments": arguments}
-    return NodeView(shown, [note for note in document["notes"] if _is_about(note, there.name, shown)])
+    arguments = None if view.scheduler is None else arguments_for_display(view.scheduler.state, resolved.name)
+    full_document = {
+        "node_id": name,
+        **elsewhere,
+        **_failed_items(view, resolved.name),
+        **node_document,
+        "arguments": arguments,
+    }
+    return NodeView(
+        full_document, [note for note in document["notes"] if _is_about(note, resolved.name, full_document)]
+    )
 
 
 def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bool:

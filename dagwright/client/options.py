@@ -129,35 +129,35 @@ OF_INTENTS: Sequence[str] = ("context", "confidence")
 OF_PLANS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
 
 
-def run_options(given: RunSettings) -> RunStartOptions:
+def run_options(options: RunSettings) -> RunStartOptions:
     """Convert the options of a program to those of a start request.
 
     Raises:
         OptionInvalid: an option is invalid.
     """
-    is_interactive = given.get("interactive", True)
+    is_interactive = options.get("interactive", True)
     input_fields = replace(
         NO_EXTRAS,
-        budget=_budget(given["budget"], is_interactive=is_interactive) if "budget" in given else None,
-        compensate=given.get("compensate", False),
+        budget=_budget(options["budget"], is_interactive=is_interactive) if "budget" in options else None,
+        compensate=options.get("compensate", False),
         is_interactive=is_interactive,
     )
     return RunStartOptions(
-        duration_s("deadline", given["deadline"]) if "deadline" in given else None,
-        read_policy(given["policy"]) if "policy" in given else None,
+        duration_s("deadline", options["deadline"]) if "deadline" in options else None,
+        read_policy(options["policy"]) if "policy" in options else None,
         input_fields=input_fields,
-        tags=read_tags(given.get("tags", {})),
-        fairness=_fairness(given),
+        tags=read_tags(options.get("tags", {})),
+        fairness=_fairness(options),
     )
 
 
-def model_config(given: RunSettings) -> ModelConfig:
+def model_config(options: RunSettings) -> ModelConfig:
     """Return the model config of the options.
 
     Raises:
         OptionInvalid: the model, or one of its options, is invalid.
     """
-    model = given.get("model")
+    model = options.get("model")
     try:
         return model_config_from_json({"model": model} if isinstance(model, str) else model or {})
     except ValueError as error:
@@ -186,20 +186,20 @@ def duration_s(option: str, duration: Duration) -> float:
     return seconds
 
 
-def refuse_foreign_options(given: RequestOptions) -> None:
+def refuse_foreign_options(options: RequestOptions) -> None:
     """Refuse options that the profile of a request does not have.
 
     Raises:
         OptionInvalid: there is one; the message names the profile that has it.
     """
-    profile = given.get("profile", "plan")
+    profile = options.get("profile", "plan")
     foreign = {
         "plan": [*OF_ROUNDS, *OF_INTENTS],
         "intents": [*OF_ROUNDS, "max_replans"],
         "rounds": [*OF_INTENTS, *OF_PLANS],
     }
     for name in foreign.get(profile, ()):
-        if given.get(name):
+        if options.get(name):
             raise OptionInvalid(f"the profile {profile!r} has no option {name!r}")
 
 
@@ -211,9 +211,9 @@ def _budget(limits: Mapping[str, Any], *, is_interactive: bool) -> Mapping[str, 
         raise OptionInvalid(f"budget: {error}") from None
 
 
-def _fairness(given: RunSettings) -> Fairness | None:
+def _fairness(options: RunSettings) -> Fairness | None:
     try:
-        return fairness_of(given.get("fairness_key"), given.get("fairness_weight"))
+        return fairness_of(options.get("fairness_key"), options.get("fairness_weight"))
     except FairnessInvalid as error:
         raise OptionInvalid(f"fairness: {error}") from None
 

@@ -132,17 +132,19 @@ def prepare_start(
     """
     if problems := _problems_of_inputs(start.inputs):
         raise PlanInvalid(problems)
-    given = start.options
-    options, model = run_options(given), model_config(given).to_json() or None
-    context = {name.removeprefix("@"): value for name, value in given.get("context", {}).items()}
-    known = {**(session.names if session is not None else {}), **context}
-    checked, repairs = _checked(start, tools, context=known)
+    caller_options = start.options
+    options, model = run_options(caller_options), model_config(caller_options).to_json() or None
+    context = {name.removeprefix("@"): value for name, value in caller_options.get("context", {}).items()}
+    names = {**(session.names if session is not None else {}), **context}
+    checked, repairs = _checked(start, tools, context=names)
     chosen = options.policy or (session.policy if session is not None else None)
-    by_model = given.get("approve_plan", False)
+    by_model = caller_options.get("approve_plan", False)
     policy = chosen or default_policy("model" if by_model else "person")
     if problems := [*policy_problems(checked, policy), *unused_inputs(checked, start.inputs)]:
         raise PlanInvalid(problems)
-    prepare = prepare_to_ask if given.get("request_inputs") and options.input_fields.is_interactive else prepare_plan
+    prepare = (
+        prepare_to_ask if caller_options.get("request_inputs") and options.input_fields.is_interactive else prepare_plan
+    )
     compiled = prepare(checked, start.inputs)
     notes = tuple(repair.to_note().to_json() for repair in folded(repairs)[:NOTES])
     options = replace(
@@ -153,7 +155,7 @@ def prepare_start(
     )
     # The session may change before the run starts, so only the arguments of the caller identify the run.
     source = {"plan": start.plan.document, "dialect": checked.dialect, "context": context}
-    title = given.get("title") or start.plan.title
+    title = caller_options.get("title") or start.plan.title
     return StartRequest(compiled, source, start.inputs, options, title=title)
 
 

@@ -80,13 +80,13 @@ class NodeResults(Mapping[str, "NodeResult"]):
         """Nodes of large regions that are not in here; `Run.nodes` has them."""
 
     def __getitem__(self, node_id: str) -> "NodeResult":
-        found = self._nodes.get(node_id)
-        if found is None and node_id.endswith("]"):
+        node = self._nodes.get(node_id)
+        if node is None and node_id.endswith("]"):
             name, _, key = node_id[:-1].partition("[")
-            found = self._nodes[name].items.get(key) if name in self._nodes else None
-        if found is None:
+            node = self._nodes[name].items.get(key) if name in self._nodes else None
+        if node is None:
             raise KeyError(self._unknown_node_message(node_id))
-        return found
+        return node
 
     def _unknown_node_message(self, node_id: str) -> str:
         message = f"the result of the run {self._run_id!r} has no node {node_id!r}"
@@ -146,8 +146,10 @@ class NodeResult:
         return self._value
 
     def __repr__(self) -> str:
-        shown = f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", result={_display_text(self._value)}"
-        return f"NodeResult({self.id!r}, status={self.status.value!r}{shown})"
+        outcome = (
+            f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", result={_display_text(self._value)}"
+        )
+        return f"NodeResult({self.id!r}, status={self.status.value!r}{outcome})"
 
     @property
     def is_loaded(self) -> bool:
@@ -192,8 +194,10 @@ class RunResult:
         return self._value
 
     def __repr__(self) -> str:
-        shown = f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", output={_display_text(self._value)}"
-        return f"RunResult({self.run_id!r}, status={self.status.value!r}{shown})"
+        outcome = (
+            f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", output={_display_text(self._value)}"
+        )
+        return f"RunResult({self.run_id!r}, status={self.status.value!r}{outcome})"
 
     @property
     def is_success(self) -> bool:
@@ -322,7 +326,9 @@ def grouped(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
             items[last][name[len(last) + 1 : -1]] = node
         else:
             last, items[name] = name, {}
-    return {name: replace(nodes[name], items=found) if found else nodes[name] for name, found in items.items()}
+    return {
+        name: replace(nodes[name], items=map_items) if map_items else nodes[name] for name, map_items in items.items()
+    }
 
 
 def note_of(document: Mapping[str, Any]) -> Note:
@@ -334,39 +340,39 @@ async def _collected(
     view: RunView, listed: AsyncGenerator[tuple[str, Any], None], *, max_bytes: int | None
 ) -> tuple[dict[str, NodeResult], int]:
     """Return the nodes whose results fit, the others without results, and how many nodes are left out."""
-    found: dict[str, NodeResult] = {}
+    loaded: dict[str, NodeResult] = {}
     left_bytes = max_bytes
     async with aclosing(listed):
         async for name, document in listed:
-            found[name] = node_of(name, document)
+            loaded[name] = node_of(name, document)
             if left_bytes is not None and max_bytes is not None:
                 size = encoded_size(document["result"]) + _NODE_BYTES
                 if (left_bytes := left_bytes - size) < 0:
-                    found[name] = _unloaded(found[name], document["result"], max_bytes=max_bytes)
-                    return _with_rest(found, view, max_bytes=max_bytes)
-    return found, 0
+                    loaded[name] = _unloaded(loaded[name], document["result"], max_bytes=max_bytes)
+                    return _with_rest(loaded, view, max_bytes=max_bytes)
+    return loaded, 0
 
 
-def _with_rest(found: dict[str, NodeResult], view: RunView, *, max_bytes: int) -> tuple[dict[str, NodeResult], int]:
+def _with_rest(loaded: dict[str, NodeResult], view: RunView, *, max_bytes: int) -> tuple[dict[str, NodeResult], int]:
     """Return nodes in plan order, with those that the run holds and that were not loaded."""
     document = view.document_with_refs()
-    rest = {
+    unloaded = {
         name: _unloaded(node_of(name, node), node["result"], max_bytes=max_bytes)
         for name, node in document["nodes"].items()
-        if name not in found
+        if name not in loaded
     }
-    held = document["nodes"]
-    inner = [name for name in found if name not in held]
+    document_nodes = document["nodes"]
+    inner = [name for name in loaded if name not in document_nodes]
     count = sum(document.get("nodes_ref", {}).get("counts", {}).values()) - len(inner)
-    merged = found | rest
-    return {name: merged[name] for name in (*held, *inner)}, max(count, 0)
+    merged = loaded | unloaded
+    return {name: merged[name] for name in (*document_nodes, *inner)}, max(count, 0)
 
 
 def _unloaded(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
     if result is None:
         return node
-    shown = compact_value(result, ref=f"node:{node.id}")
-    preview = str(shown["preview"]) if isinstance(shown, Mapping) and "preview" in shown else ""
+    compact = compact_value(result, ref=f"node:{node.id}")
+    preview = str(compact["preview"]) if isinstance(compact, Mapping) and "preview" in compact else ""
     reason = (
         f"the results of the run are over {max_bytes:,} bytes; `await run.node({node.id!r})` reads one node, "
         "`run.nodes()` all of them one by one, and `run.result(max_bytes=None)` loads everything"
@@ -397,8 +403,8 @@ def _error_of(error: Mapping[str, Any]) -> NodeError:
 
 async def _listed(part: Any) -> AsyncGenerator[tuple[str, Any], None]:
     if isinstance(part, AsyncIterator):
-        async for each in part:
-            yield each
+        async for entry in part:
+            yield entry
     else:
         for item in part.items():
             yield item

@@ -161,8 +161,8 @@ class Run:
 
     async def nodes(self) -> AsyncGenerator[NodeResult, None]:
         """Yield the nodes and items as they are now one by one, with their whole results, however many they are."""
-        async with aclosing(read_nodes(await self._view(), self._services.store)) as found:
-            async for node in found:
+        async with aclosing(read_nodes(await self._view(), self._services.store)) as nodes:
+            async for node in nodes:
                 yield node
 
     async def events(self, *, after: str | None = None, text: bool = False) -> AsyncGenerator[AnyRunEvent, None]:
@@ -181,8 +181,8 @@ class Run:
         """
         cursor = EventCursor() if after is None else EventCursor.parse(after)
         stream = EventStream(self._services.runs, self._id, run=self, after=cursor, has_text=text)
-        async with aclosing(stream.events()) as found:
-            async for event in found:
+        async with aclosing(stream.events()) as events:
+            async for event in events:
                 yield event
 
     async def url(self) -> str | None:
@@ -251,8 +251,8 @@ class Run:
         Args:
             arguments: replace the arguments in the plan.
         """
-        given = json_argument(arguments, "arguments", function="retry")
-        return await self._send(Command.retry_node(node_id, arguments=given), CommandAuthor(by))
+        new_arguments = json_argument(arguments, "arguments", function="retry")
+        return await self._send(Command.retry_node(node_id, arguments=new_arguments), CommandAuthor(by))
 
     async def set_result(self, node_id: str, result: Any, *, reason: str | None = None, by: str | None = None) -> str:
         """Set the result of a node that has not completed. Raises as `pause`."""
@@ -270,8 +270,8 @@ class Run:
             CommandRejected, RunClosed: as `pause`.
         """
         tools = await RunTools(self._services, self._id, self._tools).declarations(nodes)
-        written = json_argument([*nodes], "nodes", function="add_nodes")
-        return await self._services.steering.add_nodes(self._id, written, tools=tools, by=by)
+        node_list = json_argument([*nodes], "nodes", function="add_nodes")
+        return await self._services.steering.add_nodes(self._id, node_list, tools=tools, by=by)
 
     async def set_limits(self, *, reason: str | None = None, by: str | None = None, **limits: Unpack[Limits]) -> str:
         """Change limits of the run.
@@ -311,8 +311,8 @@ class Run:
 
     async def policy(self) -> Mapping[str, Any]:
         """Return which calls require approval, in the form that `set_policy` accepts."""
-        found: Mapping[str, Any] = policy_to_json(await read_scheduler(self._services.runs.reader(self._id)))["policy"]
-        return found
+        policy: Mapping[str, Any] = policy_to_json(await read_scheduler(self._services.runs.reader(self._id)))["policy"]
+        return policy
 
     # Forks and reports.
 
@@ -392,16 +392,16 @@ class Run:
         runs = self._services.runs
         forks = Forks(runs.reader, self._services.store)
         nodes = [node for plan in changes.plans for node in _nodes_of(plan)]
-        known = await tools.declarations(nodes)
-        return await draft_of(self._id, changes, runs=runs, forks=forks, tools=known)
+        declarations = await tools.declarations(nodes)
+        return await draft_of(self._id, changes, runs=runs, forks=forks, tools=declarations)
 
 
 def _fork_changes(plan: PlanSource | None, inputs: Mapping[str, Any] | None, rerun: Sequence[str]) -> ForkChanges:
     changes = ForkChanges(inputs=json_argument(inputs or {}, "inputs", function="fork"), rerun=rerun)
     if plan is None:
         return changes
-    written = read_plan(plan)
-    return replace(changes, plans=(PostedPlan(written.document, written.dialect),))
+    written_plan = read_plan(plan)
+    return replace(changes, plans=(PostedPlan(written_plan.document, written_plan.dialect),))
 
 
 def _nodes_of(plan: PostedPlan) -> Sequence[Any]:

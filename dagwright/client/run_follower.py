@@ -70,8 +70,10 @@ async def follow(
     async with aclosing(runs.subscriptions.subscribe(workflow_id, after=after)) as updates:
         async for update in updates:
             requests = [] if update.view.is_closed else await pending.read(update.view)
-            left = [request for request in requests if request_key(request) not in answered] if answered else requests
-            yield RunMoment(update.view, update.changed, left, update.states, update.facts)
+            unanswered = (
+                [request for request in requests if request_key(request) not in answered] if answered else requests
+            )
+            yield RunMoment(update.view, update.changed, unanswered, update.states, update.facts)
 
 
 async def wait_for_end(
@@ -94,23 +96,23 @@ async def wait_for_end(
 async def interleave(main: AsyncGenerator[T, None], other: AsyncGenerator[S, None]) -> AsyncGenerator[T | S, None]:
     """Yield the items of two generators as they arrive, until `main` ends; then close both."""
     async with aclosing(main), aclosing(other):
-        coming: dict[AsyncGenerator[T | S, None], asyncio.Task[T | S | None]] = {}
+        pending: dict[AsyncGenerator[T | S, None], asyncio.Task[T | S | None]] = {}
         try:
-            for each in (main, other):
-                coming[each] = asyncio.create_task(_next_of(each))
-            while main in coming:
-                await asyncio.wait(coming.values(), return_when=asyncio.FIRST_COMPLETED)
-                for source, task in [*coming.items()]:
+            for generator in (main, other):
+                pending[generator] = asyncio.create_task(_next_of(generator))
+            while main in pending:
+                await asyncio.wait(pending.values(), return_when=asyncio.FIRST_COMPLETED)
+                for source, task in [*pending.items()]:
                     if not task.done():
                         continue
-                    del coming[source]
-                    if (found := task.result()) is not None:
-                        yield found
-                        coming[source] = asyncio.create_task(_next_of(source))
+                    del pending[source]
+                    if (item := task.result()) is not None:
+                        yield item
+                        pending[source] = asyncio.create_task(_next_of(source))
         finally:
-            for task in coming.values():
+            for task in pending.values():
                 task.cancel()
-            await asyncio.gather(*coming.values(), return_exceptions=True)
+            await asyncio.gather(*pending.values(), return_exceptions=True)
 
 
 async def _next_of(source: AsyncGenerator[T, None]) -> T | None:

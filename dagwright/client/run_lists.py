@@ -112,8 +112,8 @@ class RunFilter:
             parts.append(_QUERY_OF_STATE[RunStatus(self.status)])
         if self.since is not None:
             parts.append(f"StartTime >= '{format_time(self.since)}'")
-        named = ((wire.SEARCH_OWNER, self.owner), (wire.SEARCH_SESSION, self.session))
-        for attribute, name in (*named, (wire.SEARCH_TEMPLATE, self.template)):
+        conditions = ((wire.SEARCH_OWNER, self.owner), (wire.SEARCH_SESSION, self.session))
+        for attribute, name in (*conditions, (wire.SEARCH_TEMPLATE, self.template)):
             if name is not None:
                 parts.append(f"{attribute} = {quoted(keyword(name))}")
         if self.title:
@@ -153,7 +153,7 @@ def parse_since(since: date | timedelta | str) -> float:
     Raises:
         ValueError: it is invalid, or outside of the years 1970 to 9999; the message follows the name of the option.
     """
-    given = since
+    option = since
     try:
         if isinstance(since, str):
             with suppress(ValueError):
@@ -162,13 +162,13 @@ def parse_since(since: date | timedelta | str) -> float:
             return time.time() - parse_duration(format_duration(since)).total_seconds()
     except ValueError:
         hint = "a date, a time, or a duration, such as 2026-11-23, 2026-11-23T08:00:00Z or 2h"
-        raise ValueError(f"must be {hint}, not {given!r:.60}") from None
+        raise ValueError(f"must be {hint}, not {option!r:.60}") from None
     moment = since if isinstance(since, datetime) else datetime.combine(since, datetime.min.time())
     # The conversion fails for some local times of the last year.
     with suppress(ValueError, OverflowError):
         if moment.year >= _FIRST_YEAR and (seconds := moment.timestamp()) <= _LATEST:
             return seconds
-    raise ValueError(f"must be a time in the years {_FIRST_YEAR} to 9999, not {given!r:.60}")
+    raise ValueError(f"must be a time in the years {_FIRST_YEAR} to 9999, not {option!r:.60}")
 
 
 def quoted(text: str) -> str:
@@ -217,8 +217,8 @@ def listed_status(execution: WorkflowExecution) -> RunStatus:
     The attribute is written at most once in five seconds, and not when a run is terminated.
     """
     by_execution = _STATUS_OF_EXECUTION.get(execution.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)
-    written = execution.typed_search_attributes.get(STATE)
-    return next((status for status in _REFINED.get(by_execution, ()) if status == written), by_execution)
+    attribute = execution.typed_search_attributes.get(STATE)
+    return next((status for status in _REFINED.get(by_execution, ()) if status == attribute), by_execution)
 
 
 _ERROR_OF_EXECUTION = {
@@ -230,14 +230,14 @@ _UNKNOWN_ERROR = ("failed", "the run has written no error; its status has the re
 
 def run_summary(execution: WorkflowExecution, memo: Mapping[str, Any]) -> RunSummary:
     """Return the line of a run in a list, from its search attributes and its memo."""
-    written = execution.typed_search_attributes
-    progress = parse_progress(written.get(PROGRESS))
+    attributes = execution.typed_search_attributes
+    progress = parse_progress(attributes.get(PROGRESS))
     total, title, session = (memo.get(name) for name in (wire.MEMO_NODES, wire.MEMO_TITLE, wire.MEMO_SESSION))
     status = listed_status(execution)
     return RunSummary(
         run_id=execution.id,
         status=status,
-        title=title if isinstance(title, str) else written.get(TITLE),
+        title=title if isinstance(title, str) else attributes.get(TITLE),
         started_at=time_of(_started_at(execution, memo)),
         ended_at=execution.close_time,
         nodes_done=progress.done if progress is not None else 0,
@@ -261,10 +261,10 @@ def _error_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> Problem:
 
 def _started_at(execution: WorkflowExecution, memo: Mapping[str, Any]) -> float:
     """Return the start of the first execution of a run, in seconds since the epoch."""
-    written = memo.get(wire.MEMO_STARTED_AT)
-    if isinstance(written, str):
+    started_at = memo.get(wire.MEMO_STARTED_AT)
+    if isinstance(started_at, str):
         with suppress(ValueError):
-            return datetime.fromisoformat(written).timestamp()
+            return datetime.fromisoformat(started_at).timestamp()
     return execution.start_time.timestamp()
 
 
@@ -282,8 +282,12 @@ def _tags_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> dict[str,
     """Return the tags of a run; from its search attributes if its memo has none, because it cannot be decoded."""
     if wire.MEMO_TAGS in memo:
         return tags_in(memo, key=wire.MEMO_TAGS)
-    written = execution.typed_search_attributes.get(TAGS, ())
-    return {name: value for name, separator, value in (each.partition("=") for each in written) if separator}
+    keywords = execution.typed_search_attributes.get(TAGS, ())
+    return {
+        name: value
+        for name, separator, value in (keyword_text.partition("=") for keyword_text in keywords)
+        if separator
+    }
 
 
 def owner_of(execution: WorkflowExecution, memo: Mapping[str, Any]) -> str | None:

@@ -97,11 +97,11 @@ async def _send_as_update(
     return str(reply or "was answered")
 
 
-def _signal_reply(what: str, workflow_id: str, *, timeout_s: float) -> str:
+def _signal_reply(subject: str, workflow_id: str, *, timeout_s: float) -> str:
     """Return the sentence that reports a signal in the history of a run, and how the run will apply it."""
     return (
-        f"no worker answered within {timeout_s:g} s, so {what} was sent as a signal; it is applied as soon as a worker "
-        f"serves the run, as `dagwright watch {shlex.quote(workflow_id)}` does"
+        f"no worker answered within {timeout_s:g} s, so {subject} was sent as a signal; it is applied as soon as a "
+        f"worker serves the run, as `dagwright watch {shlex.quote(workflow_id)}` does"
     )
 
 
@@ -109,8 +109,8 @@ def _refusal_in(view: RunView, name: str, message: Mapping[str, Any]) -> str | N
     """Return why a run will reject a signal, judged by its history, which may have pending signals of other clients."""
     handler = CommandHandler(Notes())
     # The scheduler is not shared, so it can be changed here.
-    for at, left, read in view.pending_commands():
-        handler.handle(left, read, through="signal", scheduler=view.scheduler, at=at)
+    for at, pending_name, read in view.pending_commands():
+        handler.handle(pending_name, read, through="signal", scheduler=view.scheduler, at=at)
     return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
 
 

@@ -38,19 +38,19 @@ class Explanation:
         return self.message
 
 
-def explanation_of(found: RunExplanation) -> Explanation:
+def explanation_of(explanation: RunExplanation) -> Explanation:
     """Return the public form of an explanation."""
-    document = found.to_json()
-    message = "; ".join([document["message"], *_waits(found.notes, document["message"])])
+    document = explanation.to_json()
+    message = "; ".join([document["message"], *_waits(explanation.notes, document["message"])])
     return Explanation(
         run_id=document["run_id"],
         status=RunStatus(document["status"]),
         node_id=document["node_id"],
         message=message,
-        reasons=tuple(found.chain.reasons),
-        omitted=found.chain.omitted,
+        reasons=tuple(explanation.chain.reasons),
+        omitted=explanation.chain.omitted,
         error=problem_from_error(document["error"]),
-        notes=tuple(note_of(note) for note in found.notes),
+        notes=tuple(note_of(note) for note in explanation.notes),
     )
 
 
@@ -106,21 +106,21 @@ class Lineage:
 
 def lineage_of(document: Mapping[str, Any]) -> Lineage:
     """Return the lineage of a node from its document."""
-    found = document["lineage"]
-    listed = {name: tuple(found.get(name, ())) for name in ("answers", "files", "urls", "model_calls", "tool_calls")}
+    lineage = document["lineage"]
+    listed = {name: tuple(lineage.get(name, ())) for name in ("answers", "files", "urls", "model_calls", "tool_calls")}
     return Lineage(
         node_id=document["node_id"],
-        inputs=tuple(found["inputs"]),
+        inputs=tuple(lineage["inputs"]),
         tool=document["tool"],
-        tool_version=found["tool_version"],
-        effects=found["effects"],
-        agent=found.get("agent"),
+        tool_version=lineage["tool_version"],
+        effects=lineage["effects"],
+        agent=lineage.get("agent"),
         arguments=document["arguments"],
-        attempts=found["attempts"],
-        cached=found.get("cached"),
-        reused=found.get("reused"),
-        commands=tuple(found.get("overrides", ())),
-        omitted=found.get("omitted", 0),
+        attempts=lineage["attempts"],
+        cached=lineage.get("cached"),
+        reused=lineage.get("reused"),
+        commands=tuple(lineage.get("overrides", ())),
+        omitted=lineage.get("omitted", 0),
         **listed,
     )
 

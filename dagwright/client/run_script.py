@@ -57,14 +57,14 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
         ServerUnreachable: no server can be reached or started.
         SettingsError: an environment variable is invalid.
     """
-    known = settings or load_settings()
+    run_settings = settings or load_settings()
     # The result says what failed.
-    configure_default_logging(known, level="error")
+    configure_default_logging(run_settings, level="error")
     logging.getLogger("dagwright.client").setLevel(logging.WARNING)
     served = [*tools, *plan_tools(plan)]
 
     async def run_to_end() -> RunResult:
-        async with Client.connect(settings=known) as client, Worker(client, served, agents):
+        async with Client.connect(settings=run_settings) as client, Worker(client, served, agents):
             started = await client.start(plan, inputs=inputs, run_id=run_id, **options)
             return await print_requests(started, started.result(raise_on_failure=raise_on_failure))
 

@@ -1,4 +1,4 @@
-"""Tools that nodes may call which a program adds to a run or to a fork."""
+"""Tools for the nodes that a program adds to a run or to a fork."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -51,21 +51,23 @@ class RunTools:
             RunNotFound: there is no such run.
             ToolLoadError: the tools that the run was started with cannot be loaded, and there are no others.
         """
-        known: dict[str, ToolDeclaration] = {}
+        declared: dict[str, ToolDeclaration] = {}
         for toolset in await self._toolsets():
             await publish_cards(toolset.store, toolset.agents)
-            known |= toolset.declarations()
-        missing = [name for name in dict.fromkeys(tools_written(nodes)) if name not in known]
+            declared |= toolset.declarations()
+        missing = [name for name in dict.fromkeys(tools_written(nodes)) if name not in declared]
         settings = self._services.settings
-        return known | dict(await find_published_tools(self._services.store, missing, task_queue=settings.task_queue))
+        return declared | dict(
+            await find_published_tools(self._services.store, missing, task_queue=settings.task_queue)
+        )
 
     async def _toolsets(self) -> Sequence[Toolset]:
         references = await self.references()
         loading = asyncio.to_thread(load_toolset, self._services.settings, references)
         if self._source is None:
             return [await loading]
-        found = []
+        toolsets = []
         # The modules of another process may not be importable here.
         with suppress(ToolLoadError):
-            found.append(await loading)
-        return [*found, await self._source.toolset()]
+            toolsets.append(await loading)
+        return [*toolsets, await self._source.toolset()]

@@ -154,13 +154,13 @@ class Runs:
         Raises:
             RunIdInUse: the run has another plan, other inputs or another model.
         """
-        there = await self._find(workflow_id)
-        if there is None:
+        existing = await self._find(workflow_id)
+        if existing is None:
             return None
-        digest = (await there.memo()).get(wire.MEMO_DIGEST)
+        digest = (await existing.memo()).get(wire.MEMO_DIGEST)
         if digest != encoded.digest:
             raise RunIdInUse(await self._other_run_message(workflow_id, digest, encoded))
-        return Started(workflow_id, there.run_id, is_new=False)
+        return Started(workflow_id, existing.run_id, is_new=False)
 
     async def _other_run_message(self, workflow_id: str, digest: Any, encoded: EncodedStart) -> str:
         """Return how the existing run with this ID differs from the start request.
@@ -170,21 +170,21 @@ class Runs:
             encoded: the start request for that ID.
         """
         source, inputs, model = encoded.source, encoded.inputs, encoded.model
-        what = "another plan, other inputs or another model"
+        difference = "another plan, other inputs or another model"
         # A workflow without a digest was not started as a run of a start request.
         view = await self.reader(workflow_id).read() if isinstance(digest, str) else None
         if view is not None and view.run_input is not None:
-            given = view.run_input.inputs
-            names = [name for name in dict.fromkeys([*inputs, *given]) if _differ(name, inputs, given)]
+            run_inputs = view.run_input.inputs
+            names = [name for name in dict.fromkeys([*inputs, *run_inputs]) if _differ(name, inputs, run_inputs)]
             listed = ", ".join(map(repr, names[:_MAX_NAMES])) + (" …" if len(names) > _MAX_NAMES else "")
             other = f"other inputs ({listed})"
             differences = {
-                "another plan": digest != digest_of(source, given, view.run_input.model),
+                "another plan": digest != digest_of(source, run_inputs, view.run_input.model),
                 other: bool(names),
                 "another model": model != view.run_input.model,
             }
-            what = " and ".join(message for message, exists in differences.items() if exists) or what
-        return f"the id {workflow_id!r} belongs to a run with {what}; choose another id"
+            difference = " and ".join(message for message, exists in differences.items() if exists) or difference
+        return f"the id {workflow_id!r} belongs to a run with {difference}; choose another id"
 
     async def list_runs(self, *, limit: int = 100, run_filter: RunFilter | None = None) -> list[RunSummary]:
         """Return the newest runs, without sub-plans.
@@ -195,8 +195,8 @@ class Runs:
         Raises:
             SearchAttributesMissing: the namespace lacks search attributes.
         """
-        found, _ = await self.filled_page_of_runs(limit=limit, run_filter=run_filter)
-        return found
+        summaries, _ = await self.filled_page_of_runs(limit=limit, run_filter=run_filter)
+        return summaries
 
     async def page_of_runs(
         self, *, limit: int, run_filter: RunFilter | None = None, after: ListCursor | None = None
@@ -210,7 +210,7 @@ class Runs:
         """
         self._connection.require_search_attributes()
         run_filter = run_filter or RunFilter()
-        found: list[RunSummary] = []
+        summaries: list[RunSummary] = []
         page_size = page_size_for(limit)
         executions = executions_from(self._client, run_filter.query(), after=after, page_size=page_size)
         number, cursor = 0, None
@@ -218,20 +218,20 @@ class Runs:
             number += 1
             memo = await readable_memo(run)
             if run_filter.matches(run, memo):
-                found.append(replace(run_summary(run, memo), cursor=None if cursor is None else str(cursor)))
+                summaries.append(replace(run_summary(run, memo), cursor=None if cursor is None else str(cursor)))
             # A filter that excludes most runs of the query must not read all of them.
-            if len(found) == limit or number - len(found) == page_size:
+            if len(summaries) == limit or number - len(summaries) == page_size:
                 break
-        return found, cursor
+        return summaries, cursor
 
     async def filled_page_of_runs(
         self, *, limit: int, run_filter: RunFilter | None = None, after: ListCursor | None = None
     ) -> tuple[list[RunSummary], ListCursor | None]:
         """Return the next page of runs that has runs, or the last page; see `page_of_runs`."""
-        found, cursor = await self.page_of_runs(limit=limit, run_filter=run_filter, after=after)
-        while cursor is not None and not found:
-            found, cursor = await self.page_of_runs(limit=limit, run_filter=run_filter, after=cursor)
-        return found, cursor
+        summaries, cursor = await self.page_of_runs(limit=limit, run_filter=run_filter, after=after)
+        while cursor is not None and not summaries:
+            summaries, cursor = await self.page_of_runs(limit=limit, run_filter=run_filter, after=cursor)
+        return summaries, cursor
 
     async def inbox(
         self, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: ListCursor | None = None
@@ -249,14 +249,14 @@ class Runs:
         query = f"{IS_TOP_RUN} AND ExecutionStatus = 'Running' AND {wire.SEARCH_OWNER} = {quoted(keyword(owner))}"
         if without:
             # A query cannot contain each ID that a user may choose; such a run is counted.
-            ids = ", ".join(quoted(each) for each in sorted(without) if each == queryable_prefix(each))
+            ids = ", ".join(quoted(run_id) for run_id in sorted(without) if run_id == queryable_prefix(run_id))
             query += f" AND WorkflowId NOT IN ({ids})" if ids else ""
         return (await self._client.count_workflows(query)).count
 
     async def is_open(self, workflow_id: str) -> bool:
         """Return whether there is an open run with this ID."""
-        there = await self._find(workflow_id)
-        return there is not None and there.status is WorkflowExecutionStatus.RUNNING
+        execution = await self._find(workflow_id)
+        return execution is not None and execution.status is WorkflowExecutionStatus.RUNNING
 
     async def reach(self) -> None:
         """Check that the server responds.
@@ -313,9 +313,9 @@ class Runs:
         Raises:
             RunNotFound: there is no such run.
         """
-        there = await self._existing(workflow_id)
-        memo = await there.memo()
-        fairness = fairness_in(there.raw_description.workflow_execution_info.priority)
+        execution = await self._existing(workflow_id)
+        memo = await execution.memo()
+        fairness = fairness_in(execution.raw_description.workflow_execution_info.priority)
         return RunGroup(owner_in(memo), tags_in(memo, key=wire.MEMO_TAGS), fairness)
 
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
@@ -329,9 +329,9 @@ class Runs:
             document["waiting_for"] = [*document["waiting_for"], *(request.document for request in child_requests)]
         return document
 
-    async def stored_text(self, place: Mapping[str, Any]) -> str | None:
+    async def stored_text(self, ref: Mapping[str, Any]) -> str | None:
         """Return a text of the payload store; see `dagwright.history.document_hydration.stored_text`."""
-        return await stored_text(self._store, place)
+        return await stored_text(self._store, ref)
 
     async def view_of_item(self, view: RunView, task_id: str) -> RunView:
         """Return the view of the run that has the state of a node or item; see `dagwright.history.map_items`."""
@@ -368,10 +368,10 @@ class Runs:
         return await (await self._existing(workflow_id)).memo()
 
     async def _existing(self, workflow_id: str) -> WorkflowExecutionDescription:
-        there = await self._find(workflow_id)
-        if there is None:
+        execution = await self._find(workflow_id)
+        if execution is None:
             raise RunNotFound(f"there is no run {workflow_id!r:.200}")
-        return there
+        return execution
 
     async def _find(self, workflow_id: str) -> WorkflowExecutionDescription | None:
         try:

@@ -49,12 +49,12 @@ TURN_TIMEOUT_S = 60.0
 SETTLE_S = 3.0
 """How long the session may take to receive the end of a run, in seconds."""
 
-MOST_REFUSALS = 100
+MAX_REFUSALS = 100
 """How often a turn is prepared again because another turn was accepted first."""
 
-_PASSING = ("session_changed", "session_busy", "session_ending")
+_OUTDATED_CODES = ("session_changed", "session_busy", "session_ending")
 """Rejection codes of a turn that was prepared for an outdated state of the session."""
-_LOST = (RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.NOT_FOUND)
+_UPDATE_LOST_STATUSES = (RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.NOT_FOUND)
 """Statuses of the server for an update that no workflow task has handled. An overloaded server returns another status;
 the SDK has then retried for ten seconds already, with growing intervals.
 """
@@ -202,8 +202,8 @@ class Sessions:
         If an answer cannot be read any more, it remains truncated.
         """
         stored = [(turn.run, turn.response_at) for turn in session.turns if turn.response_at is not None]
-        found = await asyncio.gather(*(self._runs.stored_text(ref) for _, ref in stored))
-        texts = {run: text.strip() for (run, _), text in zip(stored, found, strict=True) if text is not None}
+        full_texts = await asyncio.gather(*(self._runs.stored_text(ref) for _, ref in stored))
+        texts = {run: text.strip() for (run, _), text in zip(stored, full_texts, strict=True) if text is not None}
         return session.with_answers(texts)
 
     async def page_of_sessions(
@@ -220,16 +220,16 @@ class Sessions:
         query = f"WorkflowType = '{wire.WORKFLOW_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
         if prefix:
             query += f" AND WorkflowId STARTS_WITH {quoted(queryable_prefix(session_id(prefix)))}"
-        found: list[SessionView] = []
+        views: list[SessionView] = []
         executions = executions_from(self._client, query, after=after, page_size=page_size_for(limit))
         async for cursor, execution in executions:
             # A database may ignore the case, and owners are distinguished by the prefix.
             if name_of_session(execution.id).startswith(prefix):
                 with suppress(ValueError):
-                    found.append(await _view_of(execution))
-            if len(found) == limit:
-                return found, cursor
-        return found, None
+                    views.append(await _view_of(execution))
+            if len(views) == limit:
+                return views, cursor
+        return views, None
 
     async def take_turn(
         self, name: str, prepare: Prepare, *, run: str | None = None, busy: Busy | None = None
@@ -253,10 +253,10 @@ class Sessions:
 
         if run is not None:
             turn = await prepared((await self.read(name)).session)
-            if (there := await self._runs.find_same(checked_run_id(run), turn.start)) is not None:
+            if (existing := await self._runs.find_same(checked_run_id(run), turn.start)) is not None:
                 _check_session_of(name, await self._client.get_workflow_handle(run).describe())
                 await self._serve()
-                return there
+                return existing
         chosen = run or new_run_id()
         waits_for: str | None = None
         refusals = 0
@@ -272,7 +272,7 @@ class Sessions:
                     await self._send(name, turn, run=chosen, version=session.version)
                 except TurnRejected as refused:
                     refusals += 1
-                    if refused.code not in _PASSING or refusals > MOST_REFUSALS:
+                    if refused.code not in _OUTDATED_CODES or refusals > MAX_REFUSALS:
                         raise
                     # Another turn was accepted first and will be visible shortly; a session that is ending is followed
                     # by a new one.
@@ -321,9 +321,9 @@ class Sessions:
                 rpc_timeout=timedelta(seconds=TURN_TIMEOUT_S),
             )
         except WorkflowUpdateFailedError as error:
-            raise _not_taken(error) from None
+            raise _rejection_of(error) from None
         except RPCError as error:
-            if error.status not in _LOST:
+            if error.status not in _UPDATE_LOST_STATUSES:
                 raise
             # The session ended at this moment, or continued as new. Sending a turn twice starts one turn.
             raise TurnRejected("session_changed", f"the session {name!r} does not answer: {error}") from None
@@ -428,8 +428,8 @@ def _check_session_of(name: str, run: WorkflowExecution) -> None:
     """
     if run.parent_id != session_id(name):
         other = name_of_session(run.parent_id) if run.parent_id is not None else None
-        whose = f"of the session {other!r}" if other is not None else "outside of sessions"
-        raise RunIdInUse(f"the id {run.id!r} belongs to a run {whose}, and not of {name!r}; choose another id")
+        owner_text = f"of the session {other!r}" if other is not None else "outside of sessions"
+        raise RunIdInUse(f"the id {run.id!r} belongs to a run {owner_text}, and not of {name!r}; choose another id")
 
 
 def _busy(name: str, run: str) -> TurnRejected:
@@ -437,9 +437,11 @@ def _busy(name: str, run: str) -> TurnRejected:
     return TurnRejected("session_busy", message, run)
 
 
-def _not_taken(error: WorkflowUpdateFailedError) -> TurnRejected:
+def _rejection_of(error: WorkflowUpdateFailedError) -> TurnRejected:
     """Return the session's rejection of a turn."""
     cause = error.cause
     detail: Any = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
-    known = detail if isinstance(detail, Mapping) else {}
-    return TurnRejected(str(known.get("code", "invalid")), getattr(cause, "message", str(cause)), known.get("run_id"))
+    rejection = detail if isinstance(detail, Mapping) else {}
+    return TurnRejected(
+        str(rejection.get("code", "invalid")), getattr(cause, "message", str(cause)), rejection.get("run_id")
+    )

@@ -261,30 +261,30 @@ def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDec
         raise PlanInvalid([Problem("too_large", message, "/nodes", hint="add them in parts")])
     if view.scheduler is None:
         # The run has not loaded its plan yet, and checks the nodes afterwards.
-        named = tools_written(nodes)
+        tool_names = tools_written(nodes)
     else:
-        named = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)
-    return {"nodes": list(nodes), "tools": tools_to_json(dict.fromkeys(named), tools)}
+        tool_names = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)
+    return {"nodes": list(nodes), "tools": tools_to_json(dict.fromkeys(tool_names), tools)}
 
 
 def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
     """Return the tools that nodes name, before they are compiled."""
-    found: list[str] = []
+    names_found: list[str] = []
     for node in nodes:
-        written = node if isinstance(node, Mapping) else {}
-        agent, sub_plan = written.get("agent"), written.get("plan")
-        names = [written.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
-        found += [name for name in names if isinstance(name, str)]
+        document = node if isinstance(node, Mapping) else {}
+        agent, sub_plan = document.get("agent"), document.get("plan")
+        names = [document.get("tool"), *([AGENT_PREFIX + agent, agent] if isinstance(agent, str) else [])]
+        names_found += [name for name in names if isinstance(name, str)]
         inner = sub_plan.get("nodes") if isinstance(sub_plan, Mapping) else None
-        found += tools_written(inner if isinstance(inner, list) else [])
-    return found
+        names_found += tools_written(inner if isinstance(inner, list) else [])
+    return names_found
 
 
 def _tools_of(nodes: Sequence[CompiledNode]) -> Sequence[str]:
     """Return the tools of nodes and of the nodes of their sub-plans."""
-    found: list[str] = []
+    tool_names: list[str] = []
     for node in nodes:
-        found.append(node.tool)
+        tool_names.append(node.tool)
         if node.sub_plan is not None:
-            found += _tools_of(node.sub_plan.nodes)
-    return found
+            tool_names += _tools_of(node.sub_plan.nodes)
+    return tool_names

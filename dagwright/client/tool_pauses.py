@@ -48,7 +48,7 @@ class ResumedTool:
 async def pause_tool(
     services: Services,
     tool: str,
-    known: Mapping[str, ToolDeclaration],
+    client_tools: Mapping[str, ToolDeclaration],
     *,
     reason: str | None,
     by: str | None,
@@ -56,14 +56,14 @@ async def pause_tool(
     """Pause a tool and wait until all workers respect it; a tool that is paused already stays as it is.
 
     Args:
-        known: tools of the client.
+        client_tools: tools of the client.
 
     Raises:
         CommandRejected: there is no such tool, or it cannot be paused.
     """
-    declared = await find_tool(known, services.store, tool, task_queue=services.settings.task_queue)
+    declared = await find_tool(client_tools, services.store, tool, task_queue=services.settings.task_queue)
     if declared is None:
-        hint = suggestion(tool, known) or "give it to a Worker of this client, or start a worker that has it"
+        hint = suggestion(tool, client_tools) or "give it to a Worker of this client, or start a worker that has it"
         raise CommandRejected(f"there is no tool {tool!r:.80}; {hint}")
     if declared.effects is Effects.PURE:
         raise CommandRejected(f"{tool!r} cannot be paused: it is pure, so it calls no service that could fail")

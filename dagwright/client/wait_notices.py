@@ -82,7 +82,7 @@ async def print_requests(run: RequestSource, work: Awaitable[Result], *, output:
 def request_text(request: FeedbackRequest) -> str:
     """Return the text that describes a request, and how to answer it from elsewhere."""
     option, argument = _ANSWERS.get(request.type, _TEXT_ANSWER)
-    options = f" {[each.get('id') if isinstance(each, dict) else each for each in request.options or ()]}"
+    options = f" {[choice.get('id') if isinstance(choice, dict) else choice for choice in request.options or ()]}"
     return (
         f"the run {request.run_id!r} waits for a person: {request.prompt[:_PROMPT_CHARACTERS]}"
         f"{options if request.options else ''}\n"

@@ -306,7 +306,7 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
     for module in ("feedback", "run_messages"):
         monkeypatch.setattr(f"dagwright.client.{module}.RunReader", Feed)
     monkeypatch.setattr("dagwright.client.feedback.following_request", following_request)
-    monkeypatch.setattr("dagwright.client.feedback._PAUSE_S", 0.0)
+    monkeypatch.setattr("dagwright.client.feedback._POLL_INTERVAL_S", 0.0)
     found = await people.request_after(RequestRef("run-1", "lookup:a"))
     assert (found and found["request_id"]) == ("lookup:a#2" if following == "again" else None)
     assert (len(looks) == 2) == (following is not None)
