@@ -23,13 +23,15 @@ from temporalio.converter import DefaultFailureConverter, default
 from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.batch_records import Records
-from dagwright.activities.call_headers import current_headers, use_headers
+from dagwright.activities.call_headers import current_headers, limited_subjects, use_headers
+from dagwright.activities.call_limits import CallLimits
 from dagwright.activities.call_tool import CallableTool, ToolCall
+from dagwright.activities.errors import CallDeferred
 from dagwright.activities.left_calls import BatchHeartbeats, LeftCalls, RunningCall
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import CALL_BATCH_RESULT_BYTES, CALL_BATCH_S, SLOW_CALL_S, activity_id
-from dagwright.core.boundary.wire import ACTIVITY_CALL_BATCH, HEADER_OWNER
+from dagwright.core.boundary.wire import ACTIVITY_CALL_BATCH, HEADER_OWNER, HEADER_TEMPLATE
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.regions.batches import read_batch
@@ -79,6 +81,7 @@ class BatchSetup:
         slots: counts the calls of all batches.
         paused: pauses of tools; `None` if tools cannot be paused.
         left: takes the slow calls.
+        limits: limits of calls across all runs; `None` if calls have no limits.
     """
 
     tools: Mapping[str, CallableTool]
@@ -86,6 +89,7 @@ class BatchSetup:
     slots: CallSlots
     paused: PausedCalls | None
     left: LeftCalls
+    limits: CallLimits | None = None
 
 
 def batch_activity(setup: BatchSetup) -> BatchActivity:
@@ -265,8 +269,8 @@ class CallBatch:
         while self._ready and self._has_room and not self._is_closed:
             call = self._ready.popleft()
             tool = self._setup.tools.get(call.tool)
-            # A call is paused in an activity of its own, and a worker without the tool leaves it to others.
-            if tool is None or await self._is_paused(call.tool):
+            # A call waits in an activity of its own, and a worker without the tool leaves it to others.
+            if tool is None or await self._must_wait(call.tool, tool):
                 self._left[call.task_id] = None
                 self._separate[call.tool] = None
                 continue
@@ -277,13 +281,24 @@ class CallBatch:
             task.add_done_callback(self._wake_up)
             self._running[call.task_id] = _Started(call, RunningCall(task, heartbeats), time.monotonic())
 
-    async def _is_paused(self, tool: str) -> bool:
-        return self._setup.paused is not None and await self._setup.paused.is_paused(tool)
+    async def _must_wait(self, name: str, tool: CallableTool) -> bool:
+        """Return whether a tool is paused or limited.
+
+        Args:
+            name: name of the tool in the call, which may be an alias.
+        """
+        if self._setup.paused is not None and await self._setup.paused.is_paused(name):
+            return True
+        if self._setup.limits is None:
+            return False
+        try:
+            return bool(await self._setup.limits.limiters(limited_subjects(tool.spec.name)))
+        except CallDeferred:
+            return True
 
     async def _call(self, call: BatchedCall, tool: CallableTool, heartbeats: BatchHeartbeats) -> RawValue:
         headers = {name: _payload(value) for name, value in call.headers.items()}
-        if HEADER_OWNER in self._headers:
-            headers[HEADER_OWNER] = self._headers[HEADER_OWNER]
+        headers |= {name: self._headers[name] for name in (HEADER_OWNER, HEADER_TEMPLATE) if name in self._headers}
         use_headers(headers)
         info = replace(
             self._info,

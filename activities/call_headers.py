@@ -27,12 +27,14 @@ from dagwright.core.boundary.wire import (
     HEADER_MODEL,
     HEADER_OWNER,
     HEADER_PROJECTIONS,
+    HEADER_TEMPLATE,
     METADATA_ATTEMPT,
     METADATA_STARTED_AT,
     METADATA_USAGE,
 )
 from dagwright.core.expressions.hydration import secret_names
 from dagwright.core.expressions.stored_values import Projection
+from dagwright.core.model.call_limits import Subject
 from dagwright.core.model.compiled import projections_from_json
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
@@ -168,6 +170,22 @@ def given_owner() -> str | None:
     """Return the owner of the API key that the run was started with; `None` if it was started without one."""
     owner = _header(HEADER_OWNER)
     return owner if owner is None or isinstance(owner, str) else ""
+
+
+def given_template() -> str | None:
+    """Return the template that the run was started from, if there is one."""
+    template = _header(HEADER_TEMPLATE)
+    return template if isinstance(template, str) else None
+
+
+def limited_subjects(tool: str) -> list[Subject]:
+    """Return everything whose limits apply to the current call: the owner and the template of its run, and its tool."""
+    owner, template = given_owner(), given_template()
+    return [
+        *([Subject("owner", owner)] if owner else []),
+        *([Subject("template", template)] if template else []),
+        Subject("tool", tool),
+    ]
 
 
 def given_answers() -> tuple[Any, ...]:

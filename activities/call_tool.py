@@ -35,8 +35,10 @@ from dagwright.activities.call_headers import (
     given_owner,
     idempotency_key,
     known_secrets,
+    limited_subjects,
     requested_projections,
 )
+from dagwright.activities.call_limits import NO_LEASES, Admission, CallLimits
 from dagwright.activities.call_starts import CallStarts, CallStopped
 from dagwright.activities.deferral import Deferrals, counted_backoff
 from dagwright.activities.errors import (
@@ -114,12 +116,14 @@ class CallGuards:
         starts: records the starts of `write` calls; `None` to record nothing.
         left: slow calls that left their batch; `None` if the worker runs no batches.
         deferrals: ends attempts without counting them; `None` if every attempt counts.
+        limits: limits of calls across all runs; `None` if calls have no limits.
     """
 
     paused: PausedCalls | None = None
     starts: CallStarts | None = None
     left: LeftCalls | None = None
     deferrals: Deferrals | None = None
+    limits: CallLimits | None = None
 
 
 NO_GUARDS = CallGuards()
@@ -229,6 +233,7 @@ class ToolCall:
         self._started_s = time.monotonic()
         starts = shared.guards.starts if effects is Effects.WRITE else None
         self._deferrals = shared.guards.deferrals
+        self._limits = shared.guards.limits if heartbeats is None else None
         self._heartbeats = heartbeats or Heartbeats(info, starts=starts)
         self._info = info if heartbeats is not None else self._heartbeats.info
         self._models = ModelCaller(shared.models, self._info, self._heartbeats)
@@ -293,6 +298,22 @@ class ToolCall:
             tool_pause = await self._paused.pause_if_paused(self._info.activity_type)
             if tool_pause is not None:
                 return Outcome(error=ToolPaused(f"{self._spec.name}: {tool_pause.message}"))
+        try:
+            admission = await self._admit()
+        except CallDeferred as deferred:
+            return Outcome(error=deferred)
+        try:
+            return await self._call_admitted(arguments)
+        finally:
+            admission.release()
+
+    async def _admit(self) -> Admission:
+        """Wait for the limits of the call; pure tools have no limits, and calls with a limit leave their batch."""
+        if self._limits is None or self._effects is Effects.PURE:
+            return NO_LEASES
+        return await self._limits.admit(limited_subjects(self._spec.name), self._info, self._heartbeats)
+
+    async def _call_admitted(self, arguments: tuple[Any, ...]) -> Outcome:
         try:
             keywords = await self._keywords(arguments)
         # Errors before the tool is called: arguments, a secret, a validator of the user.
@@ -434,6 +455,8 @@ class ToolCall:
         if ref is not None:
             details[DETAIL_FULL_TEXT] = ref
         failure = activity_failure_of(error, decision, details=details, redaction=self._redaction)
+        if isinstance(error, CallDeferred):
+            return failure
         structlog.get_logger("dagwright.activities").warning(
             "tool failed",
             tool=self._spec.name,

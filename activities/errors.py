@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 import httpx
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from dagwright.core.boundary.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
@@ -64,6 +64,7 @@ QUESTION_LIMIT_BYTES = 64 * 1024
 """Size limit of a tool's request to a person, with its checkpoint: the run holds both inline."""
 _PAUSED_DELAY = timedelta(seconds=30)
 """Delay before the next attempt of a call of a paused tool that the server cannot pause."""
+_UNSPECIFIED = ApplicationErrorCategory.UNSPECIFIED
 TRACE_LIMIT_BYTES = 14 * 1024
 """16 KiB minus the frames between the tool and Temporal's worker."""
 
@@ -205,6 +206,8 @@ def activity_failure_of(
         type=decision.code,
         non_retryable=decision.is_final,
         next_retry_delay=decision.delay,
+        # The SDK does not log benign failures.
+        category=ApplicationErrorCategory.BENIGN if isinstance(error, CallDeferred) else _UNSPECIFIED,
     )
     return failure.with_traceback(_end_of(error.__traceback__))
 

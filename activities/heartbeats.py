@@ -27,7 +27,14 @@ from dagwright.core.boundary.usage_reports import (
     usage_of_heartbeat,
     wait_of_heartbeat,
 )
-from dagwright.core.boundary.wire import DETAIL_CALLS, DETAIL_DEFERRED, DETAIL_STARTED, DETAIL_USAGE, DETAIL_WAITS_FOR
+from dagwright.core.boundary.wire import (
+    DETAIL_CALLS,
+    DETAIL_DEFERRED,
+    DETAIL_LIMITED_BY,
+    DETAIL_STARTED,
+    DETAIL_USAGE,
+    DETAIL_WAITS_FOR,
+)
 from dagwright.planning.model_calls.partial_text import TextSoFar
 from dagwright.tools.context import Progress
 
@@ -73,6 +80,7 @@ class Heartbeats:
         self._details: list[Any] = list(info.heartbeat_details)[:USAGE_INDEX]
         self._usage = usage_of_heartbeat(info.heartbeat_details)
         self._waits_for: str | None = None
+        self._limited_by: str | None = None
         self._interval_s = _interval_s(info.heartbeat_timeout)
         self._loop = asyncio.get_running_loop()
         self._activity = contextvars.copy_context()
@@ -205,6 +213,18 @@ class Heartbeats:
         self._waits_for = reason
         self._activity.run(self._send_soon)
 
+    def report_limit(self, reason: str | None) -> None:
+        """Send a heartbeat soon with the limit of calls for which the attempt waits.
+
+        Call it on the event loop.
+
+        Args:
+            reason: `None` if it no longer waits.
+        """
+        if self._limited_by != reason:
+            self._limited_by = reason
+            self._activity.run(self._send_soon)
+
     def report_text(self, text: TextSoFar) -> None:
         """Send a heartbeat at once with the partial text; call it on the event loop, at a limited rate."""
         self._text = text
@@ -277,6 +297,8 @@ class Heartbeats:
             beside[DETAIL_STARTED] = self._started
         if self._waits_for is not None:
             beside[DETAIL_WAITS_FOR] = self._waits_for
+        if self._limited_by is not None:
+            beside[DETAIL_LIMITED_BY] = self._limited_by
         if self._deferrals.count:
             report = {"count": self._deferrals.count, "attempt": self._deferrals.attempt}
             # The state is for the attempt after a deferred one, not for later ones.

@@ -316,6 +316,8 @@ class _Outbound(WorkflowOutboundInterceptor):
             input.headers = {**input.headers, **input.args[0].headers}
             if (owner := owner_of_run()) is not None:
                 input.headers[wire.HEADER_OWNER] = json_payload(pydantic_core.to_json(owner))
+            if (template := _text_in_memo(wire.MEMO_TEMPLATE)) is not None:
+                input.headers[wire.HEADER_TEMPLATE] = json_payload(pydantic_core.to_json(template))
         return super().start_activity(input)
 
 
@@ -333,11 +335,16 @@ def owner_of_run() -> str | None:
 
     A plan cannot change the memo: the gateway sets it, and sub-plans and later executions inherit it.
     """
-    if wire.MEMO_OWNER not in workflow.info().raw_memo:
+    return _text_in_memo(wire.MEMO_OWNER)
+
+
+def _text_in_memo(name: str) -> str | None:
+    """Return a text in the memo; `None` if it is missing, empty if it has an invalid value."""
+    if name not in workflow.info().raw_memo:
         return None
     try:
-        owner = workflow.memo_value(wire.MEMO_OWNER)
+        value = workflow.memo_value(name)
     # The process edge: the caller of a workflow may set any memo, and an exception here would block it.
     except Exception:
         return ""
-    return owner if isinstance(owner, str) else ""
+    return value if isinstance(value, str) else ""

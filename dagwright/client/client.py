@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Self, Unpack
 from temporalio.client import Client as TemporalClient
 
 from dagwright.client.ask_starts import AskStart, prepare_ask
+from dagwright.client.call_limits import Limit, read_limits, remove_limit, set_limit
 from dagwright.client.client_tools import ClientTools
 from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback_request import Inbox, found_request
@@ -374,6 +375,30 @@ class Client:
     async def paused_tools(self) -> list[PausedTool]:
         """Return all paused tools, by name."""
         return await paused_tools(self._services)
+
+    async def set_limit(self, subject: str, limit: str, *, by: str | None = None) -> None:
+        """Limit calls across all runs, instead of the limit that workers declare.
+
+        Args:
+            subject: `tool:NAME`, `model:NAME`, `owner:NAME` or `template:NAME`.
+            limit: one or more of a rate such as `20/s` or `500/min`, `concurrency=5` and `tokens=100000` (per minute).
+
+        Raises:
+            CommandRejected: the subject or the limit is invalid, or no worker serves workflows.
+        """
+        await set_limit(self._services, subject, limit, (await self._tools.toolset()).declarations(), by=by)
+
+    async def remove_limit(self, subject: str) -> None:
+        """Remove a limit that was set with `set_limit`; a limit that workers declare applies again.
+
+        Raises:
+            CommandRejected: no limit of the subject was set, or no worker serves workflows.
+        """
+        await remove_limit(self._services, subject)
+
+    async def limits(self) -> list[Limit]:
+        """Return all limits with their use, by subject."""
+        return await read_limits(self._services)
 
     def session(self, name: str) -> Session:
         """Return the handle of a session; its first turn creates it.

@@ -12,11 +12,13 @@ from temporalio.client import Client
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
-from dagwright.core.boundary.usage_reports import USAGE_INDEX, wait_of_heartbeat
+from dagwright.core.boundary.usage_reports import USAGE_INDEX, earlier_deferrals, limit_of_heartbeat, wait_of_heartbeat
 from dagwright.core.boundary.wire import (
     ACTIVITY_CALL_BATCH,
     ACTIVITY_NOTIFY,
     ACTIVITY_RUN_REGION,
+    ERROR_DEFERRED,
+    ERROR_RATE_LIMITED,
     ERROR_STORE_UNAVAILABLE,
     PAUSED_FOR_MISSING_TOOL,
     PAUSED_FOR_TOOL,
@@ -37,6 +39,7 @@ _STATES = {
     PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED: "cancelling",
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED: "held",
 }
+_DEFERRED = (ERROR_DEFERRED, ERROR_RATE_LIMITED)
 _CUT_BY_SERVER = "Failure exceeds size limit."
 """Message of a failed attempt that the server has cut; the cut failure itself is the cause."""
 
@@ -62,7 +65,7 @@ class PendingCall:
     """Call in flight as the server describes it.
 
     Args:
-        attempt: 1 for the first.
+        attempt: 1 for the first; deferred attempts do not count.
         state: `scheduled` (no worker has it), `started`, `backing_off` (before the next attempt), `held` (paused by the
             server, because its tool is paused) or `cancelling`.
         last_failure: message of the last failed attempt.
@@ -86,7 +89,7 @@ def pending_calls(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay)
 def _pending_call(call: PendingActivityInfo) -> PendingCall:
     state = "backing_off" if _is_backing_off(call) else _STATES.get(call.state, "scheduled")
     return PendingCall(
-        attempt=call.attempt,
+        attempt=call.attempt - earlier_deferrals(_details(call), call.attempt).count,
         state=state,
         last_failure=_message_of(call.last_failure) if call.HasField("last_failure") else None,
         next_attempt_at=_seconds(call.next_attempt_schedule_time) if state == "backing_off" else None,
@@ -120,8 +123,14 @@ def open_calls(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay) ->
         # No worker has a call that is backing off, but no worker is needed for it either.
         since = _seconds(call.scheduled_time) if is_waiting and not _is_backing_off(call) else None
         held = _pause_reason(call)
-        is_started = not is_waiting and held is None
-        opened = OpenCall(queue, is_started, scheduled_at=since, tool=call.activity_type.name, held=held)
+        opened = OpenCall(
+            queue,
+            is_started=not is_waiting and held is None,
+            scheduled_at=since,
+            tool=call.activity_type.name,
+            held=held,
+            deferred=_deferral_reason(call) if held is None else None,
+        )
         tasks: list[str | None] = [*replay.tasks_of(call.activity_id)]
         for task_id in tasks or [None]:
             calls += _for_the_plan(opened, task_id, replay.scheduler)
@@ -137,6 +146,21 @@ def _pause_reason(call: PendingActivityInfo) -> str | None:
         return str(paused.reason)
     by = f" by {paused.identity}" if paused.identity else ""
     return f"paused{by}{f': {paused.reason}' if paused.reason else ''}"
+
+
+def _deferral_reason(call: PendingActivityInfo) -> str | None:
+    """Return why a call waits although a worker could make it: between two attempts, or in its slot."""
+    if _is_backing_off(call) and call.last_failure.application_failure_info.type in _DEFERRED:
+        return _message_of(call.last_failure)
+    is_started = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+    return limit_of_heartbeat(_details(call)) if is_started else None
+
+
+def _details(call: PendingActivityInfo) -> list[Any]:
+    """Return the details of the last heartbeat of a call up to the usage; empty if they are invalid."""
+    with suppress(MessageInvalid):
+        return [read_message(detail) for detail in call.heartbeat_details.payloads[: USAGE_INDEX + 1]]
+    return []
 
 
 def _own_step(task: PendingWorkflowTaskInfo, queue: str) -> OpenCall:
@@ -176,7 +200,7 @@ def may_wait(raw: DescribeWorkflowExecutionResponse) -> bool:
         return True
     if not (raw.pending_activities or raw.pending_children or raw.HasField("pending_workflow_task")):
         return True
-    if any(call.paused for call in raw.pending_activities):
+    if any(call.paused or _deferral_reason(call) is not None for call in raw.pending_activities):
         return True
     since = [call.scheduled_time for call in raw.pending_activities if call.HasField("scheduled_time")]
     if raw.HasField("pending_workflow_task"):
@@ -225,11 +249,8 @@ def lookup_notes(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay) 
 
 def _store_problem(call: PendingActivityInfo) -> str | None:
     """Return why the payload store does not respond, if a call waits for it."""
-    details = call.heartbeat_details.payloads
-    with suppress(MessageInvalid):
-        reason = wait_of_heartbeat([read_message(detail) for detail in details[: USAGE_INDEX + 1]])
-        if reason is not None:
-            return cut_bytes(reason, max_bytes=MESSAGE_LIMIT_BYTES)
+    if (reason := wait_of_heartbeat(_details(call))) is not None:
+        return cut_bytes(reason, max_bytes=MESSAGE_LIMIT_BYTES)
     if call.activity_type.name == ACTIVITY_RUN_REGION:
         return None
     # Activities other than tool calls raise the error itself, which Temporal names by its class.

@@ -56,6 +56,7 @@ class OpenCall:
         tool: name of the activity.
         is_foreign: the tool is served by a foreign worker.
         held: why the server has paused it: its tool is paused, or a user has paused the activity.
+        deferred: why it waits although it could be made, such as a rate limit.
     """
 
     queue: Queue
@@ -65,6 +66,7 @@ class OpenCall:
     tool: str | None = None
     is_foreign: bool = False
     held: str | None = None
+    deferred: str | None = None
 
 
 async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
@@ -105,7 +107,7 @@ async def _last_poll(client: Client, queue: Queue) -> float:
 
 def reason_of(call: OpenCall) -> str:
     """Return why a node waits."""
-    return call.held or f"no worker for {call.tool}"
+    return call.held or call.deferred or f"no worker for {call.tool}"
 
 
 def no_worker_notes(

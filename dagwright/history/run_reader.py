@@ -357,6 +357,7 @@ class RunReader:
             is_open = not replay.is_closed and description.run_id == reader.execution.run_id
             calls = open_calls(raw, replay) if is_open else []
             held = [call for call in calls if call.held is not None]
+            deferred = [call for call in calls if call.deferred is not None]
             waiting = await calls_without_worker(self._client, calls)
             children = await self._waiting_sub_plans(raw, replay) if is_open else {}
             notes = [*replay.notes, *current_notes(replay.scheduler)]
@@ -369,13 +370,14 @@ class RunReader:
             for task_id, view in children.items():
                 notes += [{**note, "node_id": task_id} for note in view.notes if note["code"] in NOTES_OF_WAITING]
             if replay.scheduler is not None:
-                reasons = {call.task: reason_of(call) for call in [*waiting, *held] if call.task is not None}
+                reasons = {call.task: reason_of(call) for call in [*waiting, *held, *deferred] if call.task is not None}
                 reader.marks.put(replay.scheduler, reasons | {task: view.reason for task, view in children.items()})
-            is_waiting = len(waiting) + len(held) == len(calls) and len(children) == len(raw.pending_children)
+            idle = len(waiting) + len(held) + len(deferred)
+            is_waiting = idle == len(calls) and len(children) == len(raw.pending_children)
             return RunView(
                 workflow_id=self._workflow_id,
                 run_id=reader.execution.run_id,
-                status=_status_of(replay, is_waiting=is_waiting and bool(waiting or held or children)),
+                status=_status_of(replay, is_waiting=is_waiting and bool(idle or children)),
                 title=replay.title,
                 scheduler=replay.scheduler,
                 pending=pending_calls(raw, replay) if is_open else {},

@@ -1,5 +1,6 @@
 """The types that methods of the Python API return, for annotations."""
 
+from dagwright.client.call_limits import Limit
 from dagwright.client.client import PendingClient
 from dagwright.client.feedback_request import FeedbackRequest, Inbox
 from dagwright.client.results import NodeResult, RunResult
@@ -26,6 +27,7 @@ __all__ = [
     "Handle",
     "HumanRequest",
     "Inbox",
+    "Limit",
     "Lineage",
     "NodeHandle",
     "NodeResult",

@@ -16,6 +16,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from dagwright.activities.batch_records import BatchRecords
 from dagwright.activities.call_batch import BatchSetup, CallSlots, batch_activity
 from dagwright.activities.call_headers import ToolInterceptor
+from dagwright.activities.call_limits import CallLimits
 from dagwright.activities.call_model import model_activity
 from dagwright.activities.call_starts import CallStarts
 from dagwright.activities.call_tool import CallGuards, ToolActivity, activities_of_tools, callable_tools
@@ -45,6 +46,7 @@ from dagwright.settings import ACTIVITY_SLOTS
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import Toolset
 from dagwright.workflows.activity_calls import CallInterceptor
+from dagwright.workflows.call_limit import CallLimitWorkflow
 from dagwright.workflows.extended_runs import RUN_WORKFLOWS
 from dagwright.workflows.session import SessionWorkflow
 from dagwright.workflows.unknown_type import UnknownTypeWorkflow
@@ -62,7 +64,7 @@ SHARED_MODULES = (
 )
 """Modules that workflows share with the process: they are pure, and importing them for each run costs 7 ms."""
 
-WORKFLOWS: Sequence[type] = (*RUN_WORKFLOWS, SessionWorkflow, UnknownTypeWorkflow)
+WORKFLOWS: Sequence[type] = (*RUN_WORKFLOWS, SessionWorkflow, CallLimitWorkflow, UnknownTypeWorkflow)
 """The last one is dynamic: it ends executions of types that the worker does not have."""
 
 Activity = Callable[..., Any]
@@ -95,13 +97,13 @@ def create_activities(
     """
     values, cache = LargeValues(toolset.store), ResultCache(toolset.store)
     paused, left, records = PausedCalls(client), LeftCalls(), BatchRecords(toolset.store, client)
-    slots = CallSlots(activity_slots)
+    limits, slots = CallLimits(client), CallSlots(activity_slots)
     tools_of = partial(
         callable_tools,
         environment=toolset.environment,
         values=values,
         cache=cache,
-        guards=CallGuards(paused, CallStarts(client), left, Deferrals(client)),
+        guards=CallGuards(paused, CallStarts(client), left, Deferrals(client), limits),
         models=models,
     )
 
@@ -118,7 +120,7 @@ def create_activities(
     def activities_on(queue: str) -> list[Activity]:
         own = toolset.own.served_on(queue)
         batch_tools = {**tools_of(toolset.built_in), **tools_of(own)}
-        batch = batch_activity(BatchSetup(batch_tools, records.of, slots, paused, left))
+        batch = batch_activity(BatchSetup(batch_tools, records.of, slots, paused, left, limits))
         region = region_activity(
             toolset.built_in.merged(own), toolset.environment, store=toolset.store, values=values, cache=cache
         )

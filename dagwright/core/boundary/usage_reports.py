@@ -22,6 +22,7 @@ __all__ = [
     "Usage",
     "earlier_calls",
     "earlier_deferrals",
+    "limit_of_heartbeat",
     "reported_agents",
     "reported_usage",
     "started_attempt",
@@ -133,6 +134,13 @@ def wait_of_heartbeat(details: Sequence[Any]) -> str | None:
     """Return why an attempt waits for the payload store, by its last heartbeat; `None` if it does not wait."""
     message = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
     reason = message.get(wire.DETAIL_WAITS_FOR) if isinstance(message, Mapping) else None
+    return reason if isinstance(reason, str) else None
+
+
+def limit_of_heartbeat(details: Sequence[Any]) -> str | None:
+    """Return the limit of calls for which an attempt waits, by its last heartbeat; `None` if it does not wait."""
+    message = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
+    reason = message.get(wire.DETAIL_LIMITED_BY) if isinstance(message, Mapping) else None
     return reason if isinstance(reason, str) else None
 
 

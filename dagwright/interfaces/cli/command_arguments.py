@@ -254,6 +254,22 @@ class ToolPauseRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class CallLimitRequest:
+    """Arguments of `limit set` and `limit remove`.
+
+    Args:
+        subject: such as `tool:http_request`.
+        limit: such as `20/s concurrency=5`; empty for `limit remove`.
+        tools: values of `--tools`, where tools of the user are looked up.
+    """
+
+    subject: str
+    limit: str = ""
+    by: str | None = None
+    tools: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerRequest:
     """Arguments of `feedback`; `data` and `arguments` are JSON texts, `nodes` is a file."""
 

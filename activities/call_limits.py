@@ -1,0 +1,358 @@
+"""Admit calls by the limits across all runs, before they have any effect.
+
+A worker knows all limits from one cached list, so calls without a limit cost no request. The requests, releases and
+renewals of a worker for one limit share a message (`dagwright.server.call_limits.exchange`). A call that may start
+within a second waits in its slot; any other call is deferred (`dagwright.activities.deferral`), so the server keeps it
+without a slot. If a limit does not respond, its calls are deferred: no call starts without an answer. This module must
+not import workflows.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.activities.errors import CallDeferred
+from dagwright.activities.heartbeats import Heartbeats
+from dagwright.core.boundary.wire import ERROR_RATE_LIMITED
+from dagwright.core.model.call_limits import Subject
+from dagwright.features.call_limits.limit_state import LEASE_S, LimitAnswer
+from dagwright.protocol.call_limit_messages import LimitMessage, LimitSettings
+from dagwright.server.call_limits import LimitUnreachable, exchange, list_limits
+
+FRESH_S = 2.0
+"""Seconds for which a worker uses its list of the limits."""
+STALE_S = 10.0
+"""Seconds for which it uses the list while another one is on its way."""
+SHORT_WAIT_S = 1.0
+"""Longest wait for a start in a slot; the server keeps a deferred call for at least this time."""
+_LINE_WAIT_S = 10.0
+"""Longest wait for a lease in a slot."""
+_SHARE_OF_TIMEOUT = 0.1
+"""Share of the timeout of an attempt that it may wait in a slot."""
+LATE_S = 5.0
+"""Time after a booked start in which it is valid; later, the call requests another one."""
+_UNREACHABLE_DELAY = timedelta(seconds=5)
+_KINDS = ("owner", "template", "tool", "model")
+"""Order in which a call requests its limits: a call that waits for its tool may hold a lease of its owner."""
+
+_LOG = structlog.stdlib.get_logger("dagwright.activities.call_limits")
+
+
+class CallLimits:
+    """The limits that a worker knows; belongs to one event loop.
+
+    Args:
+        client: of the worker.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: Mapping[Subject, LimitSettings] | None = None
+        self._known_at = 0.0
+        self._listing: asyncio.Task[None] | None = None
+        self._limiters: dict[Subject, Limiter] = {}
+
+    async def limiters(self, subjects: Collection[Subject]) -> Sequence["Limiter"]:
+        """Return the limits of a call, in the order in which it requests them.
+
+        Raises:
+            CallDeferred: the server has not responded yet.
+        """
+        known = await self._limits()
+        if not known:
+            return ()
+        limited = sorted(known.keys() & set(subjects), key=lambda subject: (_KINDS.index(subject.kind), subject))
+        return [self._limiter(known[subject]) for subject in limited]
+
+    async def admit(self, subjects: Collection[Subject], info: activity.Info, heartbeats: Heartbeats) -> "Admission":
+        """Wait until a call may start, and return its leases.
+
+        Args:
+            info: of the call.
+            heartbeats: of its attempt.
+
+        Raises:
+            CallDeferred: the call must not start now.
+        """
+        limiters = await self.limiters(subjects)
+        return NO_LEASES if not limiters else await _Turn(limiters, info, heartbeats).take()
+
+    def _limiter(self, settings: LimitSettings) -> "Limiter":
+        limiter = self._limiters.get(settings.subject)
+        if limiter is None:
+            limiter = self._limiters[settings.subject] = Limiter(self._client, settings)
+        limiter.settings = settings
+        return limiter
+
+    async def _limits(self) -> Mapping[Subject, LimitSettings]:
+        age_s = time.monotonic() - self._known_at
+        if self._known is None or age_s > FRESH_S:
+            if self._listing is None:
+                self._listing = asyncio.create_task(self._list())
+            if self._known is None or age_s > STALE_S:
+                await asyncio.shield(self._listing)
+        if self._known is None:
+            raise CallDeferred(
+                "the limits of calls are unknown, because the server does not respond", _UNREACHABLE_DELAY
+            )
+        return self._known
+
+    async def _list(self) -> None:
+        try:
+            self._known = await list_limits(self._client)
+        except RPCError as error:
+            # The last list stays valid: limits change seldom.
+            _LOG.warning("the limits of calls could not be listed", error=str(error))
+        self._known_at, self._listing = time.monotonic(), None
+
+
+class Limiter:
+    """One limit as a worker uses it: combines the messages of all its calls.
+
+    Args:
+        settings: newest known settings.
+    """
+
+    def __init__(self, client: Client, settings: LimitSettings) -> None:
+        self.settings = settings
+        self._client = client
+        self._requests: dict[str, tuple[bool, asyncio.Future[LimitAnswer]]] = {}
+        self._releases: list[str] = []
+        self._tokens: list[int] = []
+        self._leases: dict[str, None] = {}
+        """Calls of this worker that run with a lease."""
+        self._are_renewals_due = False
+        self._sending: asyncio.Task[None] | None = None
+        self._renewing: asyncio.TimerHandle | None = None
+        self._released = asyncio.Event()
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether calls need a lease."""
+        return self.settings.limit is not None and self.settings.limit.concurrency is not None
+
+    async def request(self, call: str, *, has_waited: bool) -> LimitAnswer:
+        """Return the answer of the limit to a call.
+
+        Raises:
+            CallDeferred: the limit does not respond.
+        """
+        future: asyncio.Future[LimitAnswer] = asyncio.get_running_loop().create_future()
+        self._requests[call] = has_waited, future
+        self._send_soon()
+        try:
+            return await future
+        except (LimitUnreachable, RPCError) as error:
+            raise CallDeferred(str(error), _UNREACHABLE_DELAY, code=ERROR_RATE_LIMITED) from None
+
+    async def wait_in_line(self, wait_s: float) -> None:
+        """Wait until a call of this worker has ended, or for a time."""
+        self._released.clear()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._released.wait()
+        except TimeoutError:
+            return
+
+    def keep(self, call: str) -> None:
+        """Renew the lease of a call until it is released."""
+        self._leases[call] = None
+        if self._renewing is None:
+            self._renewing = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
+
+    def release(self, call: str) -> None:
+        """End the lease of a call."""
+        self._leases.pop(call, None)
+        self._releases.append(call)
+        self._released.set()
+        self._send_soon()
+
+    def add_tokens(self, tokens: int) -> None:
+        """Report the tokens that a model call has used."""
+        self._tokens.append(tokens)
+        self._send_soon()
+
+    def _renew(self) -> None:
+        self._renewing = None
+        if self._leases:
+            self._are_renewals_due = True
+            self._send_soon()
+            self._renewing = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
+
+    def _send_soon(self) -> None:
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            # Calls that are woken by a release join its message.
+            await asyncio.sleep(0)
+            while not (message := self._message()).is_empty:
+                requests, self._requests = self._requests, {}
+                self._releases, self._tokens, self._are_renewals_due = [], [], False
+                if not await self._send(message, requests):
+                    return
+        finally:
+            self._sending = None
+
+    def _message(self) -> LimitMessage:
+        renewals = [*self._leases] if self._are_renewals_due else []
+        requests = {call: has_waited for call, (has_waited, _) in self._requests.items()}
+        return LimitMessage(requests, self._releases, renewals, self._tokens)
+
+    async def _send(
+        self, message: LimitMessage, requests: Mapping[str, tuple[bool, asyncio.Future[LimitAnswer]]]
+    ) -> bool:
+        """Send a message; return whether the limit has responded."""
+        answers: dict[str, LimitAnswer] = {}
+        try:
+            answers = await exchange(self._client, self.settings.subject, message)
+        except (LimitUnreachable, RPCError) as error:
+            if not isinstance(error, RPCError) or error.status is not RPCStatusCode.NOT_FOUND:
+                for _, future in requests.values():
+                    if not future.done():
+                        future.set_exception(error)
+                # The next message has them; leases of lost releases would expire anyway.
+                self._releases += message.releases
+                self._tokens += message.tokens
+                return False
+        for call, (_, future) in requests.items():
+            # A limit that does not exist any more admits all calls.
+            answer = answers.get(call, LimitAnswer("start"))
+            if not future.done():
+                future.set_result(answer)
+            elif answer.decision != "later":
+                self._releases.append(call)
+        return True
+
+
+@dataclass(slots=True)
+class Admission:
+    """The leases of a call that runs."""
+
+    leases: list[tuple[Limiter, str]] = field(default_factory=list)
+
+    def release(self) -> None:
+        """End the leases; idempotent."""
+        leases, self.leases = self.leases, []
+        for limiter, call in leases:
+            limiter.release(call)
+
+
+NO_LEASES = Admission()
+
+
+class _Turn:
+    """Requests of one attempt to its limits."""
+
+    def __init__(self, limiters: Sequence[Limiter], info: activity.Info, heartbeats: Heartbeats) -> None:
+        self._limiters = limiters
+        self._call = call_id(info)
+        self._heartbeats = heartbeats
+        state = heartbeats.deferred_state
+        self._state: Mapping[str, Any] = state if isinstance(state, Mapping) else {}
+        # The clock of the server: the next attempt may run on another machine.
+        self._clock_s = info.started_time.timestamp() - time.monotonic()
+        timeout = info.start_to_close_timeout
+        self._share_s = float("inf") if timeout is None else timeout.total_seconds() * _SHARE_OF_TIMEOUT
+
+    async def take(self) -> Admission:
+        """Wait until the call may start.
+
+        Raises:
+            CallDeferred: the call must not start now.
+        """
+        admission, start_in_s, reason = Admission(), 0.0, ""
+        booked: list[str] = []
+        earlier = self._earlier_bookings()
+        try:
+            for limiter in self._limiters:
+                name = str(limiter.settings.subject)
+                if name in earlier:
+                    delay_s = max(0.0, self._state["at"] - self._now())
+                    why = str(self._state.get("why", ""))
+                else:
+                    answer = await self._start(limiter, booked=booked)
+                    delay_s, why = answer.delay_s, _reason(limiter, answer)
+                if limiter.has_leases:
+                    admission.leases.append((limiter, self._call))
+                booked.append(name)
+                if delay_s > start_in_s:
+                    start_in_s, reason = delay_s, why
+            if start_in_s > min(SHORT_WAIT_S, self._share_s):
+                # The leases stay: they are renewed from the start of the call on.
+                admission.leases.clear()
+                raise self._deferred(reason, start_in_s, booked=booked)
+            if start_in_s > 0:
+                await asyncio.sleep(start_in_s)
+        except BaseException:
+            admission.release()
+            raise
+        self._heartbeats.report_limit(None)
+        for limiter, call in admission.leases:
+            limiter.keep(call)
+        return admission
+
+    def _now(self) -> float:
+        return time.monotonic() + self._clock_s
+
+    def _earlier_bookings(self) -> Collection[str]:
+        """Return the limits at which an earlier attempt has booked the start of this one."""
+        at, booked = self._state.get("at"), self._state.get("booked")
+        if not isinstance(at, int | float) or not isinstance(booked, list):
+            return ()
+        return booked if self._now() - at <= LATE_S else ()
+
+    async def _start(self, limiter: Limiter, *, booked: Sequence[str]) -> LimitAnswer:
+        """Return the answer with the start of the call.
+
+        Raises:
+            CallDeferred: the call must request again later.
+        """
+        has_waited = str(limiter.settings.subject) in self._state.get("waited", ())
+        ends_at = time.monotonic() + min(_LINE_WAIT_S, self._share_s)
+        while True:
+            answer = await limiter.request(self._call, has_waited=has_waited)
+            if answer.decision == "start":
+                return answer
+            left_s = ends_at - time.monotonic()
+            if answer.decision == "later" or left_s <= 0:
+                delay_s = answer.delay_s if answer.decision == "later" else SHORT_WAIT_S
+                # A lease of another limit must not wait without a slot.
+                leased = {str(each.settings.subject) for each in self._limiters if each.has_leases}
+                kept = [name for name in booked if name not in leased]
+                waited = str(limiter.settings.subject)
+                raise self._deferred(_reason(limiter, answer), delay_s, booked=kept, waited=waited)
+            self._heartbeats.report_limit(_reason(limiter, answer))
+            await limiter.wait_in_line(min(answer.delay_s, left_s))
+
+    def _deferred(
+        self, reason: str, delay_s: float, *, booked: Sequence[str], waited: str | None = None
+    ) -> CallDeferred:
+        state: dict[str, Any] = {"at": self._now() + delay_s, "booked": [*booked], "why": reason}
+        if waited is not None:
+            state["waited"] = [waited]
+        return CallDeferred(reason, timedelta(seconds=delay_s), code=ERROR_RATE_LIMITED, state=state)
+
+
+def call_id(info: activity.Info) -> str:
+    """Return the id of a call at its limits, the same for all its attempts."""
+    name = f"{info.workflow_run_id}/{info.activity_id}"
+    return hashlib.blake2b(name.encode(), digest_size=12).hexdigest()
+
+
+def _reason(limiter: Limiter, answer: LimitAnswer) -> str:
+    """Return why a call waits, such as `rate limit 20/s on http_request, 4 calls ahead`."""
+    subject = limiter.settings.subject
+    what = subject.name if subject.kind == "tool" else f"{subject.kind} {subject.name}"
+    calls = f", {answer.ahead:,} call{'' if answer.ahead == 1 else 's'} ahead" if answer.ahead else ""
+    return f"{answer.reason} on {what}{calls}"

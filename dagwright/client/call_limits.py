@@ -1,0 +1,107 @@
+"""Limits of calls across all runs: per tool, model, owner and template."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dagwright.client.services import Services
+from dagwright.client.steering import CommandRejected
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.call_limits import CallLimitInvalid, Subject, parse_limit, parse_subject
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.server import call_limits as server_limits
+from dagwright.store import PayloadStore
+from dagwright.toolset.tool_directory import find_tool
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit of calls across all runs.
+
+    Args:
+        subject: tool, model, owner or template that it applies to, such as `tool:http_request`.
+        limit: its text, such as `20/s concurrency=5`.
+        is_declared: whether workers declare it; otherwise it was set at run time.
+        by: person who set it, if given.
+        running: calls that run with a lease; only a concurrency limit has leases. `None` if the limit does not respond.
+        waiting: estimated number of calls that wait; `None` if the limit does not respond.
+    """
+
+    subject: str
+    limit: str
+    is_declared: bool
+    by: str | None = None
+    running: int | None = None
+    waiting: int | None = None
+
+
+async def set_limit(
+    services: Services, subject: str, limit: str, known: Mapping[str, ToolDeclaration], *, by: str | None
+) -> None:
+    """Set a limit at run time; it overrides the limit that workers declare.
+
+    Args:
+        known: tools of the client.
+
+    Raises:
+        CommandRejected: the subject or the limit is invalid, or the limit does not respond.
+    """
+    queue = services.settings.task_queue
+    try:
+        parsed, checked = parse_limit(limit), await check_subject(subject, known, services.store, task_queue=queue)
+        await server_limits.set_limit(services.connection.client, checked, parsed, task_queue=queue, by=by)
+    except (CallLimitInvalid, server_limits.LimitUnreachable) as error:
+        raise CommandRejected(str(error)) from None
+
+
+async def remove_limit(services: Services, subject: str) -> None:
+    """Remove a limit that was set at run time; a limit that workers declare applies again.
+
+    Raises:
+        CommandRejected: there is no such limit, or it does not respond.
+    """
+    try:
+        before = await server_limits.remove_limit(services.connection.client, parse_subject(subject))
+    except (CallLimitInvalid, server_limits.LimitUnreachable) as error:
+        raise CommandRejected(str(error)) from None
+    if before is None or before.chosen is None:
+        raise CommandRejected(f"no limit of {subject!r:.80} was set at run time")
+
+
+async def read_limits(services: Services) -> list[Limit]:
+    """Return all limits with their use, by subject."""
+    return [limit_of(use) for use in await server_limits.list_uses(services.connection.client)]
+
+
+def limit_of(use: server_limits.LimitUse) -> Limit:
+    """Return a limit with its use."""
+    settings = use.settings
+    return Limit(
+        str(settings.subject),
+        str(settings.limit),
+        is_declared=settings.chosen is None,
+        by=settings.by if settings.chosen is not None else None,
+        running=use.running,
+        waiting=use.waiting,
+    )
+
+
+async def check_subject(
+    text: str, known: Mapping[str, ToolDeclaration], store: PayloadStore, *, task_queue: str
+) -> Subject:
+    """Parse the subject of a limit, and check that a tool exists and can be limited.
+
+    Raises:
+        CallLimitInvalid: it is invalid, or there is no such tool, or its calls cannot wait.
+    """
+    subject = parse_subject(text)
+    if subject.kind != "tool":
+        return subject
+    declared = await find_tool(known, store, subject.name, task_queue=task_queue)
+    if declared is None:
+        hint = suggestion(subject.name, known) or "start a worker that has it"
+        raise CallLimitInvalid(f"there is no tool {subject.name!r}; {hint}")
+    if declared.effects is Effects.PURE:
+        raise CallLimitInvalid(f"{subject.name!r} cannot be limited: it is pure, so it calls no service")
+    if declared.is_foreign:
+        raise CallLimitInvalid(f"{subject.name!r} cannot be limited: a worker of another application serves it")
+    return subject

@@ -1,0 +1,148 @@
+"""Limits of calls across all runs: subjects, limits, and their text form such as `20/s concurrency=5`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from dagwright.core.errors import DagwrightError
+
+SubjectKind = Literal["tool", "model", "owner", "template"]
+NAME_BYTES = 200
+MAX_COUNT = 10**9
+MAX_CONCURRENCY = 1000
+"""A limit holds one entry for each call that runs, so that a dead worker cannot keep it."""
+_PERIODS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_RATE = re.compile(r"(\d{1,9})/(s|min|h)")
+_PART = re.compile(r"(concurrency|tokens)=(\d{1,9})")
+_EXAMPLE = "`20/s`, `500/min`, `concurrency=5` or `tokens=100000` (per minute)"
+
+
+class CallLimitInvalid(DagwrightError, ValueError):
+    """The text or JSON of a limit is invalid; the message shows the valid form."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Subject:
+    """Subject of a limit: all calls of a tool, of a model, of the runs of an owner, or of a template."""
+
+    kind: SubjectKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+def parse_subject(text: str) -> Subject:
+    """Parse `tool:http_request`.
+
+    Raises:
+        CallLimitInvalid: the kind is unknown, or the name is empty or too long.
+    """
+    kind, _, name = text.partition(":")
+    if kind not in get_args(SubjectKind):
+        kinds = ", ".join(f"`{each}:NAME`" for each in get_args(SubjectKind))
+        raise CallLimitInvalid(f"a limit applies to one of {kinds}, not to {text!r:.80}")
+    if not 0 < len(name.encode(errors="replace")) <= NAME_BYTES or not name.isprintable():
+        raise CallLimitInvalid(f"the name in {text!r:.80} must have 1 to {NAME_BYTES} printable bytes of UTF-8")
+    return Subject(cast(SubjectKind, kind), name)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Number of calls that may start in a period."""
+
+    count: int
+    unit: str
+
+    @property
+    def period_s(self) -> float:
+        """Length of the period in seconds."""
+        return _PERIODS_S[self.unit]
+
+    @property
+    def interval_s(self) -> float:
+        """Average seconds between the starts of two calls."""
+        return self.period_s / self.count
+
+    def __str__(self) -> str:
+        return f"{self.count}/{self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimit:
+    """Limit of the calls of a subject; at least one of its parts is set.
+
+    Args:
+        rate: calls that may start in a period.
+        concurrency: calls that may run at the same time.
+        tokens_per_minute: tokens that model calls may use in a minute.
+    """
+
+    rate: Rate | None = None
+    concurrency: int | None = None
+    tokens_per_minute: int | None = None
+
+    def __str__(self) -> str:
+        parts = (
+            str(self.rate) if self.rate else None,
+            f"concurrency={self.concurrency}" if self.concurrency else None,
+            f"tokens={self.tokens_per_minute}" if self.tokens_per_minute else None,
+        )
+        return " ".join(filter(None, parts))
+
+
+def parse_limit(text: str) -> CallLimit:
+    """Parse `20/s concurrency=5 tokens=100000`; the parts may have any order.
+
+    Raises:
+        CallLimitInvalid: a part is invalid or appears twice, or there is no part.
+    """
+    found: dict[str, Any] = {}
+    for part in text.split():
+        name, value = _part(part)
+        if name in found:
+            raise CallLimitInvalid(f"the limit {text!r:.200} has two parts of the same kind")
+        found[name] = value
+    return checked_limit(CallLimit(found.get("rate"), found.get("concurrency"), found.get("tokens")))
+
+
+def _part(text: str) -> tuple[str, Any]:
+    if (matched := _RATE.fullmatch(text)) is not None:
+        return "rate", Rate(int(matched[1]), matched[2])
+    if (matched := _PART.fullmatch(text)) is not None:
+        return matched[1], int(matched[2])
+    raise CallLimitInvalid(f"a limit is {_EXAMPLE}, not {text!r:.80}")
+
+
+def checked_limit(limit: CallLimit) -> CallLimit:
+    """Return a limit whose values are valid.
+
+    Raises:
+        CallLimitInvalid: a value is out of range, or the limit is empty.
+    """
+    if limit == CallLimit():
+        raise CallLimitInvalid(f"a limit has at least one of {_EXAMPLE}")
+    if limit.rate is not None and not 1 <= limit.rate.count <= MAX_COUNT:
+        raise CallLimitInvalid(f"a rate is at least 1 call in a period, not {limit.rate}; pause the tool to stop it")
+    if limit.concurrency is not None and not 1 <= limit.concurrency <= MAX_CONCURRENCY:
+        raise CallLimitInvalid(f"concurrency is a number from 1 to {MAX_CONCURRENCY:,}, not {limit.concurrency}")
+    if limit.tokens_per_minute is not None and not 1 <= limit.tokens_per_minute <= MAX_COUNT:
+        raise CallLimitInvalid(f"tokens per minute are a number from 1 to {MAX_COUNT:,}")
+    return limit
+
+
+def parse_limits(text: str) -> Mapping[Subject, CallLimit]:
+    """Parse limits of several subjects: `tool:http_request 20/s; owner:ann concurrency=5`.
+
+    Raises:
+        CallLimitInvalid: a limit is invalid, or a subject appears twice.
+    """
+    limits: dict[Subject, CallLimit] = {}
+    for entry in filter(None, (part.strip() for part in text.split(";"))):
+        name, _, limit = entry.partition(" ")
+        subject = parse_subject(name)
+        if subject in limits:
+            raise CallLimitInvalid(f"{subject} has two limits; write their parts together")
+        limits[subject] = parse_limit(limit)
+    return limits

@@ -1,0 +1,224 @@
+"""State of one limit, and the answers to calls that want to start.
+
+A call gets a start time if it is at most `HORIZON_S` away. Calls further back get only an estimate and request again
+later: a booked start cannot be used by another call, so the bookings of a cancelled run would block all others.
+
+With a concurrency limit a call also needs a lease, which expires unless it is renewed. As many calls as may run at once
+wait in line for the next lease; the calls after them get an estimate.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from dagwright.core.model.call_limits import CallLimit
+from dagwright.features.call_limits.schedule import Schedule
+
+HORIZON_S = 10.0
+"""Longest time between the answer to a call and its start."""
+IDLE_S = 1.0
+"""If a start is closer than this, calls with an estimate leave the limit unused, so a new call may overtake them."""
+LEASE_S = 30.0
+"""Time after which the lease of a dead worker expires."""
+LINE_S = 15.0
+"""Time for which a call keeps its place in the line without requesting again."""
+LONGEST_ESTIMATE_S = 300.0
+_LEAST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
+_FIRST_HOLD_S = 1.0
+_FIRST_TOKENS = 500.0
+"""Estimates before the first call has ended: seconds of a call, and tokens of a call."""
+_NEWEST_SHARE = 0.2
+"""Share of the newest value in a moving average."""
+
+Decision = Literal["start", "line", "later"]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitAnswer:
+    """Answer to a call.
+
+    Args:
+        decision: `start` after the delay; stay in `line` and request again after the delay; or request again `later`.
+        delay_s: seconds.
+        reason: part of the limit that the call waits for, such as `rate limit 20/s`; empty if it does not wait.
+        ahead: estimated number of calls that start before.
+    """
+
+    decision: Decision
+    delay_s: float = 0.0
+    reason: str = ""
+    ahead: int = 0
+
+    def to_json(self) -> list[Any]:
+        return [self.decision, self.delay_s, self.reason, self.ahead]
+
+
+@dataclass(slots=True)
+class Lease:
+    """Permission of a call to run.
+
+    Args:
+        expires_at, started_at: seconds since the epoch.
+    """
+
+    expires_at: float
+    started_at: float
+
+
+@dataclass(slots=True)
+class LimitState:
+    """State of one limit; all times are seconds since the epoch.
+
+    Args:
+        starts, tokens: schedules of the rate and of the tokens.
+        tail_at: estimated start of the last call that has an estimate.
+        held_until: no call starts before this time.
+        leases: call -> its lease.
+        line: calls in line for a lease, first come first -> time at which each loses its place.
+        hold_s, tokens_per_call: moving averages.
+    """
+
+    starts: Schedule = field(default_factory=Schedule)
+    tokens: Schedule = field(default_factory=Schedule)
+    tail_at: float = 0.0
+    held_until: float = 0.0
+    leases: dict[str, Lease] = field(default_factory=dict)
+    line: dict[str, float] = field(default_factory=dict)
+    hold_s: float = _FIRST_HOLD_S
+    tokens_per_call: float = _FIRST_TOKENS
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def request(self, limit: CallLimit, call: str, now: float, *, has_waited: bool) -> LimitAnswer:
+        """Answer a call that wants to start.
+
+        Args:
+            call: id of the call, the same for each of its requests.
+            has_waited: whether an earlier request of the call was answered with `later`.
+        """
+        self._expire(now)
+        if call in self.leases:
+            # The response to an earlier request was lost, or the worker of an earlier attempt died.
+            self.renew(call, now)
+            return LimitAnswer("start", max(0.0, self.leases[call].started_at - now))
+        at, reason = self._earliest(limit, now)
+        interval_s = self._interval_s(limit)
+        is_turn = has_waited or max(at, self.tail_at) - now <= HORIZON_S
+        if limit.concurrency is not None:
+            place = [*self.line].index(call) if call in self.line else len(self.line)
+            free = limit.concurrency - len(self.leases)
+            if place >= free:
+                return self._wait_for_lease(limit, call, place, now, is_turn=is_turn, has_waited=has_waited)
+        if (is_turn and at - now <= HORIZON_S) or at - now <= IDLE_S:
+            self._start(limit, call, at)
+            return LimitAnswer("start", at - now, reason, round((at - now) / interval_s) if reason else 0)
+        return self._estimate(max(at, 0.0 if has_waited else self.tail_at), reason, now, limit, has_waited=has_waited)
+
+    def release(self, call: str, now: float) -> None:
+        """End the lease of a call, or its place in the line."""
+        self.line.pop(call, None)
+        lease = self.leases.pop(call, None)
+        if lease is not None:
+            self.hold_s = _average(self.hold_s, max(0.0, now - lease.started_at))
+
+    def renew(self, call: str, now: float) -> None:
+        """Renew the lease of a call that runs, even if it has expired."""
+        lease = self.leases.get(call)
+        started_at = now if lease is None else lease.started_at
+        self.leases[call] = Lease(max(now, started_at) + LEASE_S, started_at)
+
+    def add_tokens(self, limit: CallLimit, tokens: float) -> None:
+        """Correct the estimated tokens of a call by the tokens that it has used."""
+        if limit.tokens_per_minute is not None:
+            self.tokens.correct((tokens - self.tokens_per_call) * 60.0 / limit.tokens_per_minute)
+        self.tokens_per_call = _average(self.tokens_per_call, tokens)
+
+    def hold(self, until: float) -> None:
+        """Start no call before a time."""
+        self.held_until = max(self.held_until, until)
+
+    def restart(self, now: float) -> None:
+        """Discard bookings and estimates, which a changed limit does not have."""
+        for schedule in (self.starts, self.tokens):
+            schedule.next_at = min(schedule.next_at, now)
+        self.tail_at = min(self.tail_at, now)
+
+    def waiting(self, limit: CallLimit, now: float) -> int:
+        """Return the estimated number of calls that wait."""
+        self._expire(now)
+        starts = 0.0 if limit.rate is None else (self.starts.next_at - now) / limit.rate.interval_s
+        estimated = (self.tail_at - max(now, self.starts.next_at)) / self._interval_s(limit)
+        return len(self.line) + max(0, int(starts)) + max(0, int(estimated))
+
+    def _expire(self, now: float) -> None:
+        for call in [call for call, lease in self.leases.items() if lease.expires_at <= now]:
+            del self.leases[call]
+        for call in [call for call, ends_at in self.line.items() if ends_at <= now]:
+            del self.line[call]
+
+    def _earliest(self, limit: CallLimit, now: float) -> tuple[float, str]:
+        """Return the earliest start of a call without regard to leases, and the reason why it is not now."""
+        candidates = [(now, "")]
+        if limit.tokens_per_minute is not None:
+            candidates.append(
+                (self.tokens.earliest(now, period_s=60.0), f"limit of {limit.tokens_per_minute:,} tokens/min")
+            )
+        if limit.rate is not None:
+            candidates.append((self.starts.earliest(now, period_s=limit.rate.period_s), f"rate limit {limit.rate}"))
+        candidates.append((self.held_until, "hold"))
+        return max(candidates, key=lambda each: each[0])
+
+    def _interval_s(self, limit: CallLimit) -> float:
+        """Return the average seconds between two starts while calls wait."""
+        intervals = [0.001]
+        if limit.rate is not None:
+            intervals.append(limit.rate.interval_s)
+        if limit.concurrency is not None:
+            intervals.append(self.hold_s / limit.concurrency)
+        if limit.tokens_per_minute is not None:
+            intervals.append(self.tokens_per_call * 60.0 / limit.tokens_per_minute)
+        return max(intervals)
+
+    def _start(self, limit: CallLimit, call: str, at: float) -> None:
+        self.line.pop(call, None)
+        if limit.rate is not None:
+            self.starts.book(at, cost_s=limit.rate.interval_s)
+        if limit.tokens_per_minute is not None:
+            self.tokens.book(at, cost_s=self.tokens_per_call * 60.0 / limit.tokens_per_minute)
+        if limit.concurrency is not None:
+            self.leases[call] = Lease(at + LEASE_S, at)
+
+    def _wait_for_lease(
+        self, limit: CallLimit, call: str, place: int, now: float, *, is_turn: bool, has_waited: bool
+    ) -> LimitAnswer:
+        assert limit.concurrency is not None
+        reason = f"concurrency limit {limit.concurrency}"
+        if call in self.line or (is_turn and len(self.line) < limit.concurrency):
+            self.line[call] = now + LINE_S
+            poll_s = min(max(self.hold_s / limit.concurrency / 2, _LEAST_POLL_S), _LONGEST_POLL_S)
+            return LimitAnswer("line", poll_s, reason, place)
+        at = max(now + (place + 1) * self._interval_s(limit), 0.0 if has_waited else self.tail_at)
+        return self._estimate(at, reason, now, limit, has_waited=has_waited)
+
+    def _estimate(self, at: float, reason: str, now: float, limit: CallLimit, *, has_waited: bool) -> LimitAnswer:
+        interval_s = self._interval_s(limit)
+        ahead = max(0, round((at - now) / interval_s))
+        if not has_waited:
+            self.tail_at = max(self.tail_at, at) + interval_s
+        wait_s = max(IDLE_S, at - now)
+        # Half of a long wait: calls ahead may end meanwhile without starting, as when their run is cancelled.
+        delay_s = wait_s if wait_s <= 2 * HORIZON_S else min(wait_s / 2, LONGEST_ESTIMATE_S)
+        return LimitAnswer("later", delay_s, reason, ahead)
+
+
+def limit_state_from_json(encoded: dict[str, Any]) -> LimitState:
+    """Decode `LimitState.to_json`."""
+    values = dict(encoded)
+    for name in ("starts", "tokens"):
+        values[name] = Schedule(**values[name])
+    values["leases"] = {call: Lease(**lease) for call, lease in values["leases"].items()}
+    return LimitState(**values)
+
+
+def _average(before: float, newest: float) -> float:
+    return (1 - _NEWEST_SHARE) * before + _NEWEST_SHARE * newest

@@ -1,0 +1,102 @@
+"""`limit set`, `limit remove` and `limit list`: limits of calls across all runs."""
+
+from dataclasses import asdict
+
+from dagwright.client.call_limits import Limit, check_subject, limit_of
+from dagwright.core.model.call_limits import CallLimitInvalid, parse_limit, parse_subject
+from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.command_arguments import CallLimitRequest
+from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.server import open_connection
+from dagwright.server.call_limits import LimitUnreachable, list_uses, remove_limit, set_limit
+from dagwright.toolset.toolset import load_toolset
+
+
+def set_call_limit(request: CallLimitRequest, output: Output) -> int:
+    """Set a limit at run time.
+
+    Raises:
+        CommandRefused: the subject or the limit is invalid, or the limit does not respond.
+    """
+    settings = command_settings()
+    by = request.by if request.by is not None else account_name()
+
+    async def work(_: InterruptHandling) -> int:
+        toolset = load_toolset(settings, request.tools)
+        known, queue = toolset.declarations(), settings.task_queue
+        try:
+            limit = parse_limit(request.limit)
+            subject = await check_subject(request.subject, known, toolset.store, task_queue=queue)
+            async with open_connection(settings) as connection:
+                await set_limit(connection.client, subject, limit, task_queue=queue, by=by)
+        except (CallLimitInvalid, LimitUnreachable) as error:
+            raise CommandRefused(str(error)) from None
+        _report(str(subject), f"{subject} is limited to {limit}", output)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def remove_call_limit(request: CallLimitRequest, output: Output) -> int:
+    """Remove a limit that was set at run time; return 2 if there is no such limit.
+
+    Raises:
+        CommandRefused: the subject is invalid, or the limit does not respond.
+    """
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        try:
+            subject = parse_subject(request.subject)
+            async with open_connection(settings) as connection:
+                before = await remove_limit(connection.client, subject)
+        except (CallLimitInvalid, LimitUnreachable) as error:
+            raise CommandRefused(str(error)) from None
+        if before is None or before.chosen is None:
+            _report(str(subject), f"no limit of {subject} was set at run time", output, ok=False)
+            return ExitCode.REFUSED
+        declared = f"; its workers declare {before.declared}" if before.declared is not None else ""
+        _report(str(subject), f"the limit {before.chosen} of {subject} is removed{declared}", output)
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def list_call_limits(_: None, output: Output) -> int:
+    """List the limits and their use."""
+    settings = command_settings()
+
+    async def work(_: InterruptHandling) -> int:
+        async with connected_to_read(settings, output) as connection:
+            limits = [limit_of(use) for use in await list_uses(connection.client)]
+        if output.is_json:
+            output.document([asdict(each) for each in limits])
+            return ExitCode.COMPLETED
+        for each in limits:
+            output.print(one_line(_line(each), limit=500))
+        if not limits:
+            output.print("no limits")
+        return ExitCode.COMPLETED
+
+    return run_async(work, output)
+
+
+def _line(limit: Limit) -> str:
+    by = f" by {limit.by}" if limit.by else ""
+    source = "declared" if limit.is_declared else f"set{by}"
+    if limit.waiting is None:
+        return f"{limit.subject} {limit.limit} ({source}): does not respond; start a worker that serves workflows"
+    running = f"{limit.running:,} running, " if "concurrency=" in limit.limit else ""
+    return f"{limit.subject} {limit.limit} ({source}): {running}{limit.waiting:,} waiting"
+
+
+def _report(subject: str, message: str, output: Output, *, ok: bool = True) -> None:
+    if output.is_json:
+        output.document({"subject": subject, "ok": ok, "message": message})
+    elif ok:
+        output.print(one_line(message, limit=1_000))
+    else:
+        output.log(message)

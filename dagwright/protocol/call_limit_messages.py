@@ -1,0 +1,124 @@
+"""Messages of a limit workflow: its input, its configuration, and the requests of calls."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, Subject, parse_limit, parse_subject
+from dagwright.features.call_limits.limit_state import LimitAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """Settings of one limit.
+
+    Args:
+        declared: by the workers, with a tool or in their settings.
+        chosen: set at run time; overrides `declared`.
+        by: name of the person who set it, if given.
+    """
+
+    subject: Subject
+    declared: CallLimit | None = None
+    chosen: CallLimit | None = None
+    by: str | None = None
+
+    @property
+    def limit(self) -> CallLimit | None:
+        """Return the limit that applies, if any."""
+        return self.chosen or self.declared
+
+    def changed(self, message: Any) -> "LimitSettings":
+        """Return the settings after a change.
+
+        Args:
+            message: `declared` or `chosen` with a limit or null, and optionally `by`.
+
+        Raises:
+            CallLimitInvalid: it is invalid.
+        """
+        if not isinstance(message, Mapping):
+            raise CallLimitInvalid(f"a change of a limit is an object, not {message!r:.80}")
+        return limit_settings_from_json({**self.to_json(), **message, "subject": str(self.subject)})
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "subject": str(self.subject),
+            "declared": None if self.declared is None else str(self.declared),
+            "chosen": None if self.chosen is None else str(self.chosen),
+            "by": self.by,
+        }
+
+
+def limit_settings_from_json(encoded: Any) -> LimitSettings:
+    """Decode `LimitSettings.to_json`.
+
+    Raises:
+        CallLimitInvalid: it is invalid.
+    """
+    if not isinstance(encoded, Mapping):
+        raise CallLimitInvalid(f"the settings of a limit are an object, not {encoded!r:.80}")
+    declared, chosen, by = encoded.get("declared"), encoded.get("chosen"), encoded.get("by")
+    return LimitSettings(
+        parse_subject(str(encoded.get("subject"))),
+        None if declared is None else parse_limit(str(declared)),
+        None if chosen is None else parse_limit(str(chosen)),
+        None if by is None else str(by),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LimitMessage:
+    """Message of a worker to a limit.
+
+    Args:
+        requests: calls that want to start -> whether an earlier request was answered with `later`.
+        releases: calls that have ended.
+        renewals: calls that run.
+        tokens: tokens that model calls have used, one number for each call.
+        hold_s: seconds for which no call may start, if the service requested that.
+    """
+
+    requests: Mapping[str, bool] = field(default_factory=dict)
+    releases: Sequence[str] = ()
+    renewals: Sequence[str] = ()
+    tokens: Sequence[int] = ()
+    hold_s: float = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the message has no parts."""
+        return not (self.requests or self.releases or self.renewals or self.tokens or self.hold_s)
+
+    def to_json(self) -> dict[str, Any]:
+        parts = {
+            "requests": dict(self.requests),
+            "releases": list(self.releases),
+            "renewals": list(self.renewals),
+            "tokens": list(self.tokens),
+            "hold_s": self.hold_s,
+        }
+        return {name: part for name, part in parts.items() if part}
+
+
+def limit_message_from_json(encoded: Any) -> LimitMessage:
+    """Decode `LimitMessage.to_json`.
+
+    Raises:
+        CallLimitInvalid: it is invalid.
+    """
+    try:
+        return LimitMessage(
+            {str(call): bool(has_waited) for call, has_waited in encoded.get("requests", {}).items()},
+            [str(call) for call in encoded.get("releases", ())],
+            [str(call) for call in encoded.get("renewals", ())],
+            [int(count) for count in encoded.get("tokens", ())],
+            float(encoded.get("hold_s", 0.0)),
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise CallLimitInvalid(f"invalid message to a limit: {error}") from None
+
+
+def answers_from_json(encoded: Any) -> dict[str, LimitAnswer]:
+    """Decode the answers of a limit: call -> answer."""
+    return {call: LimitAnswer(*answer) for call, answer in encoded["answers"].items()}

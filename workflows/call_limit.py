@@ -1,0 +1,124 @@
+"""`CallLimit`: one limit of calls across all runs. Workers exchange messages with it before and after calls.
+
+The decisions are in `dagwright.features.call_limits`. The settings are in the memo: workers find all limits with one
+list request. Handlers never await, so that a limit can continue as new at any time.
+"""
+
+from typing import Any
+
+import pydantic_core
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from dagwright.core.boundary import wire
+from dagwright.core.model.call_limits import CallLimitInvalid
+from dagwright.features.call_limits.limit_state import LimitAnswer, LimitState, limit_state_from_json
+from dagwright.protocol.call_limit_messages import limit_message_from_json, limit_settings_from_json
+from dagwright.protocol.messages import MessageInvalid, read_message
+from dagwright.workflows.activity_calls import json_payload
+from dagwright.workflows.timers import now_s
+
+_UPDATES_OF_EXECUTION = 500
+"""Updates after which the limit continues as new: by default the server accepts 2,000 for one execution."""
+
+
+@workflow.defn(name=wire.WORKFLOW_CALL_LIMIT, sandboxed=False)
+class CallLimitWorkflow:
+    """Limit that answers calls until its settings are removed.
+
+    Args:
+        message: `{"settings", "state"}`; the state is that of an earlier execution.
+    """
+
+    @workflow.init
+    def __init__(self, message: RawValue) -> None:
+        self._updates = 0
+        self._problem: str | None = None
+        try:
+            given = read_message(message.payload)
+            self._settings = limit_settings_from_json(given.get("settings"))
+            self._state = limit_state_from_json(given["state"]) if given.get("state") else LimitState()
+        # The process edge: a client may start a workflow with any input, and an exception here would block it.
+        except Exception as error:
+            self._problem = f"the input of a limit is invalid: {error}"
+
+    @workflow.run
+    async def run(self, message: RawValue) -> Any:  # noqa: ARG002 - read by __init__
+        """Answer calls until the settings are removed, and return the last settings.
+
+        Raises:
+            ApplicationError: `Refused` if the input is invalid.
+        """
+        if self._problem is not None:
+            raise ApplicationError(self._problem, type=wire.ERROR_REFUSED, non_retryable=True)
+        await workflow.wait_condition(lambda: self._has_ended or self._is_full)
+        if self._has_ended:
+            return self._settings.to_json()
+        state = {"settings": self._settings.to_json(), "state": self._state.to_json()}
+        workflow.continue_as_new(RawValue(json_payload(pydantic_core.to_json(state))))
+
+    @property
+    def _has_ended(self) -> bool:
+        # A limit is started together with its first configuration.
+        return self._settings.limit is None and self._updates > 0
+
+    @property
+    def _is_full(self) -> bool:
+        return self._updates >= _UPDATES_OF_EXECUTION or workflow.info().is_continue_as_new_suggested()
+
+    @workflow.update(name=wire.UPDATE_EXCHANGE)
+    def exchange(self, message: RawValue) -> Any:
+        """Apply the message of a worker, and answer the calls that want to start."""
+        self._updates += 1
+        now, limit, state = now_s(), self._settings.limit, self._state
+        try:
+            given = limit_message_from_json(read_message(message.payload))
+        except (MessageInvalid, CallLimitInvalid) as error:
+            raise _refused(error) from None
+        for call in given.releases:
+            state.release(call, now)
+        for call in given.renewals:
+            state.renew(call, now)
+        if given.hold_s > 0:
+            state.hold(now + given.hold_s)
+        if limit is None:
+            return {"answers": {call: LimitAnswer("start").to_json() for call in given.requests}}
+        for tokens in given.tokens:
+            state.add_tokens(limit, tokens)
+        answers = {
+            call: state.request(limit, call, now, has_waited=has_waited).to_json()
+            for call, has_waited in given.requests.items()
+        }
+        return {"answers": answers}
+
+    @workflow.update(name=wire.UPDATE_CONFIGURE)
+    def configure(self, message: RawValue) -> Any:
+        """Change the declared or the chosen limit; the other one stays.
+
+        The message has `declared` or `chosen` with a limit or null, and may have `by`.
+        """
+        self._updates += 1
+        before = self._settings
+        try:
+            self._settings = before.changed(read_message(message.payload))
+        except (MessageInvalid, CallLimitInvalid) as error:
+            raise _refused(error) from None
+        if self._settings.limit != before.limit:
+            self._state.restart(now_s())
+        if self._settings != before and self._settings.limit is not None:
+            workflow.upsert_memo({wire.MEMO_CALL_LIMIT: self._settings.to_json()})
+        return before.to_json()
+
+    @workflow.query(name=wire.QUERY_LIMIT_USE)
+    def use(self, message: RawValue | None = None) -> Any:  # noqa: ARG002 - clients may send an argument
+        """Return the number of calls that run with a lease, and the estimated number of calls that wait."""
+        limit = self._settings.limit
+        now = now_s()
+        held_s = max(0.0, self._state.held_until - now)
+        waiting = 0 if limit is None else self._state.waiting(limit, now)
+        return {"running": len(self._state.leases), "waiting": waiting, "held_s": held_s}
+
+
+def _refused(error: Exception) -> ApplicationError:
+    return ApplicationError(str(error), type=wire.ERROR_REFUSED, non_retryable=True)
