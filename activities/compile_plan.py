@@ -15,12 +15,12 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.heartbeats import heartbeating
 from dagwright.activities.store_retry import with_store
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import CompiledPlan, plan_to_json
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import default_policy, policy_from_json
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.text import cut_bytes
 from dagwright.dialects import TEXT_DIALECTS
 from dagwright.dialects.reading import read_text
 from dagwright.planner.goal_start import goal_from_document, is_goal

@@ -15,7 +15,6 @@ import httpx
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from dagwright.core.boundary.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES
-from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import (
     ERROR_ASK_PERSON,
     ERROR_DEFERRED,
@@ -25,6 +24,7 @@ from dagwright.core.boundary.wire import (
 )
 from dagwright.core.extras import MissingExtra
 from dagwright.core.model.tools import Effects
+from dagwright.core.text import cut_bytes
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import Action
 from dagwright.tools.errors import (

@@ -20,8 +20,8 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import ACTIVITY_NOTIFY
+from dagwright.core.text import cut_bytes
 from dagwright.protocol.notifications import description_of
 from dagwright.protocol.webhooks import Hook, signed_headers
 from dagwright.tools.retry_after import requested_delay

@@ -17,7 +17,7 @@ from dagwright.activities.errors import RetryDecision, activity_failure_of, retr
 from dagwright.activities.heartbeats import heartbeating
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.intents_parser import parse_intents
 from dagwright.planner.plan_parser import parse_plan, rejected_plan

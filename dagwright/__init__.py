@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from dagwright.client.run_script import run
     from dagwright.client.session import Session
     from dagwright.client.sync_client import SyncClient
-    from dagwright.core.errors import DagwrightError
-    from dagwright.core.model.errors import PlanInvalid
+    from dagwright.core.errors import DagwrightError, PlanInvalid
     from dagwright.core.model.tools import Effects
     from dagwright.history.run_reader import RunNotFound
     from dagwright.plans.human_requests import ask_human
@@ -38,7 +37,7 @@ _MODULES = {
     "Effects": "core.model.tools",
     "GiveUp": "tools.errors",
     "Plan": "plans.plan",
-    "PlanInvalid": "core.model.errors",
+    "PlanInvalid": "core.errors",
     "RetryLater": "tools.errors",
     "Run": "client.run",
     "RunFailed": "client.results",

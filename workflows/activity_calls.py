@@ -25,7 +25,7 @@ from temporalio.worker import (
 )
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.states import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.protocol.messages import Parent

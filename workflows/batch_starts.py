@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.compiled import tool_of
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.states import Task
 from dagwright.features.batch_followers import MAX_CALLS, can_lead, followers_of, parallel_calls
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.call_batches import (

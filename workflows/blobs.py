@@ -14,7 +14,7 @@ from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MESSAGE_LIMIT_BYTES, REF_BYTES
-from dagwright.core.boundary.text import cut_bytes
+from dagwright.core.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.outcomes import is_cancellation
 from dagwright.workflows.activity_calls import OWN_ATTEMPT

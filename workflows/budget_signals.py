@@ -7,7 +7,7 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.features.budgets.budget import Budget, BudgetReport
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetGrant, budget_grant_to_json, budget_report_to_json

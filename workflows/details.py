@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagwright.core.boundary.limits import DETAIL_LINES
-from dagwright.core.boundary.text import one_line
 from dagwright.core.boundary.wire import SIGNAL_FEEDBACK
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_time
-from dagwright.core.scheduler.map_batches import items_done
+from dagwright.core.scheduler.map_items import items_done
 from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.text import one_line
 from dagwright.features.run_scheduler import RunScheduler
 
 _MARKS = {

@@ -9,7 +9,7 @@ from functools import lru_cache
 from temporalio.common import RetryPolicy
 
 from dagwright.core.model.compiled import RetryRule
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.states import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.batch_followers import ATTEMPTS
 

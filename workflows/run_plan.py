@@ -24,8 +24,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from dagwright.core.boundary import limits, wire
+from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.validation.inputs import wrong_inputs

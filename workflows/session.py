@@ -23,8 +23,8 @@ from temporalio.exceptions import (
 )
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.states import RunStatus
+from dagwright.core.text import cut_bytes
 from dagwright.protocol.command_handler import bug_message
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.run_attributes import fair_priority

@@ -24,11 +24,10 @@ from temporalio.common import (
 from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.core.boundary import limits, wire
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.value_refs import value_to_json
-from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import RunStatus
-from dagwright.core.model.tasks import Task
-from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
+from dagwright.core.model.states import RunStatus, Task
+from dagwright.core.scheduler.run_state import call_of_task, task_of_call
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.extenders import workflow_type_of
 from dagwright.protocol.budgets import shared_budget

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.planning.cases import Case, Cases
 from benchmarks.planning.score import PlanFacts, facts_of_plan
-from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.core.model.usage import NO_USAGE, Usage
+from dagwright.core.errors import PlanInvalid, Problem
+from dagwright.core.model.states import NO_USAGE, Usage
 from dagwright.llm import ModelClient
 from dagwright.planner import PlanningOptions, build_catalogue, planning_messages, prepare_goal, repair_message
 from dagwright.planner.plan_parser import parse_plan

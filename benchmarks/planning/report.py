@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.planning.asking import Planned
 from benchmarks.planning.score import Scores, score
-from dagwright.core.model.usage import NO_USAGE, Usage
+from dagwright.core.model.states import NO_USAGE, Usage
 
 _SCORE_LABELS = {
     "node_f1": "node F1",

@@ -19,9 +19,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.references import BadReferences, ResultOf, parse_template
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.validation import check_document

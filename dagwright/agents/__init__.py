@@ -1,13 +1,13 @@
 """Agents: cards from YAML or Python that plans can call as tools.
 
-`--agents FILE` names a file of cards. A card (`dagwright.core.model.agent_cards`) describes the task of an agent. The
+`--agents FILE` names a file of cards. A card (`dagwright.core.model.tools`) describes the task of an agent. The
 model is not part of the card: each request chooses it.
 """
 
 from dagwright.agents.agent_files import load_agents
 from dagwright.agents.class_agents import AgentContext, ClassAgent
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
-from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.tools import AgentCard
 
 __all__ = [
     "AgentCard",

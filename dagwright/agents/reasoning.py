@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.agents.class_agents import AgentContext
-from dagwright.core.boundary.text import cut_with_count
+from dagwright.core.text import cut_with_count
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import Action, Message, system, user
 from dagwright.tools.errors import GiveUp

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from dagwright.agents.class_agents import ClassAgent
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.tools import AgentCard
 from dagwright.tools.errors import ToolLoadError
 
 

@@ -38,8 +38,7 @@ from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import StartRequest
 from dagwright.client.tool_pauses import PausedTool, ResumedTool, pause_tool, paused_tools, resume_tool
 from dagwright.core.boundary.arguments import checks_arguments, checks_methods
-from dagwright.core.errors import ClientClosed, DagwrightError
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import ClientClosed, DagwrightError, PlanInvalid
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import Duration
 from dagwright.plans.human_requests import RequestType

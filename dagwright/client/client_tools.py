@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dagwright.client.services import Services, prepare_to_start
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.given_tools import ToolSource, read_given

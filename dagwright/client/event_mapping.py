@@ -22,10 +22,9 @@ from dagwright.client.events import (
     run_event_type,
 )
 from dagwright.client.feedback_request import Answerable, request_of
-from dagwright.core.model.errors import problem_from_error
+from dagwright.core.errors import problem_from_error
 from dagwright.core.model.requests import Closing, Request
-from dagwright.core.model.states import NodeStatus, RunStatus
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import NodeStatus, RunStatus, TaskRef
 from dagwright.core.model.times import cut_to_ms, time_of
 from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of

@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 from urllib.parse import quote, unquote
 
 from dagwright.client.feedback_request import FeedbackRequest
-from dagwright.core.errors import DagwrightError
-from dagwright.core.model.errors import NodeError, Problem
+from dagwright.core.errors import DagwrightError, NodeError, Problem
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.executions import START
 from dagwright.history.run_subscriptions import SubscriptionCursor

@@ -25,8 +25,8 @@ from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.answer_forms import size_problem
 from dagwright.core.model.requests import ClientChannel, MayAnswer, Request
-from dagwright.core.scheduler.map_batches import is_batched
-from dagwright.core.scheduler.task_creation import call_of_task
+from dagwright.core.scheduler.map_items import is_batched
+from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.executions import path_in, root_in
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView

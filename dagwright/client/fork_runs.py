@@ -8,8 +8,8 @@ from typing import Any
 from dagwright.client.forks import ForkDraft, ForkRejected, Forks, retooled
 from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.starts import RunStartOptions, StartRequest
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.inputs import wrong_inputs
 from dagwright.history.run_reader import RunView

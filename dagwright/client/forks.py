@@ -24,7 +24,7 @@ from dagwright.core.expressions.stored_values import StoredValue, find_value_ref
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
-from dagwright.core.scheduler.task_creation import call_of_task
+from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_compensation
 from dagwright.features.fork_reuse.reuse import MAX_REUSABLE_RESULTS, ReusableResult, ReuseTable

@@ -8,8 +8,8 @@ from typing import Any
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.worker_results import displayed_status
-from dagwright.core.scheduler.region_members import offloaded_regions
 from dagwright.core.scheduler.run_end import region_counts
+from dagwright.core.scheduler.run_state import offloaded_regions
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.rounds.rounds_documents import drawn_needs, groups_of
 

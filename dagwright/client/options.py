@@ -8,8 +8,7 @@ from typing import Any, TypedDict, TypeVar, cast
 
 from dagwright.client.requests import AnyProfile
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions
-from dagwright.core.errors import DagwrightError
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import DagwrightError, PlanInvalid
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import LONGEST, Duration, parse_duration
 from dagwright.dialects.reading import read_plan_file

@@ -8,7 +8,7 @@ from typing import Any
 from dagwright.client.options import PlanOptions, model_config, run_options
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary.limits import NOTES
-from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked

@@ -16,7 +16,7 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES
-from dagwright.core.model.errors import Problem
+from dagwright.core.errors import Problem
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_duration, format_time, parse_duration, time_of
 from dagwright.protocol.listings import parse_progress

@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.client.forks import ForkDraft
 from dagwright.client.results import note_of
-from dagwright.core.model.errors import Note, Problem, problem_from_error
+from dagwright.core.errors import Note, Problem, problem_from_error
 from dagwright.core.model.states import RunStatus
 from dagwright.features.explain.reasons import Reason
 from dagwright.history.queues import NOTES_OF_WAITING

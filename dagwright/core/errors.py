@@ -1,6 +1,6 @@
-"""The base of every error of the Python API.
+"""The base of every error of the Python API, the errors of plans, and the errors of nodes.
 
-The errors stay in the modules that raise them; this base lets a caller catch all of them with one `except`:
+The other errors stay in the modules that raise them; the base lets a caller catch all of them with one `except`:
 
 DagwrightError
 ├── PlanInvalid           fix the plan, or the inputs that it is started with
@@ -15,7 +15,17 @@ DagwrightError
 ├── ClientClosed          connect again
 ├── SettingsError         fix the environment variable that the message names
 └── ...                   the docstring of each error class names the remedy
+
+`PlanInvalid` has every `Problem` that was found, not only the first. `NodeError` is a value, not an exception: why a
+node did not complete.
 """
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+from dagwright.core.text import cut_characters
 
 
 class DagwrightError(Exception):
@@ -24,3 +34,154 @@ class DagwrightError(Exception):
 
 class ClientClosed(DagwrightError, RuntimeError):
     """The client is closed; connect again."""
+
+
+MAX_PROBLEMS = 100
+"""Most problems that are reported for one document; checking stops there, because each costs time."""
+TOO_MANY_PROBLEMS = "too_many_problems"
+"""Code of the last entry of a report that was cut at `MAX_PROBLEMS`."""
+CYCLE = "cycle"
+"""Code of a dependency cycle, whose message is never cut: it lists every node of the cycle by its ID."""
+_TEXT_CHARACTERS = 2_000
+"""Longest message, hint or node ID: each may quote a part of the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error in a document.
+
+    Args:
+        code: such as `cycle`.
+        message: one sentence for the author of the document, in the terms of its dialect, without the hint.
+        pointer: RFC 6901 pointer into the document as written; `""` is the whole document.
+        node: id of the node with the error, if there is one.
+        hint: how to fix it, if known.
+    """
+
+    code: str
+    message: str
+    pointer: str = ""
+    node: str | None = None
+    hint: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The message, and the hint in parentheses if there is one."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the problem as an entry of `errors` in a refusal."""
+        return {
+            "code": self.code,
+            "pointer": self.pointer,
+            "node_id": self.node,
+            "message": self.message,
+            "hint": self.hint,
+        }
+
+
+def problem_from_error(error: Mapping[str, Any] | None) -> Problem | None:
+    """Return the `error` of the document of a run as a problem; `None` if it has no error."""
+    return None if error is None else Problem(error["code"], error["message"], node=error.get("node_id"))
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A remark about a valid document, such as a reference that added an edge."""
+
+    code: str
+    message: str
+    node: str | None = None
+    pointer: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the note of the `check` document; without a pointer if it has none."""
+        encoded = {"code": self.code, "node_id": self.node, "message": self.message}
+        return {**encoded, "pointer": self.pointer} if self.pointer else encoded
+
+
+class PlanInvalid(DagwrightError):
+    """A document is not a runnable plan; `problems` has its errors in document order (see `limited`).
+
+    Args:
+        document: the readable part of it, with harmless values in the places of the problems, so that the rest can be
+            checked; `None` if there is nothing to check.
+    """
+
+    def __init__(self, problems: Iterable[Problem], *, document: Any = None) -> None:
+        self.problems: Sequence[Problem] = limited(problems)
+        self.document = document
+        super().__init__("; ".join(problem.text for problem in self.problems[:5]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the problems, not the text that is made of them."""
+        return partial(PlanInvalid, document=self.document), (self.problems,)
+
+
+class ProblemList(list[Problem]):
+    """Problems found so far in a document; stops the check if there are more than are reported."""
+
+    def append(self, problem: Problem) -> None:
+        """Add a problem.
+
+        Raises:
+            PlanInvalid: the list now has more than `MAX_PROBLEMS`.
+        """
+        super().append(problem)
+        if len(self) > MAX_PROBLEMS:
+            raise PlanInvalid(self)
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """Add problems one by one; raises like `append`."""
+        for problem in problems:
+            self.append(problem)
+
+    def __iadd__(self, problems: Iterable[Problem]) -> Self:  # type: ignore[misc,override]
+        """Add problems one by one; raises like `append`."""
+        self.extend(problems)
+        return self
+
+
+def limited(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return the first `MAX_PROBLEMS` problems with shortened texts, and an entry that reports a cut, if any."""
+    shortened: list[Problem] = []
+    for problem in problems:
+        if len(shortened) == MAX_PROBLEMS or problem.code == TOO_MANY_PROBLEMS:
+            message = f"there are more problems: checking stopped after the first {MAX_PROBLEMS}"
+            return (*shortened, Problem(TOO_MANY_PROBLEMS, message, hint="correct these, and check again"))
+        shortened.append(_shortened(problem))
+    return tuple(shortened)
+
+
+def _shortened(problem: Problem) -> Problem:
+    if problem.code == CYCLE:
+        return problem
+    texts = (problem.message, problem.hint or "", problem.node or "")
+    if max(map(len, texts)) <= _TEXT_CHARACTERS:
+        return problem
+    message, hint, node = (cut_characters(text, _TEXT_CHARACTERS) for text in texts)
+    return replace(problem, message=message, hint=hint or None, node=node or None)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeError:
+    """Why a node did not complete: `{"code", "message", "retryable"}`.
+
+    Args:
+        ref: reference of the whole text in the payload store, if the message is cut.
+    """
+
+    code: str
+    message: str
+    retryable: bool = False
+    ref: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the error as in a node of the result document; `ref` only if there is one."""
+        encoded = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return encoded if self.ref is None else {**encoded, "ref": self.ref}
+
+
+def pointer(*parts: str | int) -> str:
+    """Return the RFC 6901 pointer of a path (`pointer("nodes", 0, "a/b")` is `/nodes/0/a~1b`)."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

@@ -12,9 +12,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import agents

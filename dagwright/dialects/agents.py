@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import Problem
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import Problem
 from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft, ObjectReader, entry_name, node_ids
 from dagwright.dialects.json_reader import describe
 

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.references import KEY_HINT, Reference, reference_key_message, walk_keys
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.draft import DocumentDraft
 from dagwright.dialects.json_reader import describe

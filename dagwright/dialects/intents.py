@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import Note, Problem, pointer
 from dagwright.core.expressions.references import Lookup, ResultOf, suggestion
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import Note, Problem, pointer
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, resolver_of
 from dagwright.core.model.text_formats import parser_of
 from dagwright.core.model.tools import ToolDeclaration

@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dagwright.core.boundary.text import cut_characters
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.paths import describe_type
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.text import cut_characters
 
 MAX_DEPTH = 100
 """Maximum nesting of lists and objects. Python's JSON writer and pydantic fail between 250 and 1,000."""

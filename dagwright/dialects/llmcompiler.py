@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import Note, PlanInvalid, Problem
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import Note, PlanInvalid, Problem
 from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft, tool_or_placeholder
 from dagwright.dialects.foreign import (
     Tools,

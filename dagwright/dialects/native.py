@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import Note, PlanInvalid, Problem, ProblemList, pointer
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import Note, PlanInvalid, Problem, ProblemList, pointer
 from dagwright.dialects.draft import PLACEHOLDER_TOOL
 from dagwright.dialects.json_reader import describe
 

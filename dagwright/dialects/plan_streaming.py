@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagwright.core.model.errors import Problem
+from dagwright.core.errors import Problem
 from dagwright.dialects.written_values import NotRead, read_value
 
 ENTRY_KEYS: Final = frozenset({"nodes", "dag", "steps", "plan", "intents", "sub_goals", "task_nodes"})

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from pydantic import JsonValue
 
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.dialects import text_dialect
 from dagwright.dialects.json_reader import printable, read_json
 from dagwright.dialects.yaml_reader import read_yaml

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import Problem
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import Problem
 from dagwright.dialects.draft import PLACEHOLDER_TOOL, DocumentDraft
 from dagwright.dialects.foreign import Tools, by_name, document_of_text, lines_of, literal, with_references
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import Note
 from dagwright.core.expressions.references import BadReferences, ResultOf, contains_reference, parse_template
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import Note
 from dagwright.dialects.draft import DocumentDraft, ObjectReader, entry_name, node_ids, tool_or_placeholder
 
 _KEYS = frozenset({"id", "tool", "query", "dependencies"})

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from dagwright.core.model.errors import Problem, pointer
+from dagwright.core.errors import Problem, pointer
 
 _UNREAD = ("invalid_syntax", "unreadable")
 """Codes of problems that prevent parsing; their message has the line."""

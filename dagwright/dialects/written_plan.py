@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import TEXT_DIALECTS, text_dialect, to_document
 from dagwright.dialects.draft import PLACEHOLDER_TOOL

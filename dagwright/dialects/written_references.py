@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import Problem, pointer
 from dagwright.core.expressions.references import KEY_HINT, ResultOf, reference_key_message, walk_keys
 from dagwright.core.model import graph
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import Problem, pointer
 from dagwright.dialects.foreign import BACKSLASH, with_texts
 from dagwright.dialects.written_values import Repair
 

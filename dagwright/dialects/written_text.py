@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.dialects.written_values import NotRead, ReadValue, Repair, read_value
 
 _START = re.compile(r"[{\[]")

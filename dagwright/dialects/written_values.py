@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from dagwright.core.model.errors import Note, pointer
+from dagwright.core.errors import Note, pointer
 from dagwright.dialects.json_reader import (
     MAX_DEPTH,
     MAX_DIGITS,

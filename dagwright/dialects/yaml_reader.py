@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import JsonValue
 
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.dialects.json_reader import (
     MAX_DEPTH,
     MAX_DIGITS,

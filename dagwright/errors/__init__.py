@@ -10,9 +10,8 @@ from dagwright.client.runs import RunIdInUse
 from dagwright.client.sessions import SessionNotFound, TurnRejected
 from dagwright.client.starts import RunIdInvalid
 from dagwright.client.steering import CommandRejected
-from dagwright.core.errors import ClientClosed, DagwrightError
+from dagwright.core.errors import ClientClosed, DagwrightError, PlanInvalid, Problem
 from dagwright.core.extras import MissingExtra
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.history.run_explainer import NodeNotFound
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.llm.prices import PricesUnreadable

@@ -11,10 +11,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.states import NodeStatus, Phase
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.states import NodeStatus, Phase, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.regions.batches import BatchNodes, BatchTooLarge
 from dagwright.features.run_scheduler import RunScheduler

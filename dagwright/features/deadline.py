@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.scheduler import Scheduler
 

@@ -3,8 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from dagwright.core.model.states import STILL_OUTSIDE
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import STILL_OUTSIDE, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.scheduler import Scheduler
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.core.model.states import Attempt, NodeStatus, Record
-from dagwright.core.scheduler.region_members import InnerState
+from dagwright.core.scheduler.run_state import InnerState
 from dagwright.core.scheduler.scheduler import Scheduler
 
 

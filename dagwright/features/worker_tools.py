@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.model.states import Task, TaskRef
 from dagwright.core.model.worker_results import unwrap_worker_result
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
 from dagwright.core.scheduler.scheduler import Scheduler

@@ -13,8 +13,8 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 
 from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.stored_values import is_whole
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.conversion import decode_payloads

@@ -27,7 +27,7 @@ from dagwright.core.boundary.decoding import unpack
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
-from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_inputs import MapBatchInput
 from dagwright.protocol.map_batch_runs import with_items

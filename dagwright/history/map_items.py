@@ -12,7 +12,7 @@ from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import ItemRecord, NodeStatus, Record
-from dagwright.core.scheduler.map_batches import is_batched, is_map_batch
+from dagwright.core.scheduler.map_items import is_batched, is_map_batch
 from dagwright.history.executions import Cursor
 from dagwright.history.run_reader import RunNotFound, RunReader, RunView
 

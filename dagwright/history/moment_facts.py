@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Closing, Request
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import cut_to_ms

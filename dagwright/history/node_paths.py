@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
-from dagwright.core.scheduler.task_creation import call_of_task
+from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.history.run_reader import RunNotFound, RunReader, RunView
 from dagwright.protocol.node_paths import sub_plan_of_path
 

@@ -18,7 +18,7 @@ import pydantic_core
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.scheduler.region_members import InnerState, offloaded_regions
+from dagwright.core.scheduler.run_state import InnerState, offloaded_regions
 from dagwright.features.regions.offloaded_batches import end_of_entry
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import written_node

@@ -11,7 +11,6 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.usage_reports import USAGE_INDEX, earlier_deferrals, limit_of_heartbeat, wait_of_heartbeat
 from dagwright.core.boundary.wire import (
     ACTIVITY_CALL_BATCH,
@@ -25,6 +24,7 @@ from dagwright.core.boundary.wire import (
     SEARCH_AWAITING,
 )
 from dagwright.core.model.states import NodeStatus
+from dagwright.core.text import cut_bytes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import TaskFailure
 from dagwright.history.queues import OpenCall, Queue, is_overdue

@@ -12,7 +12,7 @@ from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError
 
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.scheduler.map_batches import listed_items
+from dagwright.core.scheduler.map_items import listed_items
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.executions import Cursor
 from dagwright.history.queues import WaitMarks

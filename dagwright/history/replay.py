@@ -17,11 +17,11 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Request, Through
 from dagwright.core.model.states import NodeStatus
+from dagwright.core.scheduler.run_state import call_of_task, task_of_call
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT, ONE_ATTEMPT
-from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import (
     CLOSED_AS,

@@ -15,8 +15,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.core.boundary.text import cut_bytes, one_line
 from dagwright.core.boundary.usage_reports import Usage
+from dagwright.core.text import cut_bytes, one_line
 from dagwright.planning.model_calls.model_failure import ACTIONS, ModelFailure
 from dagwright.planning.model_calls.model_requests import Action, ModelError
 from dagwright.tools.retry_after import requested_delay

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dagwright.core.errors import pointer
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.errors import pointer
 from dagwright.core.model.times import DurationText
 from dagwright.tools.errors import ToolLoadError
 

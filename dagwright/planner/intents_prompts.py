@@ -8,7 +8,7 @@ are never sent to a model.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.core.boundary.text import cut_for_model
+from dagwright.core.text import cut_for_model
 from dagwright.planner.prompts import turns_message
 from dagwright.planner.tool_catalogue import Catalogue
 from dagwright.planning.model_calls.message_preparation import json_line

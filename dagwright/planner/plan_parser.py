@@ -12,9 +12,9 @@ from typing import Any
 from dagwright.core.boundary.limits import NOTES
 from dagwright.core.compiler.compilation import compile_planned
 from dagwright.core.compiler.regions import contract
+from dagwright.core.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.core.model.agent_tools import agent_cards
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.core.model.policy import CHANGES_ASK
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from dagwright.core.boundary.text import cut_for_model
-from dagwright.core.model.errors import Problem
+from dagwright.core.errors import Problem
+from dagwright.core.text import cut_for_model
 from dagwright.planner.tool_catalogue import Catalogue
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
 from dagwright.planning.model_calls.message_preparation import json_line

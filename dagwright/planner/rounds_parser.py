@@ -8,8 +8,8 @@ existing slots, and arguments that the worker tools accept. It may not repeat co
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dagwright.core.boundary.text import cut_for_model
-from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.errors import PlanInvalid, Problem
+from dagwright.core.text import cut_for_model
 from dagwright.core.validation.workers import WorkerTool, workers_among
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json

@@ -7,7 +7,7 @@ turn, a result of a worker tool) is one line of JSON, so that it cannot end its 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagwright.core.boundary.text import cut_for_model, one_line
+from dagwright.core.text import cut_for_model, one_line
 from dagwright.core.validation.workers import WorkerTool
 from dagwright.planner.tool_catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_schema, fit_lines
 from dagwright.planning.conversation import TurnSummary, recent_turns

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.boundary.text import one_line
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.tools import parameter_name
+from dagwright.core.text import one_line
 from dagwright.core.validation.workers import WorkerTool
 from dagwright.dialects.json_reader import depth_of, json_problems, read_json
 from dagwright.planner.rounds_schema import INPUT_REF_FIELDS, MAX_REFS, MAX_SUB_GOALS, SUB_GOAL_FIELDS

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.boundary.text import cut_for_model, one_line
-from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.tools import AgentCard, ToolDeclaration
+from dagwright.core.text import cut_for_model, one_line
 from dagwright.planning.model_calls.message_preparation import json_line
 
 CATALOGUE_CHARACTERS = 96 * 1024

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.boundary.text import cut_bytes, cut_for_model, cut_middle_for_model, one_line
 from dagwright.core.compiler.projections import IDENTIFYING
 from dagwright.core.expressions.stored_values import ProjectedPart, StoredValue
 from dagwright.core.model.states import NodeStatus
+from dagwright.core.text import cut_bytes, cut_for_model, cut_middle_for_model, one_line
 from dagwright.features.run_scheduler import RunScheduler
 
 MAX_TURNS_IN_PROMPT = 20

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import Problem, pointer
 from dagwright.core.expressions.references import HINT_BUDGET, NameHints, suggestion
-from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import PYTHON_NAMES

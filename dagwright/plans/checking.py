@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import ANY
 from dagwright.core.validation.plan_values import PlanValues

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dagwright.core.model.agent_cards import is_inline
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
+from dagwright.core.model.tools import is_inline
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.plans.drawing_svg import draw_svg
 from dagwright.plans.drawing_text import MARKS, escaped, shortened, single_line

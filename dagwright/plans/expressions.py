@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import NoReturn
 
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.references import listed, suggestion
 from dagwright.core.expressions.stored_values import Path
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.value_schemas import INTEGER, PYTHON_NAMES, JsonTypes, ValueSchema, names_of_types
 
 BOOLEAN = ValueSchema({"type": "boolean"})

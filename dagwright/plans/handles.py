@@ -7,11 +7,10 @@ arguments, including f-strings, a handle becomes its reference; Python operators
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
 
-from dagwright.core.expressions.paths import format_path
-from dagwright.core.expressions.queries import parse_query
+from dagwright.core.errors import PlanInvalid, Problem
+from dagwright.core.expressions.paths import format_path, parse_query
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret
 from dagwright.core.expressions.stored_values import Path
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.value_schemas import ALL, ANY, INTEGER, PYTHON_NAMES, ValueSchema, names_of_types
 from dagwright.core.validation.plan_values import ERROR, STATUS
 from dagwright.plans.expressions import Operand, cel_node, cel_path
@@ -60,7 +59,7 @@ class Handle(Operand, Generic[T_co]):
     @property
     def value(self) -> T_co:
         """This handle with the static type of its value, so that type checkers accept it in place of the value."""
-        return cast(T_co, self)
+        return cast("T_co", self)
 
     @property
     def item(self) -> "Handle[Any]":
@@ -91,7 +90,7 @@ class Handle(Operand, Generic[T_co]):
             message = f"{self!r} has no part {step!r:.80}: {problem[0]}"
             raise PlanInvalid([Problem("invalid_reference", message, hint=problem[1])])
         if isinstance(self._reference, Placeholder):
-            path = (*cast(tuple[str | int, ...], self._input_path), step)
+            path = (*cast("tuple[str | int, ...]", self._input_path), step)
             return Handle(self._reference, owner=self._owner, schema=part, input_path=path)
         return Handle(self._with_step(step), owner=self._owner, schema=part, source=self._source)
 

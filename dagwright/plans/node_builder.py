@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.plans.call_checks import at_node, inspect_added

@@ -9,7 +9,7 @@ from typing import Any
 import pydantic_core
 from pydantic import JsonValue
 
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.times import Duration, format_duration
 from dagwright.plans.expressions import Expression, Operand
 from dagwright.plans.handles import Handle, HandleUse

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from dagwright.core.errors import PlanInvalid, Problem, ProblemList, pointer
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import PlanInvalid, Problem, ProblemList, pointer
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked

@@ -17,9 +17,8 @@ from typing import Any
 import structlog
 from pydantic import JsonValue
 
-from dagwright.core.errors import DagwrightError
+from dagwright.core.errors import DagwrightError, PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked

@@ -12,7 +12,7 @@ from dagwright.core.model.answer_forms import size_problem
 from dagwright.core.model.budget_limits import limit_text, limits_from_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MayAnswer, Through
-from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import (
     Cancel,

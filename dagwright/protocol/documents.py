@@ -7,16 +7,16 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, paths_to_json
 from dagwright.core.expressions.value_refs import encode, ref_for_display, with_refs_formatted
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lookups import resolved_lookups
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler.map_batches import counts_of_items, is_batched, listed_items
+from dagwright.core.scheduler.map_items import counts_of_items, is_batched, listed_items
 from dagwright.core.scheduler.run_end import counts_of, omitted_sinks
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.positions import lookup_errors

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any
 
 from dagwright.core.boundary.limits import LISTED_ERROR_BYTES, LISTED_REQUEST_BYTES, LISTED_REQUESTS_BYTES
-from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.text import cut_bytes
 from dagwright.features.compensation.compensation import compensation_counts
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size

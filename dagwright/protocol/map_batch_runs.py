@@ -12,17 +12,16 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.boundary.limits import INLINE_BATCH_RESULTS_BYTES
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, projections_to_json
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, parts_of_key, stored_list_to_json
-from dagwright.core.model.states import MapBatch, NodeStatus, Record
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.states import MapBatch, NodeStatus, Record, Task
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
-from dagwright.core.scheduler.map_batches import MapBatchEnd
-from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.core.scheduler.map_items import MapBatchEnd
+from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_inputs import MapBatchInput
 from dagwright.protocol.messages import RunInput

@@ -13,16 +13,16 @@ from temporalio.api.common.v1 import Payload
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import PLAN_PAGES
 from dagwright.core.boundary.usage_reports import NO_USAGE, Usage, reported_agents, reported_usage
+from dagwright.core.errors import Problem, pointer
 from dagwright.core.expressions.references import Lookup, suggestion
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
-from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.lineage import NO_LINEAGE as NOTHING_SEEN
 from dagwright.core.model.lineage import CallLineage
 from dagwright.core.model.lookups import bound_from_json, bound_to_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import parse_duration
-from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.planning.extenders import check_extenders
 from dagwright.planning.model_calls.model_requests import model_config_from_json

@@ -32,7 +32,6 @@ from dagwright.core.boundary.limits import (
     RUN_INPUT_LIMIT_BYTES,
     STORED_VALUE_LIMIT_BYTES,
 )
-from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.usage_reports import (
     reported_agents,
     reported_usage,
@@ -40,16 +39,16 @@ from dagwright.core.boundary.usage_reports import (
     usage_of_heartbeat,
     usage_of_metadata,
 )
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.hydration import secret_names, stored_refs
 from dagwright.core.expressions.stored_values import stored_from_json
 from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of, encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
-from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import Attempt, RunStatus
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.states import Attempt, RunStatus, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT
-from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.core.text import cut_bytes
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.regions.batches import BatchTooLarge, apply_batch, encode_batch
 from dagwright.features.regions.offloaded_batches import apply_offloaded_batch, encode_offloaded_batch

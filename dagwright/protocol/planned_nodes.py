@@ -15,7 +15,7 @@ from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeB
 from dagwright.core.model.answer_forms import size_problem
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.features.commands.steering import RunCommand, UnparsedCommand, refusal_of_run
 from dagwright.features.plan_edits.edit_checks import checked_extension
 from dagwright.features.plan_edits.node_additions import add_early_nodes

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.boundary.limits import SUMMARY_CHARACTERS, summary_of
-from dagwright.core.boundary.text import cut_bytes, cut_characters, one_line
 from dagwright.core.errors import DagwrightError
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.states import Task
+from dagwright.core.text import cut_bytes, cut_characters, one_line
 
 ALL_OWNERS = "*"
 """Owner of API keys that can see the runs of all owners."""

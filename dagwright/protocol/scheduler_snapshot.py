@@ -9,16 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, stored_list_from_json, stored_list_to_json
 from dagwright.core.model.lineage import run_lineage_from_json
 from dagwright.core.model.policy import policy_from_json
-from dagwright.core.model.states import ItemRecord, MapBatch, NodeStatus, Phase, Record
-from dagwright.core.model.usage import usage_book_from_json
+from dagwright.core.model.states import ItemRecord, MapBatch, NodeStatus, Phase, Record, usage_book_from_json
 from dagwright.core.scheduler.extension import extension_from_json
-from dagwright.core.scheduler.node_override import override_from_json
-from dagwright.core.scheduler.run_state import Paused
+from dagwright.core.scheduler.run_state import Paused, override_from_json
 from dagwright.features.budgets.budget import budget_from_json
 from dagwright.features.fork_reuse.reuse import ReuseTable, reuse_table_from_json
 from dagwright.features.run_scheduler import RunScheduler

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.core.boundary.limits import DOCUMENT_NODES, INLINE_VALUE_BYTES
-from dagwright.core.boundary.text import first_bytes
 from dagwright.core.expressions.stored_values import StoredValue, paths_to_json, stored_from_json
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
+from dagwright.core.text import first_bytes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 

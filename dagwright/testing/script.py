@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.boundary.text import cut_characters, one_line
+from dagwright.core.text import cut_characters, one_line
 from dagwright.testing.scripted_answers import Answer, summary_of, to_answer
 
 ANY_NUMBER = None

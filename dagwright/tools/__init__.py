@@ -1,6 +1,6 @@
 """Tools: typed Python functions that a plan calls by name, and declarations of activities of other workers."""
 
-from dagwright.core.model.worker_cards import WorkerCard
+from dagwright.core.model.tools import WorkerCard
 from dagwright.core.model.worker_results import WorkerResult
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.tools.context import ToolContext, context

@@ -11,7 +11,7 @@ from typing import Any
 import pydantic_core
 from pydantic import BaseModel, TypeAdapter
 
-from dagwright.core.boundary.text import cut_characters
+from dagwright.core.text import cut_characters
 from dagwright.tools.errors import InvalidResult
 
 DEPTH_LIMIT = 100

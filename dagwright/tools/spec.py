@@ -15,8 +15,7 @@ from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
 from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.times import LONGEST, Duration, parse_duration
-from dagwright.core.model.tools import Effects, ToolDeclaration, problem_of_rule
-from dagwright.core.model.worker_cards import WorkerCard
+from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard, problem_of_rule
 from dagwright.tools.docstrings import parse_docstring
 from dagwright.tools.parameters import Parameters, output_schema_of, parameters_of
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.model.states import Task, TaskRef
 from dagwright.core.model.worker_results import WorkerResult
 from dagwright.core.validation.workers import PreconditionMissing, prepared_call
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext, active_context

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from dagwright.core.boundary.text import one_line
+from dagwright.core.text import one_line
 from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.registry import ToolRegistry, check_tool_names
 from dagwright.tools.spec import ToolSpec, spec_of

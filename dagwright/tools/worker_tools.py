@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from dagwright.core.model.times import Duration
-from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.model.worker_cards import SUB_GOAL, GoalType, WorkerCard
+from dagwright.core.model.tools import SUB_GOAL, Effects, GoalType, ToolDeclaration, WorkerCard
 from dagwright.core.model.worker_results import WorkerResult, sub_goal_id_of
 from dagwright.tools.context import context
 from dagwright.tools.docstrings import parse_docstring

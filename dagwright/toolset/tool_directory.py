@@ -15,10 +15,9 @@ from typing import Any
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from dagwright.core.model.agent_cards import AgentCard, card_from_json
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.agent_tools import agent_cards
-from dagwright.core.model.errors import PlanInvalid
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.tools import AgentCard, ToolDeclaration, card_from_json
 from dagwright.plans.preparation import unknown_tools
 from dagwright.store import PayloadStore, StoreUnavailable
 

@@ -11,7 +11,7 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from dagwright import __version__
-from dagwright.core.expressions.cel_program import compile_cel
+from dagwright.core.expressions.condition_parser import compile_cel
 from dagwright.llm.clients import ModelClients
 from dagwright.process import event_loop, event_loop_watchdog
 from dagwright.process.drain import grace_s

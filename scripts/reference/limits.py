@@ -11,7 +11,7 @@ _GROUPS: Mapping[str, Sequence[str]] = {
         "dagwright.dialects.reading",
         "dagwright.dialects.json_reader",
         "dagwright.dialects.yaml_reader",
-        "dagwright.core.model.errors",
+        "dagwright.core.errors",
         "dagwright.core.expressions.references",
     ),
     "Plans of models": (

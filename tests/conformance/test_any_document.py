@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects import DIALECTS as NAMES
 from dagwright.dialects import to_document
 from tests.conformance.kit import DIALECTS, problems_of, value_at

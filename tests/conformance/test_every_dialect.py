@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from dagwright.core.model.errors import PlanInvalid, pointer
+from dagwright.core.errors import PlanInvalid, pointer
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import DIALECTS as NAMES
 from dagwright.dialects import detect_dialect, to_document

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.errors import pointer
+from dagwright.core.errors import pointer
 from tests.conformance.kit import JSON_DIALECTS, Dialect, check, codes_of, problems_of, value_at
 
 pytestmark = pytest.mark.parametrize("dialect", JSON_DIALECTS, ids=lambda dialect: dialect.name)

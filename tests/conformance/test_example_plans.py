@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.worker_results import unwrap_worker_result
 from dagwright.dialects.reading import read_plan_file

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.dialects.reading import inline_files, read_plan_file

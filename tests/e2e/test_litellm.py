@@ -10,8 +10,8 @@ import pytest
 from pydantic import SecretStr
 from temporalio.client import Client
 
-from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agent_tools import agent_declaration
+from dagwright.core.model.tools import AgentCard
 from dagwright.llm import (
     Action,
     Endpoint,

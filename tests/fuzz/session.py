@@ -15,8 +15,8 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.client import WorkflowQueryFailedError as QueryFailed
 from temporalio.service import RPCError
 
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import plan_to_json
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.times import parse_duration
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings

@@ -10,8 +10,8 @@ import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
+from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import plan_to_json
-from dagwright.core.model.errors import NodeError
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.documents import RunFacts, compact_document, result_document
 from dagwright.protocol.messages import compiled_plan, plan_of_pages

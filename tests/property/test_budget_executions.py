@@ -4,9 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.requests import Feedback
-from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.states import NO_USAGE, Attempt, NodeStatus, Usage
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.model.usage import NO_USAGE, Usage
 from dagwright.features.budgets.budget import Budget, BudgetReport
 from tests.support.plan_building import budget_of, compiled, plan_of, resumed, started_scheduler
 

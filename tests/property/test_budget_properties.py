@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.budget_limits import Limit, Limits
-from dagwright.core.model.usage import NO_USAGE, Usage
+from dagwright.core.model.states import NO_USAGE, Usage
 from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, UsageTotals, budget_from_json
 
 PRICE = Decimal("0.5")

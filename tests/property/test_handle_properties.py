@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import parse_condition
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.references import ResultOf, parse_template
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.value_schemas import JSON_NAMES, ValueSchema, misfit, type_of
 from dagwright.plans.plan import Plan
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.dialects.yaml_reader import read_yaml
 from dagwright.plans.plan import Plan
 from dagwright.plans.yaml_writer import write_yaml

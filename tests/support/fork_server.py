@@ -45,7 +45,7 @@ def _import_modules() -> None:
     importlib.import_module("dagwright_onboarding.onboarding").onboarding_tools("sqlite://")
     environment = importlib.import_module("dagwright.tools.environment").ToolEnvironment(Path(ROOT))
     importlib.import_module("dagwright.tools.builtin").builtin_tools(environment)
-    importlib.import_module("dagwright.core.expressions.cel_program").compile_cel("true")
+    importlib.import_module("dagwright.core.expressions.condition_parser").compile_cel("true")
     importlib.import_module("dagwright.llm.transport").Transport("http://127.0.0.1", "", answer_s=1, connect_s=1)
 
 

@@ -12,8 +12,7 @@ import httpx
 
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.usage import NO_USAGE
+from dagwright.core.model.states import NO_USAGE, NodeStatus, Record
 from dagwright.history.executions import Cursor
 from dagwright.history.reader import TaskState, has_started
 from dagwright.history.run_reader import RunNotFound, RunView

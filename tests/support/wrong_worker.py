@@ -6,7 +6,7 @@ Run it as a program instead of `worker.py`; it has the same options.
 import runpy
 from pathlib import Path
 
-from dagwright.core.scheduler.ready_queue import Entry, ReadyQueue
+from dagwright.core.scheduler.readiness import Entry, ReadyQueue
 
 _push = ReadyQueue.push
 

@@ -11,10 +11,9 @@ from dagwright.agents.agent_database import stored_cards
 from dagwright.agents.stored_agents import AGENTS, StoredAgents
 from dagwright.client.steering import Steering
 from dagwright.core.boundary import wire
-from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.agent_tools import agent_declaration
-from dagwright.core.model.errors import PlanInvalid
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.model.tools import AgentCard, ToolDeclaration
 from dagwright.database.database import Database
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.plans.preparation import check_plan, prepare_plan

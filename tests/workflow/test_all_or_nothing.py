@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary import limits
 from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
-from dagwright.core.scheduler import map_batches
+from dagwright.core.scheduler import map_items
 from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.server
 @pytest.fixture(scope="module", autouse=True)
 def small_chunks() -> Iterator[None]:
     """Maps that are cut into runs of their own though they are small."""
-    with patch.object(map_batches, "MAP_BATCH_ITEMS", 10):
+    with patch.object(map_items, "MAP_BATCH_ITEMS", 10):
         yield
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.client.forks import ForkDraft, ForkRejected, Forks, retooled
-from dagwright.core.scheduler import map_batches
+from dagwright.core.scheduler import map_items
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -182,7 +182,7 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
 
 
 async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 20)
+    monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
     plan = {
         "nodes": [
             call("big", "table", rows=2_000),

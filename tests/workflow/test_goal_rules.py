@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.planner import PlanningOptions, prepare_goal
 from tests.support.goals import call, written
 from tests.support.people import human

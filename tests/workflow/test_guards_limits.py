@@ -14,7 +14,7 @@ from dagwright.core.boundary import limits, wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import STILL_OUTSIDE
-from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.run_reader import RunReader

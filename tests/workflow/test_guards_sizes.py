@@ -7,7 +7,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from dagwright.core.boundary import limits
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.run_reader import RunReader
 from tests.support.runs import Runs, chain_of, document_of, done, events_of

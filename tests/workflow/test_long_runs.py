@@ -21,7 +21,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.scheduler import map_batches
+from dagwright.core.scheduler import map_items
 from dagwright.history.run_reader import RunReader
 from dagwright.protocol import run_snapshot
 from dagwright.protocol.idempotency import idempotency_key
@@ -237,7 +237,7 @@ async def test_large_map_continues_across_changes_of_parent_and_child(
     cached_runs: Runs, keys: dict[str, list[str]], unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The parent continues as new while its map batches run, and each batch in the middle of its items."""
-    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 60)
+    monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 60)
     many = {
         "id": "many",
         "tool": "count",

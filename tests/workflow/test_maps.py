@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from dagwright.core.expressions import projection
-from dagwright.core.scheduler import map_batches
+from dagwright.core.scheduler import map_items
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.map_items import ItemNotStarted, view_of_item
 from dagwright.history.run_reader import RunReader
@@ -40,7 +40,7 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-RUN_ITEMS = map_batches.MAP_BATCH_ITEMS
+RUN_ITEMS = map_items.MAP_BATCH_ITEMS
 """Items of a map that a run holds itself, without the patch of these tests."""
 
 
@@ -55,7 +55,7 @@ class Meter:
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut maps of over 20 items into chunks."""
-    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 20)
+    monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def _over(items: Any, *more: dict[str, Any], **node: Any) -> dict[str, Any]:
 
 
 async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", RUN_ITEMS)
+    monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", RUN_ITEMS)
     size = RUN_ITEMS + 1
     after = {"id": "after", "tool": "echo", "arguments": {"ends": ["{{m.result[0]}}", f"{{{{m.result[{size - 1}]}}}}"]}}
     plan = _over(list(range(size)), after, tool="echo", arguments={"n": "{{item}}", "at": "{{index}}"})

@@ -14,7 +14,7 @@ from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded
 from dagwright.client.run import Run
 from dagwright.client.runs import RunIdInUse
 from dagwright.client.steering import CommandRejected
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
 from dagwright.history.run_explainer import NodeNotFound
 from dagwright.history.run_reader import RunClosed, RunNotFound

@@ -7,8 +7,8 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import plan_to_json
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.support.eventually import eventually

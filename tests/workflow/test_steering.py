@@ -7,7 +7,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from dagwright.core.boundary import wire
-from dagwright.core.scheduler import map_batches
+from dagwright.core.scheduler import map_items
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.history.run_reader import RunReader, RunView
 from tests.support.eventually import eventually
@@ -218,7 +218,7 @@ async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, be
 async def test_batches_share_a_new_limit(
     cached_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 20)
+    monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
     node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": unique}}
     handle = await cached_runs.start({"nodes": [{**node, "heartbeat": "1s"}]}, max_in_flight=4)
     await eventually(lambda: bench.running[unique] == 4)

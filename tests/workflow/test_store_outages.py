@@ -13,7 +13,7 @@ from temporalio.client import Client
 from dagwright.activities import store_retry
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
-from dagwright.core.scheduler.region_members import offloaded_regions
+from dagwright.core.scheduler.run_state import offloaded_regions
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.run_reader import RunReader
 from dagwright.protocol.outcomes import MAX_STORE_WAITS

@@ -6,8 +6,8 @@ Data over these limits would end or block a run on the server, so check, start a
 import hashlib
 import re
 
-from dagwright.core.boundary.text import cut_bytes, cut_characters, first_bytes, one_line
 from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_CALL_BATCH, ID_LOAD_VALUES, INTERNAL_ID_PREFIX
+from dagwright.core.text import cut_bytes, cut_characters, first_bytes, one_line
 
 RESULT_LIMIT_BYTES = 256 * 1024
 """Most bytes that one result adds to the history. The server accepts 2 MB; a whole history ends at 50 MB."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
-from dagwright.core.model import usage as plan_usage
-from dagwright.core.model.usage import NO_USAGE, Usage
+from dagwright.core.model import states
+from dagwright.core.model.states import NO_USAGE, Usage
 
 __all__ = [
     "MAX_USAGE_VALUE",
@@ -44,7 +44,7 @@ def usage_from_json(encoded: Any) -> Usage:
     Raises:
         ValueError: the form is invalid, or a field is over `MAX_USAGE_VALUE`.
     """
-    usage = plan_usage.usage_from_json(encoded)
+    usage = states.usage_from_json(encoded)
     if any(getattr(usage, name) > MAX_USAGE_VALUE for name in Usage.model_fields):
         raise ValueError(f"each field of a usage is at most {MAX_USAGE_VALUE:,}")
     return usage

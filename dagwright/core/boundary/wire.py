@@ -250,7 +250,7 @@ METADATA_CACHED = "dagwright-cached"
 """Metadata of a result payload, JSON `{"made_at", "run_id", "node_id"}`: an earlier call made the result, at that RFC
 3339 time."""
 METADATA_USAGE = "dagwright-usage"
-"""Metadata of a result payload, JSON of `core.model.usage.Usage`: model usage of the attempt; missing if the attempt
+"""Metadata of a result payload, JSON of `core.model.states.Usage`: model usage of the attempt; missing if the attempt
 called no model."""
 DETAIL_USAGE = "usage"
 """In the details of a failure: the same for an attempt that failed."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from dagwright.core.compiler.projections import with_projections
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.agent_tools import tool_of_agent, with_effects_of_tools
@@ -18,7 +19,6 @@ from dagwright.core.model.compiled import (
     RetryRule,
     default_retry,
 )
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.lookups import with_inherited_lookups, with_lookups
 from dagwright.core.model.plan import AtLeast, Cache, Human, Node, OnErrorValue
 from dagwright.core.model.resolvers import resolver_of

@@ -9,7 +9,7 @@ from operator import attrgetter
 from types import NoneType
 from typing import Any, get_args
 
-from dagwright.core.expressions.queries import parse_query
+from dagwright.core.expressions.paths import parse_query
 from dagwright.core.expressions.references import Field, Index, Item, Placeholder, ResultOf, Secret, Template
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, Join
 from dagwright.core.model.lookups import is_find

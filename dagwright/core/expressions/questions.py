@@ -9,14 +9,14 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.text import cut_characters
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.reference_resolution import as_text
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.answer_forms import BadAnswer, default_answer
 from dagwright.core.model.argument_checks import validator_of
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Purpose, Request
+from dagwright.core.text import cut_characters
 
 PROMPT_CHARACTERS = 8_000
 """Longest prompt; the rest is cut."""

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dagwright.core.boundary.text import cut_characters
 from dagwright.core.expressions.paths import format_path, parse_path
 from dagwright.core.expressions.stored_values import Path
+from dagwright.core.text import cut_characters
 
 MAX_ID_BYTES = 200
 """Longest node id in UTF-8: activity ids contain it, and Temporal limits them to 1,000 bytes."""

@@ -6,8 +6,7 @@ Agents are therefore found, checked, described and run like any tool. A tool wit
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from dagwright.core.model.agent_cards import AgentCard
-from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration
+from dagwright.core.model.tools import AGENT_PREFIX, AgentCard, Effects, ToolDeclaration
 
 AGENT_TIMEOUT_S = 300.0
 """Timeout of one attempt if the card has none: an agent may call a model several times."""

@@ -10,12 +10,12 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.text import cut_characters
 from dagwright.core.expressions.reference_resolution import as_text
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.requests import Request
+from dagwright.core.text import cut_characters
 
 ANSWER_BYTES = 256 * 1024
 """Longest answer as JSON: the state of the run holds it."""

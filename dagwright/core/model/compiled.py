@@ -16,7 +16,6 @@ from typing import Any, Literal, get_args
 
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.core.expressions.stored_values import Projection, path_from_json, path_to_json
-from dagwright.core.model.agent_cards import is_inline
 from dagwright.core.model.tools import (
     AGENT_KIND,
     AGENT_PREFIX,
@@ -25,8 +24,9 @@ from dagwright.core.model.tools import (
     ROUNDS_KIND,
     Effects,
     ToolDeclaration,
+    is_inline,
+    worker_card_from_json,
 )
-from dagwright.core.model.worker_cards import worker_card_from_json
 
 BindingPath = tuple[str | int, ...]
 Binding = tuple[BindingPath, Template]

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagwright.core.errors import Note, Problem
 from dagwright.core.expressions.references import Lookup, Reference
-from dagwright.core.model.errors import Note, Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
-from dagwright.core.expressions.paths import describe_type, get_value
-from dagwright.core.expressions.queries import steps_for_each
+from dagwright.core.errors import NodeError
+from dagwright.core.expressions.paths import describe_type, get_value, steps_for_each
 from dagwright.core.expressions.reference_resolution import (
     Scope,
     as_text,
@@ -24,7 +24,6 @@ from dagwright.core.expressions.stored_values import (
     stored_to_json,
 )
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 
 MAX_ITEMS = 250_000

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.boundary.text import cut_characters
+from dagwright.core.text import cut_characters
 
 MAX_ENTRIES = 50
 """Most files, URLs and calls, each, in one lineage; the rest is only counted."""

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.references import BY_ID, Lookup, Placeholder, Reference, ResultOf
 from dagwright.core.expressions.stored_values import Path, StoredValue
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, RetryRule
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, slug_of
 from dagwright.core.model.states import NodeStatus, Record
 

@@ -9,9 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import Attempt, RunStatus
-from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.errors import NodeError
+from dagwright.core.model.states import Attempt, RunStatus, Task, TaskRef
 
 HOOKS = (
     "on_node_ready",

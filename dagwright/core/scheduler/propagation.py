@@ -7,20 +7,16 @@ Replay: the order in which nodes become ready is part of the order of commands i
 
 from collections.abc import Sequence
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
-from dagwright.core.expressions.condition_evaluator import ConditionEvaluator
-from dagwright.core.expressions.conditions import ConditionFailed, ParsedCondition
+from dagwright.core.expressions.conditions import ConditionEvaluator, ConditionFailed, ParsedCondition, evaluation_error
 from dagwright.core.expressions.projection import largest_result_bytes
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import end_of_items, items_of
-from dagwright.core.model.states import NodeStatus, Phase
-from dagwright.core.model.tasks import TaskRef
-from dagwright.core.scheduler import map_batches
+from dagwright.core.model.states import NodeStatus, Phase, TaskRef
+from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks
-from dagwright.core.scheduler.joins import Decision, why_blocked
-from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT, ReadyQueue, gates_of
-from dagwright.core.scheduler.run_end import evaluation_error
+from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, Decision, ReadyQueue, gates_of, why_blocked
 from dagwright.core.scheduler.run_state import RunState
 
 
@@ -149,7 +145,7 @@ class Propagation:
             self.end_failed(ref, tasks, at)
             return
         assert not isinstance(items, NodeError)
-        first_count = len(map_batches.first_tasks(tasks))
+        first_count = len(map_items.first_tasks(tasks))
         outcomes: Sequence[bool | ConditionFailed] = [True] * first_count
         if condition is not None and first_count == len(tasks):
             # Child runs of batches evaluate the condition for their items.
@@ -166,7 +162,7 @@ class Propagation:
 
     def widen(self, number: int) -> None:
         """Make each batch of a large map use one slot per item that it runs at once."""
-        if map_batches.is_batched(self.state.records[number]):
+        if map_items.is_batched(self.state.records[number]):
             width = self.state.width_of(number)
             self.queue.widen(number, at_once=width.at_once, width=width.each)
 
@@ -194,11 +190,11 @@ class Propagation:
         """End a node whose items have all ended, or start the task that joins the results of a large map."""
         state = self.state
         node, record = state.plan.nodes[number], state.records[number]
-        if not map_batches.is_batched(record):
+        if not map_items.is_batched(record):
             status, error = end_of_items(node, record)
             if status is NodeStatus.COMPLETED:
                 record.result = [item.record.result for item in record.items]
-        elif (end := map_batches.end_of_map(node, record, can_join=not state.is_stopped)) is not None:
+        elif (end := map_items.end_of_map(node, record, can_join=not state.is_stopped)) is not None:
             status, error = end
         else:
             state.items.open[number] = 1

@@ -6,11 +6,10 @@ This happens after continue-as-new, when a person retries a node or sets a resul
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import ABANDONED, NodeStatus, Phase, Record
-from dagwright.core.model.tasks import TaskRef
-from dagwright.core.scheduler import map_batches
+from dagwright.core.model.states import ABANDONED, NodeStatus, Phase, Record, TaskRef
+from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.extension import Extension, extended
 from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.run_state import WORK_OF_REBUILD
@@ -131,7 +130,7 @@ class Rebuild:
         self._derive(base, added)
         self.resume(state.records, error=state.error, cancelled=state.cancelled, phase=state.phase)
         for number, record in enumerate(state.records):
-            if record.status is NodeStatus.RUNNING and record.items and not map_batches.is_batched(record):
+            if record.status is NodeStatus.RUNNING and record.items and not map_items.is_batched(record):
                 self.propagation.restart_items(number, at)
         self.decide_all(at)
 

@@ -5,15 +5,14 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
-from dagwright.core.expressions.conditions import ConditionFailed
 from dagwright.core.expressions.reference_resolution import Scope, UnresolvedReference, resolve_bindings
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import ItemRecord, NodeStatus, Record, RunStatus
 from dagwright.core.scheduler.extension import newest_of
-from dagwright.core.scheduler.region_members import InnerState
+from dagwright.core.scheduler.run_state import InnerState
 
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
@@ -118,14 +117,3 @@ def region_counts(plan: CompiledPlan, records: Sequence[Record], number: int) ->
     member_statuses = [records[member].status for member in node.members]
     counts.subtract(status if status.is_final else open_status for status in member_statuses)
     return +counts
-
-
-def evaluation_error(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:
-    """Return the error of a node whose condition or arguments could not be evaluated."""
-    match error:
-        case UnresolvedReference():
-            return NodeError(error.code, str(error))
-        case ConditionFailed():
-            return NodeError("invalid_condition", f"when: {error}")
-        case ComputeBudgetExceeded():
-            return NodeError("too_large", str(error))

@@ -5,31 +5,129 @@ and forks keep theirs in their components.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget
 from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings, scope_of_item
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.lineage import RunLineage
-from dagwright.core.model.states import MapBatch, NodeStatus, Phase, Record
-from dagwright.core.model.tasks import TaskRef
-from dagwright.core.model.usage import UsageBook
-from dagwright.core.scheduler import map_batches
+from dagwright.core.model.states import MapBatch, NodeStatus, Phase, Record, Task, TaskRef, UsageBook, call_id
+from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.extension import Extension, newest_of
-from dagwright.core.scheduler.item_book import ItemBook
-from dagwright.core.scheduler.joins import Wait
-from dagwright.core.scheduler.node_override import NodeOverride
-from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
-from dagwright.core.scheduler.region_members import RegionMembers
+from dagwright.core.scheduler.map_items import ItemBook
+from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, Wait
 from dagwright.core.scheduler.run_options import RunOptions
 
 if TYPE_CHECKING:
-    # Stored here for features; this package does not use it.
     from dagwright.core.model.policy import Policy
+
+
+class InnerState(TypedDict):
+    """State of an offloaded region, stored as the result in the record of the region node.
+
+    Args:
+        batch: store reference of the result of the last region batch, which links to those of all earlier batches.
+        counts: status -> number of inner nodes that have ended.
+        open: number of inner nodes that have not ended.
+        ends: number of completed inner nodes on which no node depends.
+    """
+
+    batch: str
+    counts: dict[str, int]
+    open: int
+    ends: int
+
+
+class RegionMembers:
+    """The regions of one plan.
+
+    Args:
+        plan: the compiled plan.
+    """
+
+    def __init__(self, plan: CompiledPlan) -> None:
+        self._nodes = plan.nodes
+        regions = range(plan.written_count, len(plan.nodes))
+        self._region_of = {member: number for number in regions for member in plan.nodes[number].members}
+
+    def open_members(self, region: int, records: Sequence[Record]) -> list[int]:
+        """Return the nodes of a region that have not ended, in topological order."""
+        return [member for member in self._nodes[region].members if not records[member].status.is_final]
+
+    def is_open(self, region: int, records: Sequence[Record]) -> bool:
+        """Return whether the region has nodes that have not ended."""
+        if self._nodes[region].inner is None:
+            return bool(self.open_members(region, records))
+        state: InnerState | None = records[region].result
+        return state is None or state["open"] > 0
+
+    def is_reported(self, number: int, records: Sequence[Record]) -> bool:
+        """Return whether a node runs outside the scheduler: its region or the driver reports its end."""
+        if self._nodes[number].kind != "reported":
+            return False
+        region = self._region_of.get(number)
+        return region is None or not records[region].status.is_final
+
+    def is_inside_offloaded(self, number: int) -> bool:
+        """Return whether a node belongs to an offloaded region."""
+        region = self._region_of.get(number)
+        return region is not None and self._nodes[region].inner is not None
+
+    def is_running(self, number: int, records: Sequence[Record]) -> bool:
+        """Return whether a node belongs to a running region, which may still report its end."""
+        region = self._region_of.get(number)
+        return region is not None and records[region].status is NodeStatus.RUNNING
+
+
+def offloaded_regions(plan: CompiledPlan) -> Iterator[tuple[int, CompiledNode]]:
+    """Yield the number and the node of each offloaded region."""
+    numbers = range(plan.written_count, len(plan.nodes))
+    return ((number, plan.nodes[number]) for number in numbers if plan.nodes[number].inner is not None)
+
+
+@dataclass(slots=True)
+class NodeOverride:
+    """Decisions of people about one node or item that take precedence over the plan.
+
+    Args:
+        approved: whether a person approved the call.
+        arguments: arguments that replace those of the plan, or `None`.
+        retries: number of retries.
+        attempts: attempts of all tries before the last.
+        answers: answers to requests that the call opened while it ran, in order: `{"request_id", "answer"}`, with
+            `checkpoint` if the call passed one.
+        steps: commands for the lineage, with actor and time: `{"command", "by", "at", …}`.
+    """
+
+    approved: bool = False
+    arguments: Mapping[str, Any] | None = None
+    retries: int = 0
+    attempts: int = 0
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def has_given_result(self) -> bool:
+        """Whether a person set the result."""
+        return any(step["command"] == "set_result" for step in self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the override as JSON, without fields at their default."""
+        return {name: value for name, value in self._parts() if value not in (False, None, 0, [])}
+
+    def _parts(self) -> Iterator[tuple[str, Any]]:
+        return ((part.name, getattr(self, part.name)) for part in fields(self))
+
+
+def override_from_json(encoded: Mapping[str, Any]) -> NodeOverride:
+    """Return the override that `NodeOverride.to_json` encoded."""
+    known = {part.name for part in fields(NodeOverride)}
+    return NodeOverride(**{name: value for name, value in encoded.items() if name in known})
+
 
 WORK_OF_REBUILD = 10
 """Cost per node and edge when nodes are added or records change, in units of the compute budget."""
@@ -228,9 +326,9 @@ class RunState:
         """Yield every written node and every lookup with its record."""
         return islice(zip(self.plan.nodes, self.records, strict=True), self.plan.step_count)
 
-    def width_of(self, number: int) -> map_batches.Width:
+    def width_of(self, number: int) -> map_items.Width:
         """Return how many batches of a large map run at once, and how many items each runs at once."""
-        return self.items.width_of(number, map_batches.count_of(self.records[number]))
+        return self.items.width_of(number, map_items.count_of(self.records[number]))
 
     # Overrides.
 
@@ -293,3 +391,58 @@ class RunState:
             return dict(override.arguments)
         node = self.plan.nodes[ref.node]
         return resolve_bindings(node.arguments, node.bindings, scope=self.scope_of(ref))
+
+
+def make_task(state: RunState, ref: TaskRef) -> Task:
+    """Return the task of a ready node or item.
+
+    Raises:
+        UnresolvedReference, ComputeBudgetExceeded: the arguments cannot be resolved.
+    """
+    number, item = ref
+    node = state.plan.nodes[number]
+    if item is None:
+        task_id, path, scope = node.id, [["node", node.id]], state.scope
+    else:
+        entry = state.records[number].items[item]
+        task_id, path = f"{node.id}[{entry.key}]", [["node", node.id], ["item", entry.key]]
+        if entry.map_batch is not None:
+            return Task(task_id, node, ref, {}, path[:1], map_batch=entry.map_batch)
+        scope = scope_of_item(state.scope, entry.item, index=item + node.first_index)
+    if state.overrides and (override := state.overrides.get(task_id)) is not None:
+        calls, answers = _last_call(state, task_id, override), [*override.answers]
+        return Task(task_id, node, ref, state.arguments_of(ref), path, calls, answers=answers)
+    arguments = resolve_bindings(node.arguments, node.bindings, scope=scope)
+    calls = state.records[number].attempts + 1 if node.kind == "region" else 1
+    return Task(task_id, node, ref, arguments, path, calls)
+
+
+def call_of_task(state: RunState, task_id: str) -> str:
+    """Return the id of the last call of a task that is not a region."""
+    override = state.overrides.get(task_id)
+    return task_id if override is None else call_id(task_id, _last_call(state, task_id, override))
+
+
+def calls_of_task(state: RunState, task_id: str) -> Sequence[str]:
+    """Return the possible ids of all calls of a task, first to last."""
+    override = state.overrides.get(task_id)
+    last = 1 if override is None else _last_call(state, task_id, override)
+    return [call_id(task_id, number) for number in range(1, last + 1)]
+
+
+def task_of_call(state: RunState, call: str) -> str | None:
+    """Return the task whose last call has this id, or `None`, for example after a retry."""
+    for task_id in (call, call.rpartition("#")[0]):
+        if state.items.find(task_id) is not None and call_of_task(state, task_id) == call:
+            return task_id
+    return None
+
+
+def _last_call(state: RunState, task_id: str, override: NodeOverride) -> int:
+    """Return the number of the last call of a task; numbers whose call id equals a node id are skipped."""
+    number = 1
+    for _ in range(override.retries):
+        number += 1
+        while state.items.find(call_id(task_id, number)) is not None:
+            number += 1
+    return number

@@ -14,22 +14,20 @@ running workflows.
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
+from dagwright.core.expressions.conditions import evaluation_error
 from dagwright.core.expressions.reference_resolution import Scope, UnresolvedReference
 from dagwright.core.model.compiled import CompiledPlan, agent_of
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lineage import NO_LINEAGE
-from dagwright.core.model.states import Attempt, NodeStatus, Phase, Record, RunStatus
-from dagwright.core.model.tasks import Task, TaskRef
-from dagwright.core.model.usage import NO_USAGE
-from dagwright.core.scheduler import map_batches
+from dagwright.core.model.states import NO_USAGE, Attempt, NodeStatus, Phase, Record, RunStatus, Task, TaskRef
+from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks, SchedulerComponent
 from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.rebuild import Rebuild
-from dagwright.core.scheduler.run_end import evaluation_error, only_child_runs_run, output_of, status_of
+from dagwright.core.scheduler.run_end import only_child_runs_run, output_of, status_of
 from dagwright.core.scheduler.run_options import RunOptions
-from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.scheduler.task_creation import make_task
+from dagwright.core.scheduler.run_state import RunState, make_task
 
 ONE_ATTEMPT = Attempt()
 """Default when a driver has no information about attempts."""
@@ -278,11 +276,11 @@ class Scheduler(Generic[Features]):
             self.propagate(at)
 
     def end_map_batch(
-        self, task_id: str, end: map_batches.MapBatchEnd, *, at: float, attempt: Attempt = ONE_ATTEMPT
+        self, task_id: str, end: map_items.MapBatchEnd, *, at: float, attempt: Attempt = ONE_ATTEMPT
     ) -> None:
         """Handle the end of a batch of a large map; an event for a task that is not running is ignored."""
         if (ref := self.take_attempt(task_id, attempt)) is not None and ref.item is not None:
-            map_batches.record_end(self.state.records[ref.node].items[ref.item], end)
+            map_items.record_end(self.state.records[ref.node].items[ref.item], end)
             self.propagation.end(ref, end.status, at, error=end.error)
             self.propagate(at)
 

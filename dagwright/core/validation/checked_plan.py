@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.core.errors import Note, Problem, pointer
 from dagwright.core.expressions.references import Lookup, NameHints
 from dagwright.core.model import graph
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import Note, Problem, pointer
 from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames

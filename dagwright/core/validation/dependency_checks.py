@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dagwright.core.errors import CYCLE
 from dagwright.core.expressions.references import Lookup, Reference, ResultOf
 from dagwright.core.model import graph
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import CYCLE
 from dagwright.core.model.plan import Node
 from dagwright.core.validation.checked_plan import CheckReport
 from dagwright.core.validation.node_references import NodeReferences

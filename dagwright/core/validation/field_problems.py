@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from dagwright.core.errors import MAX_PROBLEMS, Problem, pointer
 from dagwright.core.expressions.references import listed, nearest, suggestion
-from dagwright.core.model.agent_cards import MODEL_KEYS, InlineAgent
-from dagwright.core.model.errors import MAX_PROBLEMS, Problem, pointer
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS, Human, Node, PlanDocument, Retry
+from dagwright.core.model.tools import MODEL_KEYS, InlineAgent
 
 _NODES = TypeAdapter(list[Node])
 _NODE = TypeAdapter(Node)

@@ -7,10 +7,10 @@ running plan.
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 
+from dagwright.core.errors import Note, Problem, pointer
 from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.references import NameHints, Placeholder, listed
-from dagwright.core.model.errors import Note, Problem, pointer
 from dagwright.core.model.value_schemas import JSON_NAMES
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.plan_values import PlanValues

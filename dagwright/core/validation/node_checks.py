@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dagwright.core.model.agent_cards import is_inline
 from dagwright.core.model.agent_tools import agent_cards, tool_of_agent
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.document import Document
 from dagwright.core.model.entity_arguments import EntityChecks, problem_of_kinds
 from dagwright.core.model.plan import Cache, Node
 from dagwright.core.model.resolvers import callable_tools, resolver_of
-from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, effects_of_call
+from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, effects_of_call, is_inline
 from dagwright.core.validation.checked_plan import CheckReport
 from dagwright.core.validation.human_fields import problems_of_people
 from dagwright.core.validation.node_references import NodeReferences

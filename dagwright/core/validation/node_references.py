@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.expressions.condition_errors import BadCondition
+from dagwright.core.expressions.condition_parser import BadCondition
 from dagwright.core.expressions.conditions import parse_condition
 from dagwright.core.expressions.references import (
     KEY_HINT,

@@ -7,6 +7,7 @@ features that are not available (`dagwright.core.compiler.compilation`).
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dagwright.core.errors import PlanInvalid, Problem, ProblemList
 from dagwright.core.expressions.paths import describe_type
 from dagwright.core.expressions.references import (
     HINT_BUDGET,
@@ -22,16 +23,14 @@ from dagwright.core.expressions.references import (
     reference_keys,
     walk_texts,
 )
-from dagwright.core.model.agent_cards import InlineAgent
 from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import PlanInvalid, Problem, ProblemList
 from dagwright.core.model.lookup_kinds import LookupKinds
 from dagwright.core.model.lookups import MOST_LOOKUPS
 from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
-from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
+from dagwright.core.model.tools import AGENT_PREFIX, InlineAgent, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
 from dagwright.core.validation.checked_plan import Checked, CheckReport
 from dagwright.core.validation.dependency_checks import DependencyChecks, levels, number_nodes

@@ -8,9 +8,8 @@ from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.expressions.references import ResultOf, suggestion
 from dagwright.core.model.compiled import Binding, BindingPath, CompiledNode
 from dagwright.core.model.plan import Node
-from dagwright.core.model.tasks import Task
-from dagwright.core.model.tools import ToolDeclaration, parameter_name
-from dagwright.core.model.worker_cards import SUB_GOAL, WorkerCard
+from dagwright.core.model.states import Task
+from dagwright.core.model.tools import SUB_GOAL, ToolDeclaration, WorkerCard, parameter_name
 from dagwright.core.model.worker_results import sub_goal_id_of
 
 PRECONDITION_MISSING = "precondition_missing"

@@ -8,13 +8,11 @@ from typing import Any, Protocol
 
 from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.requests import BUDGET, BUDGET_TASK, Feedback, Purpose
-from dagwright.core.model.states import Attempt, NodeStatus
-from dagwright.core.model.tasks import Task, TaskRef
-from dagwright.core.model.usage import NO_USAGE, Usage
-from dagwright.core.scheduler import map_batches
+from dagwright.core.model.states import NO_USAGE, Attempt, NodeStatus, Task, TaskRef, Usage
+from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import SchedulerComponent
+from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, is_needed_to_finish, uses_models
 from dagwright.features.budgets.token_estimate import estimated_tokens
 
@@ -303,7 +301,7 @@ class BudgetAdmission(SchedulerComponent):
         state = self._state
         for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
             is_needed = is_needed_to_finish(node) or node.compensates is not None
-            if node.kind in ("region", "reported") or is_needed or map_batches.is_batched(record):
+            if node.kind in ("region", "reported") or is_needed or map_items.is_batched(record):
                 continue
             refs = [TaskRef(number, index) for index in range(len(record.items))] or [state.items.node(number)]
             tasks += [ref for ref in refs if self._can_be_skipped(ref)]

@@ -30,8 +30,8 @@ from dagwright.core.model.budget_limits import (
     most_of,
 )
 from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.states import NO_USAGE, Usage, usage_from_json
 from dagwright.core.model.tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PURPOSE_ANSWER, ToolDeclaration
-from dagwright.core.model.usage import NO_USAGE, Usage, usage_from_json
 from dagwright.features.budgets.busy_time import BusyTime, busy_time_from_json
 
 REQUESTED_AT_ONCE = 250

@@ -7,9 +7,8 @@ from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText, find_value_refs
 from dagwright.core.expressions.value_refs import encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.states import NO_USAGE, Task, usage_from_json
 from dagwright.core.model.tools import MODEL_TOOL
-from dagwright.core.model.usage import NO_USAGE, usage_from_json
 from dagwright.core.scheduler.run_state import RunState
 
 BYTES_OF_A_TOKEN = 3

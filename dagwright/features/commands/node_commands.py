@@ -9,8 +9,7 @@ from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
 from dagwright.core.model.answer_forms import size_of
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.states import NodeStatus, Phase, Record
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.rebuild import RecordEdits

@@ -16,8 +16,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
 from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.policy import Policy
-from dagwright.core.model.states import NodeStatus, Phase
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import NodeStatus, Phase, TaskRef
 from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.run_state import Paused
 from dagwright.features.budgets.budget import options_to_json

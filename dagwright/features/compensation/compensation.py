@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dagwright.core.errors import NodeError, Note
 from dagwright.core.model.compiled import (
     CompiledNode,
     CompiledPlan,
@@ -22,15 +23,11 @@ from dagwright.core.model.compiled import (
     has_side_effects,
     tool_of,
 )
-from dagwright.core.model.errors import NodeError, Note
 from dagwright.core.model.graph import levels_of
-from dagwright.core.model.states import NodeStatus, Phase, Record
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.node_override import NodeOverride
-from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.core.scheduler.run_state import NodeOverride, RunState, task_of_call
 
 NOTE_COMPENSATED = "compensated"
 """Code of the note about compensated calls."""

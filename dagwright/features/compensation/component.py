@@ -3,15 +3,13 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
-from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import Phase, RunStatus
-from dagwright.core.model.tasks import Task
+from dagwright.core.errors import NodeError
+from dagwright.core.model.states import Phase, RunStatus, Task
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.scheduler.run_end import status_of
-from dagwright.core.scheduler.run_state import RunTotals
+from dagwright.core.scheduler.run_state import RunTotals, make_task
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.core.scheduler.task_creation import make_task
 from dagwright.features.compensation.compensation import (
     ERROR_COMPENSATED,
     compensation_extension,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import missing_reads, read_condition
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS
@@ -18,14 +19,13 @@ from dagwright.core.expressions.references import Placeholder
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.compiled import CompiledNode, tool_of
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lookups import resolved_lookups_of_node
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.worker_results import displayed_status
-from dagwright.core.scheduler.map_batches import is_batched
-from dagwright.core.scheduler.ready_queue import can_be_paused, max_calls_of_tool
+from dagwright.core.scheduler.map_items import is_batched
+from dagwright.core.scheduler.readiness import can_be_paused, max_calls_of_tool
 from dagwright.features.run_scheduler import RunScheduler
 
 ReasonKind = Literal[

@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import seconds_of
-from dagwright.core.scheduler.node_resolver import UNRESOLVED
+from dagwright.core.scheduler.run_options import UNRESOLVED
 from dagwright.features.explain.reasons import Reason, ServerCall, open_task_ids, reason_of
 from dagwright.features.run_scheduler import RunScheduler
 

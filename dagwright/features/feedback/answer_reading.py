@@ -16,7 +16,7 @@ from dagwright.core.model.answer_forms import BadAnswer, adds_nodes, normal_form
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, RequestRegistry
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.reference_resolution import resolve_bindings
 from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import inline_tools, tool_of
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import INLINE_AGENT, INLINE_HINT, INLINE_REFUSED
 from dagwright.core.model.requests import Purpose
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import TaskRef
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.feedback.feedback_state import FeedbackState
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.questions import BadQuestion, request_of
 from dagwright.core.model.answer_forms import ERROR_CHOICES, size_problem
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Closing, Feedback, Purpose, Request
-from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import NodeStatus, TaskRef
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.features.feedback.answer_reading import EARLY_BYTES

@@ -5,8 +5,7 @@ from typing import Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
-from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.model.states import NodeStatus, Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map

@@ -25,8 +25,7 @@ from dagwright.core.model.compiled import (
     tool_of,
 )
 from dagwright.core.model.items import StoredList, items_of
-from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import NodeStatus, Record, TaskRef
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.fork_reuse.reuse import ReuseTable
 

@@ -14,10 +14,9 @@ from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.expressions.references import Placeholder, Template, references_in
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, has_side_effects, node_to_json, tool_of
 from dagwright.core.model.graph import dependents_of
-from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import NodeStatus, Record, TaskRef
 from dagwright.core.model.tools import Effects
-from dagwright.core.scheduler.map_batches import is_batched, is_map_batch
+from dagwright.core.scheduler.map_items import is_batched, is_map_batch
 from dagwright.features.compensation.compensation import compensated_tasks
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map
 from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable, is_result

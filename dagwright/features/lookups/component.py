@@ -3,10 +3,9 @@
 from collections.abc import Collection
 from typing import Any
 
-from dagwright.core.model.states import NodeStatus, Phase
-from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.model.states import NodeStatus, Phase, Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
-from dagwright.core.scheduler.node_resolver import UNRESOLVED
+from dagwright.core.scheduler.run_options import UNRESOLVED
 from dagwright.core.scheduler.scheduler import Scheduler
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lookups import (
     KnownEntities,
     binding_error,

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.core.errors import pointer
 from dagwright.core.expressions.references import BY_ID, LOOKUP_INPUT, Placeholder, Reference, ResultOf
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import pointer
 from dagwright.core.model.lookups import KNOWN_AS, find_id_of, problems
 from dagwright.core.model.states import Record
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dagwright.core.errors import Problem, pointer
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import Problem, pointer
 
 ACCEPTED_CHANGED = "accepted_changed"
 

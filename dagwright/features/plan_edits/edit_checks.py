@@ -11,8 +11,8 @@ from typing import Any
 
 import pydantic_core
 
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.compute_budget import ComputeBudget
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.requests import CHECK_BUDGET
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration

@@ -13,11 +13,11 @@ from unicodedata import normalize
 from dagwright.core.compiler.compilation import compile_plan, compile_planned
 from dagwright.core.compiler.projections import with_projections
 from dagwright.core.compiler.regions import contract
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.references import HINT_BUDGET
 from dagwright.core.expressions.stored_values import Path, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, inline_tools
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import TaskRef
 from dagwright.core.scheduler.extension import Extension, extended
-from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.scheduler.task_creation import calls_of_task, task_of_call
+from dagwright.core.scheduler.run_state import RunState, calls_of_task, task_of_call
 
 
 def refusal_of_extension(state: RunState, extension: Extension) -> str | None:

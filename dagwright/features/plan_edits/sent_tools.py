@@ -4,19 +4,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.model.agent_cards import AgentCard, card_from_json
 from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.model.tools import (
     AGENT_PREFIX,
     ENCODED_FIELDS,
+    AgentCard,
     Effects,
     ToolDeclaration,
+    WorkerCard,
+    card_from_json,
     problem_of_rule,
     with_compensating_tools,
+    worker_card_from_json,
 )
-from dagwright.core.model.worker_cards import WorkerCard, worker_card_from_json
 
 MAX_TIMEOUT_S = 365 * 86_400.0
 _MODEL_FIELDS: Mapping[str, type] = {"description": str, "input_schema": dict}

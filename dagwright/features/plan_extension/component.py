@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.core.model.states import Phase, RunStatus
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.rebuild import RecordEdits

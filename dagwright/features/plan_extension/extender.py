@@ -10,7 +10,7 @@ Replay: the nodes that an extender adds, and their order, are part of the order 
 
 from typing import Any, Protocol
 
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension

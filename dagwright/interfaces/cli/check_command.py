@@ -8,8 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration

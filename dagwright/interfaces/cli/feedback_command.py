@@ -16,7 +16,7 @@ from dagwright.client.answer_sending import (
 from dagwright.client.feedback import Answer, NamespaceRequests, OpenRequest, RequestRef
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import Steering
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async

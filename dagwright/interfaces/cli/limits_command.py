@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagwright.client.steering import Command, CommandAuthor, read_scheduler
-from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.times import parse_duration
+from dagwright.core.text import cut_bytes
 from dagwright.features.budgets.budget import budget_of_options as checked_budget
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.commands.steering import limits_to_json, policy_to_json

@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 from dagwright.core.boundary.limits import activity_id
 from dagwright.core.boundary.usage_reports import USAGE_INDEX, started_attempt
 from dagwright.core.model.tools import Effects
-from dagwright.core.scheduler.task_creation import call_of_task
+from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.history.pending_activities import PendingCall, decode_pending
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import seconds_of
 from dagwright.core.model.worker_results import displayed_status

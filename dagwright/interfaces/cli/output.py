@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
-from dagwright.core.boundary.text import cut_characters
+from dagwright.core.text import cut_characters
 from dagwright.interfaces.cli.json_streaming import Parts, write_object
 
 if TYPE_CHECKING:

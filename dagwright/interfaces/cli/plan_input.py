@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from pydantic import JsonValue
 
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.dialects.reading import (
     MAX_FILE_BYTES,

@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
 from dagwright.core.boundary.limits import NOTES
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked

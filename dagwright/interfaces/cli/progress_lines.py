@@ -8,7 +8,7 @@ from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.core.model.worker_results import displayed_status
-from dagwright.core.scheduler.map_batches import listed_items
+from dagwright.core.scheduler.map_items import listed_items
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.node_text import closing_text, explained_failure, local_time, record_text, work_text

@@ -9,7 +9,7 @@ from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_elapsed
 from dagwright.core.model.worker_results import displayed_status
-from dagwright.core.scheduler.map_batches import items_done, listed_items
+from dagwright.core.scheduler.map_items import items_done, listed_items
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from dagwright.client.runs import RunIdInUse, Runs, Started, open_runs
 from dagwright.client.starts import StartRequest
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async

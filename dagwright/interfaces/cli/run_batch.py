@@ -10,9 +10,9 @@ from typing import Any
 
 from dagwright.client.runs import RunIdInUse, Started, open_runs
 from dagwright.client.starts import RunIdInvalid, StartRequest
+from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import first_model_node
-from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import RunRequest

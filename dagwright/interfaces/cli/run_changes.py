@@ -5,7 +5,7 @@ from typing import Any
 
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, CommandRejected, Steering
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async

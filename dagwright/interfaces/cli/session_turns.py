@@ -7,8 +7,8 @@ from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.runs import Runs, Started, open_runs
 from dagwright.client.sessions import Sessions, TurnRejected
 from dagwright.client.starts import StartRequest
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import RunRequest
 from dagwright.interfaces.cli.command_connection import command_settings

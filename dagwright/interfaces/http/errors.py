@@ -25,8 +25,8 @@ from dagwright.client.runs import RunIdInUse
 from dagwright.client.sessions import SessionNotFound, TurnRejected
 from dagwright.client.starts import RunIdInvalid
 from dagwright.client.steering import CommandRejected
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.references import cut_name
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.history.run_explainer import NodeNotFound
 from dagwright.history.run_reader import RunClosed, RunNotFound

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, limit_exceeded
 from dagwright.process.process_pool import ProcessLost, ProcessPool
 

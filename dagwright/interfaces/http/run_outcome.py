@@ -10,8 +10,7 @@ from urllib.parse import quote
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
 from dagwright.client.run_follower import RequestKey, RunMoment, follow, request_key
 from dagwright.core.boundary import wire
-from dagwright.core.model.states import RunStatus
-from dagwright.core.model.usage import NO_USAGE, Usage
+from dagwright.core.model.states import NO_USAGE, RunStatus, Usage
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.history.run_subscriptions import SubscriptionCursor

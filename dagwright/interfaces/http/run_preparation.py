@@ -14,7 +14,7 @@ from urllib.parse import quote
 from dagwright.client.requests import AnyProfile, TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.sessions import LOOK_PAUSE_S, TurnRejected
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest, new_run_id
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.callers import new_session_name, public_session_id
 from dagwright.interfaces.http.context import GatewayContext

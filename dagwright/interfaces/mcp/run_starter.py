@@ -13,8 +13,8 @@ from dagwright.client.requests import TextRequest, TurnRequest, prepare_request,
 from dagwright.client.runs import RunIdInUse, Runs, Started
 from dagwright.client.sessions import Sessions, TurnRejected
 from dagwright.client.starts import RunIdInvalid, RunStartOptions, StartRequest
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked

@@ -18,9 +18,9 @@ from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs, Started
 from dagwright.client.sessions import SessionNotFound
 from dagwright.client.steering import CommandAuthor, Steering
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import json_problems
 from dagwright.features.feedback.plan_text import changes_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import mcp_types as types
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.mcp.tool_definitions import ANSWER_FEEDBACK, GET_RUN
 
 _FAILURES_SHOWN = 20

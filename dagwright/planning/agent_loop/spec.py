@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from dagwright.core.expressions.references import Placeholder, ResultOf
-from dagwright.core.model.agent_cards import FeedbackPolicy
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, tool_from_json, tool_to_json
-from dagwright.core.model.tools import AGENT_KIND, ENCODED_FIELDS, ToolDeclaration
+from dagwright.core.model.tools import AGENT_KIND, ENCODED_FIELDS, FeedbackPolicy, ToolDeclaration
 from dagwright.core.validation.model_policy import POLICY, model_policy
 from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
 from dagwright.planning.model_calls.model_requests import (

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dagwright.core.boundary.text import cut_with_count
+from dagwright.core.text import cut_with_count
 from dagwright.planning.model_calls.model_requests import Message, ModelRequest
 
 

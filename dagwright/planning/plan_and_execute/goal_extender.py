@@ -10,7 +10,7 @@ Replay: IDs, order and content of the nodes are part of the history of a run.
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState

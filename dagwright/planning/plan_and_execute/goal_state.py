@@ -11,16 +11,15 @@ from functools import cached_property
 from typing import Any
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.core.boundary.text import cut_bytes
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import Projection
 from dagwright.core.model.compiled import HIDDEN_KINDS, Binding, CompiledNode
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import PURPOSE_ANSWER
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import RunState
-from dagwright.core.scheduler.task_creation import task_of_call
+from dagwright.core.scheduler.run_state import RunState, task_of_call
+from dagwright.core.text import cut_bytes
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node

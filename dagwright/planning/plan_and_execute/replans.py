@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.boundary.text import cut_bytes, one_line
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.text import cut_bytes, one_line
 from dagwright.planning.model_calls.model_requests import user
 from dagwright.planning.plan_and_execute.goal_spec import REPLAN, Goal
 from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, ReplanContext

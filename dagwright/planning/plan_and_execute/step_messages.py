@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import pydantic_core
 
-from dagwright.core.boundary.text import cut_with_count
 from dagwright.core.expressions.references import ResultOf, TemplatePart
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.states import Record
+from dagwright.core.text import cut_with_count
 from dagwright.planning.model_calls.model_requests import Message, user
 
 RESULT_CHARACTERS = 8_000

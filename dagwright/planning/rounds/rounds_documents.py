@@ -6,12 +6,12 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_of
 from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.text import cut_bytes
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.model_calls.response_summary import summarize_response

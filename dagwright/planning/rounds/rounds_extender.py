@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.core.boundary.text import cut_bytes
+from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.text import cut_bytes
 from dagwright.core.validation.workers import workers_among
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable

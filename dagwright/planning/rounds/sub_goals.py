@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dagwright.core.boundary.json_codec import JsonCodec
-from dagwright.core.model.worker_cards import GoalType
+from dagwright.core.model.tools import GoalType
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.validation.workers import WorkerTool
 

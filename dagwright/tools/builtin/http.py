@@ -12,8 +12,8 @@ import httpx
 from pydantic import WithJsonSchema
 
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
-from dagwright.core.boundary.text import one_line
 from dagwright.core.model import text_formats
+from dagwright.core.text import one_line
 from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolve_host
 from dagwright.tools.context import context, record_reads
 from dagwright.tools.environment import ToolEnvironment

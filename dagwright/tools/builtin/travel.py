@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import httpx
 from pydantic import Field
 
-from dagwright.core.boundary.text import one_line
+from dagwright.core.text import one_line
 from dagwright.tools.context import record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater

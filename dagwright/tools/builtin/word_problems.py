@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from dagwright.core.boundary.text import cut_characters, one_line
+from dagwright.core.text import cut_characters, one_line
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import Message, ModelError, ModelResponse, system, user
 from dagwright.tools.context import context

@@ -22,7 +22,7 @@ from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText
 from dagwright.core.expressions.value_refs import bindings_of
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.model.states import Task, TaskRef
 from dagwright.store import ref_of
 from dagwright.tools import tool
 from dagwright.tools.context import Cancellation

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.score import PlanFacts, Score, facts_of_answer, facts_of_plan, score
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_plans.json").read_text(encoding="utf-8"))
 PAIRS = [(facts_of_plan(entry["expected"]), facts_of_answer(entry["answer"])) for entry in RECORDED]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dagwright.client.event_mapping import EventMapper, EventMoment, Reported, reported_at
 from dagwright.client.event_stream import EventStream
 from dagwright.client.events import CursorInvalid, EventCursor, FeedbackRequested, NodeEvent, RunEvent
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NodeStatus
 from dagwright.features.run_scheduler import RunScheduler

@@ -10,8 +10,8 @@ import pytest
 from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.feedback_request import answer_content
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded, read_nodes, read_result
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.projection import describe
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import RunStatus
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunView

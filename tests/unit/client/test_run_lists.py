@@ -16,7 +16,7 @@ from dagwright.client.list_cursors import ListCursor
 from dagwright.client.run_lists import RunFilter, owner_in, run_summary
 from dagwright.client.runs import Runs
 from dagwright.core.boundary import wire
-from dagwright.core.model.errors import Problem
+from dagwright.core.errors import Problem
 from dagwright.core.model.states import RunStatus
 from dagwright.server import Connection, SearchAttributesMissing, Server
 from dagwright.store import open_store
@@ -66,7 +66,7 @@ class Namespace:
 
 
 def runs_of(namespace: Namespace, *, missing: Sequence[str] = ()) -> Runs:
-    connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset(missing))
+    connection = Connection(cast("Client", namespace), Server("nowhere", "default"), frozenset(missing))
     return Runs(connection, task_queue="q", store=open_store("unused"))
 
 

@@ -7,14 +7,13 @@ import pytest
 
 from dagwright.core.compiler.compilation import compile_plan, compile_planned
 from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
+from dagwright.core.errors import PlanInvalid, pointer
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import Index, Item, ResultOf
-from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
-from dagwright.core.model.errors import PlanInvalid, pointer
 from dagwright.core.model.times import parse_duration
-from dagwright.core.model.tools import Effects, ToolDeclaration, parameter_name
+from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration, parameter_name
 from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
 
 _EACH = {

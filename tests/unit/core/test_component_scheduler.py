@@ -3,9 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
-from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.errors import NodeError
+from dagwright.core.model.states import NodeStatus, Task, TaskRef
 from dagwright.core.scheduler.component import Hooks, SchedulerComponent, TaskResult
 from dagwright.core.scheduler.scheduler import Scheduler
 from tests.support.components import alone, started_ids, state_of, statuses

@@ -18,7 +18,7 @@ from dagwright.core.expressions.conditions import (
     with_item,
 )
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.scheduler import item_book, map_batches
+from dagwright.core.scheduler import map_items
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import (
     compiled,
@@ -173,8 +173,8 @@ def test_text_that_is_not_a_condition_is_refused(text: str, message: str) -> Non
 @pytest.fixture(autouse=True)
 def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scheduler take every item itself; otherwise the runs of the chunks ask for their own."""
-    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 10_000)
-    monkeypatch.setattr(item_book, "OWN_ITEMS", 10_000)
+    monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 10_000)
+    monkeypatch.setattr(map_items, "OWN_ITEMS", 10_000)
 
 
 def mapped(when: str, *, result: Any, items: list[Any]) -> RunScheduler:
@@ -232,7 +232,7 @@ def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypat
         measured.append(read.node)
         return measure_value(read, value)
 
-    monkeypatch.setattr("dagwright.core.expressions.condition_evaluator.measure_value", measure)
+    monkeypatch.setattr("dagwright.core.expressions.conditions.measure_value", measure)
     scheduler = started_run(node("a"), *(node(f"n{number}", when=f"{number} in a.result") for number in range(5)))
     scheduler.complete("a", list(range(1, 5_000)), at=1.0)
     assert states(scheduler) == {"a": "completed", "n0": "skipped"} | {f"n{number}": "ready" for number in range(1, 5)}

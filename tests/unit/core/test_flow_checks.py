@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, BeforeValidator
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.features.commands.steering import current_notes
 from dagwright.features.explain.why import why
 from dagwright.plans.preparation import check_plan

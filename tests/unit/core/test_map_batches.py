@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import MapBatch, NodeStatus
-from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.model.states import MapBatch, NodeStatus, Task, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler import item_book
-from dagwright.core.scheduler.map_batches import MapBatchEnd, Width, counts_of_items, map_batches_of, width_of
-from dagwright.core.scheduler.ready_queue import Gate, ReadyQueue, gates_of
+from dagwright.core.scheduler import map_items
+from dagwright.core.scheduler.map_items import MapBatchEnd, Width, counts_of_items, map_batches_of, width_of
+from dagwright.core.scheduler.readiness import Gate, ReadyQueue, gates_of
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_runs import map_batch_end_from_json, map_batch_end_to_json
 from dagwright.protocol.outcomes import next_call
@@ -160,7 +159,7 @@ def test_large_map_is_continued_at_any_moment(ended: int) -> None:
 
 
 def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(item_book, "OWN_ITEMS", 500)
+    monkeypatch.setattr(map_items, "OWN_ITEMS", 500)
     scheduler = started_scheduler(
         compiled(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500
     )
@@ -171,7 +170,7 @@ def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch:
 
 
 def test_run_of_too_many_items_fails_the_map_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(item_book, "RUN_ITEMS", 1_500)
+    monkeypatch.setattr(map_items, "RUN_ITEMS", 1_500)
     scheduler = scheduler_of(*(_map(f"m{number}", 600) for number in range(3)))
     assert states(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
     assert error_of(scheduler, "m2") == (
@@ -183,7 +182,7 @@ def test_run_of_too_many_items_fails_the_map_that_brings_them(monkeypatch: pytes
 
 @pytest.mark.parametrize("continues", [False, True])
 def test_items_of_all_nodes_are_counted_in_all_executions(monkeypatch: pytest.MonkeyPatch, continues: bool) -> None:
-    monkeypatch.setattr(item_book, "RUN_ITEMS", 1_500)
+    monkeypatch.setattr(map_items, "RUN_ITEMS", 1_500)
     nodes = (node("m", for_each=list(range(1_000))), node("a"), node("n", "a", for_each=list(range(600))))
     scheduler = started_run(*nodes)
     if continues:

@@ -11,9 +11,9 @@ import pytest
 
 import dagwright
 from dagwright.client.forks import unknown_rerun
+from dagwright.core.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
 from dagwright.core.expressions.references import HINT_BUDGET, NameHints, nearest, suggestion
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.inputs import wrong_inputs
 from dagwright.plans.posted import PostedPlan, check_posted

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.plugins import GROUP, PluginError, contributions, installed_plugins, plugin_packages
 from dagwright.interfaces.cli.app import run_command_line

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.errors import NodeError
 from dagwright.core.model import items
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler.ready_queue import max_calls_of_tool
+from dagwright.core.scheduler.readiness import max_calls_of_tool
 from dagwright.features.explain.why import why
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import (

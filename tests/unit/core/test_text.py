@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.core.boundary import text
+from dagwright.core import text
 
 
 @given(st.text(), st.integers(12, 40))

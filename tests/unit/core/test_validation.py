@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.validation import MAX_DEPTH, check_document
 from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings
 from dagwright.core.expressions.references import Lookup, ResultOf
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import to_document
 from dagwright.plans.preparation import check_plan

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.dialects import reading
 from dagwright.dialects.reading import inline_files, read_plan_file, read_plan_lines, read_text
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.dialects import DIALECTS, detect_dialect, to_document
 from tests.conformance.kit import check, codes_of, problems_of
 

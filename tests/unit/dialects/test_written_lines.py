@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagwright.core.model.errors import Problem
+from dagwright.core.errors import Problem
 from dagwright.dialects.written_lines import lines_of_problems
 
 YAML = """\

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.written_plan import is_cut_off, read_written_plan
 from dagwright.dialects.written_text import read_written_json

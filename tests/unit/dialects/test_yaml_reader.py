@@ -9,7 +9,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.dialects.yaml_reader import MAX_ALIASED_VALUES, read_yaml
 
 texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")))

@@ -12,11 +12,10 @@ import pytest
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.budget_limits import Kind, Limit, limits_from_json
 from dagwright.core.model.requests import Feedback
-from dagwright.core.model.states import Attempt
+from dagwright.core.model.states import NO_USAGE, Attempt, Usage
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.model.usage import NO_USAGE, Usage
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, budget_from_json
 from dagwright.features.commands.node_commands import CancelNode
 from dagwright.features.commands.steering import Pause, Resume, apply_command

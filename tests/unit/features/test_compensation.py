@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import Actor
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lookups import with_lookups
 from dagwright.core.model.policy import Policy, Rule, Verdict
-from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult

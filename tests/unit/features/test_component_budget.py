@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagwright.core.model.requests import BUDGET_TASK, Feedback, Purpose
-from dagwright.core.model.states import Attempt
+from dagwright.core.model.states import Attempt, Usage
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.model.usage import Usage
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.budgets.admission import BudgetAdmission
 from dagwright.features.budgets.budget import Budget

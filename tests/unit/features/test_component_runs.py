@@ -2,10 +2,9 @@
 
 from typing import Any
 
+from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import STILL_OUTSIDE, RunStatus
-from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.states import STILL_OUTSIDE, RunStatus, TaskRef
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.feedback.component import HumanFeedback

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model import answer_forms
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import HINTS_PER_ACTIVATION, Feedback
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus

@@ -8,11 +8,11 @@ import pytest
 
 from dagwright.client.feedback import following_request
 from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.errors import NodeError, PlanInvalid, Problem
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.entity_arguments import KEYWORD
-from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
 from dagwright.core.model.lookups import (
     BIND_PARTIES,
     FIND_PARTY,
@@ -24,8 +24,7 @@ from dagwright.core.model.lookups import (
 )
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, Request
-from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.states import Attempt, NodeStatus, RunStatus, Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_end import counts_of

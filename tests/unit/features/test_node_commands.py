@@ -9,7 +9,7 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.task_creation import calls_of_task
+from dagwright.core.scheduler.run_state import calls_of_task
 from dagwright.features.commands.node_commands import AddNodes, AddUnparsedNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import RunCommand, apply_command
 from dagwright.features.run_scheduler import RunScheduler

@@ -8,11 +8,9 @@ from typing import Any, cast
 import pytest
 
 from dagwright.core.compiler.compiled_checks import compiled_plan_problem
-from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, tool_from_json, tool_to_json
-from dagwright.core.model.tools import ENCODED_FIELDS, Effects, ToolDeclaration, effects_of_call
-from dagwright.core.model.worker_cards import WorkerCard
+from dagwright.core.model.tools import ENCODED_FIELDS, AgentCard, Effects, ToolDeclaration, WorkerCard, effects_of_call
 from dagwright.features.plan_edits.sent_tools import tool_to_json as sent_tool_to_json
 from dagwright.features.plan_edits.sent_tools import tools_from_json, tools_to_json
 
@@ -108,9 +106,9 @@ def test_a_wrong_rule_of_effects_is_reported(rule: dict[str, Any], words: str) -
 
 
 def test_effects_of_a_wrong_type_are_reported() -> None:
-    plan = CompiledPlan((), tools={"t": ToolDeclaration("t", effects_by=cast(Any, "GET"))})
+    plan = CompiledPlan((), tools={"t": ToolDeclaration("t", effects_by=cast("Any", "GET"))})
     assert "the tool 't': effects_by: expected an object" in (compiled_plan_problem(plan) or "")
     with pytest.raises(ValueError, match="wrong 'effects_by'"):
         tools_from_json({"t": {"effects_by": "GET"}})
-    node = CompiledNode("n", effects=cast(Any, ["read"]))
+    node = CompiledNode("n", effects=cast("Any", ["read"]))
     assert "its 'effects' must be" in (compiled_plan_problem(CompiledPlan((node,))) or "")

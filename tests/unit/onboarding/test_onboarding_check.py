@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright_onboarding.catalogue import PRODUCTS, ROLES

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.errors import Problem
 from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.argument_checks import validator_of
-from dagwright.core.model.errors import Problem
-from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.llm.strict_schema import StrictSchema

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import ALL_RUN
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import Effects, ToolDeclaration

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.model.worker_cards import WorkerCard
+from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard
 from dagwright.core.validation.workers import WorkerTool
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_parser import parse_round

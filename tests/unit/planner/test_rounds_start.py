@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.client.requests import TextRequest, prepare_request
 from dagwright.client.starts import RunStartOptions, StartRequest
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.planner.rounds_start import rounds_from_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits, rounds_from_json
 from dagwright.settings import Settings

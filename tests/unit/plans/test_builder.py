@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.plans.human_requests import ask_human
 from dagwright.plans.plan import Plan
 from dagwright.tools.errors import ToolLoadError

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict  # as for tools: pydantic needs it before Python 3.12
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.plans.human_requests import ask_human
 from dagwright.plans.plan import Plan
 from dagwright.tools import tool

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.states import NodeStatus
 from dagwright.plans.drawing import MAX_NODES, draw_run
 from dagwright.plans.drawing_text import MARKS, shortened, text_columns

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.process.process_pool import MEMORY_BYTES, ProcessLost, ProcessPool
 from tests.support.eventually import eventually
 

@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.core.boundary.limits import PLAN_NODES, PLAN_STEPS
 from dagwright.core.compiler.compilation import compiled_form
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.plans.preparation import check_plan, check_size, prepare_plan
 from dagwright.protocol import plan_limits

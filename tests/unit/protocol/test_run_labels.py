@@ -5,8 +5,7 @@ import json
 import pytest
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.states import MapBatch
-from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.model.states import MapBatch, Task, TaskRef
 from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
 from dagwright.protocol.run_labels import (
     KEYWORD_CHARACTERS,

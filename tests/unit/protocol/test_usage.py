@@ -11,9 +11,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY, METADATA_USAGE
 from dagwright.core.model.lineage import lineage_of_locations
-from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.states import Attempt, NodeStatus, Usage, UsageBook, usage_book_from_json
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.model.usage import Usage, UsageBook, usage_book_from_json
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import apply_command
 from dagwright.features.compensation.compensation import has_changed

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pytest
 
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.times import LONGEST
 from dagwright.core.model.tools import Effects
 from dagwright.plans.preparation import check_plan

@@ -8,8 +8,7 @@ import httpx
 import pydantic
 import pytest
 
-from dagwright.core.model.tools import Effects
-from dagwright.core.model.worker_cards import WorkerCard
+from dagwright.core.model.tools import Effects, WorkerCard
 from dagwright.core.validation.workers import PreconditionMissing
 from dagwright.settings import Settings
 from dagwright.tools import (

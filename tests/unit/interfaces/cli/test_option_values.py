@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.model.usage import Usage
+from dagwright.core.model.states import Usage
 from dagwright.interfaces.cli.command_arguments import AnswerRequest
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.feedback_command import answer_of

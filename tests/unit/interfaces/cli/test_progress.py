@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.times import format_elapsed, format_time
-from dagwright.core.scheduler.map_batches import MapBatchEnd
+from dagwright.core.scheduler.map_items import MapBatchEnd
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.client.graph_folding import is_folded, picture_of
-from dagwright.core.model.errors import NodeError
+from dagwright.core.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.worker_results import error_of_unfinished
 from dagwright.features.explain.why import blocking_chain, why

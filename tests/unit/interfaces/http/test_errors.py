@@ -9,8 +9,8 @@ from dagwright.client.forks import ForkRejected
 from dagwright.client.runs import RunIdInUse
 from dagwright.client.sessions import TurnRejected
 from dagwright.client.starts import RunIdInvalid
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.document import Document
-from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.validation import check_document
 from dagwright.interfaces.http.errors import _MODEL_ERRORS, ApiError, api_error

@@ -10,7 +10,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from dagwright.core.model.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
+from dagwright.core.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
 from dagwright.interfaces.http.disconnects import unless_disconnected
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.plan_checks import IN_PROCESS_BYTES, PlanChecks

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from dagwright.client.starts import StartRequest
-from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.http import GatewayContext
 from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.conversation import Conversation

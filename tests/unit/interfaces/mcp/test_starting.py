@@ -10,8 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 from dagwright.client.starts import RunStartOptions, StartRequest
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.errors import PlanInvalid
 from dagwright.interfaces.mcp.run_starter import McpCallRefused, RunStarter
 from dagwright.interfaces.mcp.tool_definitions import _ask
 from dagwright.settings import Settings
