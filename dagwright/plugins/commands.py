@@ -2,7 +2,7 @@
 
 from dagwright.interfaces.cli.command_dispatch import call
 from dagwright.interfaces.cli.error_boundary import guarded, leave
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import STANDARD_INPUT
 from dagwright.interfaces.cli.process_exit import leave_at_once
@@ -17,6 +17,7 @@ __all__ = [
     "Output",
     "PlainGroup",
     "PlainHelp",
+    "Refusal",
     "call",
     "exit_code_of",
     "guarded",

@@ -1,16 +1,11 @@
-"""The table of exceptions, and the codes that the code of Dagwright uses."""
-
-from collections.abc import Mapping
+"""The tables of exceptions, error codes of the HTTP API and refused commands, and the codes that the code uses."""
 
 from dagwright import errors
+from dagwright.interfaces.cli.exit_codes import Refusal
+from dagwright.interfaces.http.error_codes import ErrorCode
 from scripts.reference.failures import used_failure_codes
 from scripts.reference.markdown import code, first_paragraph, table
 from scripts.reference.sources import calls_of, texts_of
-
-_CODE_OF: Mapping[str, str] = {"Problem": "code", "ApiError": "code", "CommandRefused": "status"}
-"""Class of an error -> its argument with the code."""
-_CODE_FIRST = frozenset({"Problem"})
-"""Classes whose first argument is the code."""
 
 
 def exceptions_table() -> str:
@@ -23,15 +18,43 @@ def exceptions_table() -> str:
     return table(("Exception", "Base", "Meaning"), rows)
 
 
+def http_codes_table() -> str:
+    """Return a row for each code of the HTTP API."""
+    heads = ("Code", "Status", "Type", "Meaning", "Retry", "Remedy")
+    rows = [
+        (code(each), str(each.status), code(each.type), each.meaning, _yes_or_no(each.is_retryable), each.remedy)
+        for each in sorted(ErrorCode)
+    ]
+    return table(heads, rows)
+
+
+def refusals_table() -> str:
+    """Return a row for each status of a refused command."""
+    heads = ("Status", "Exit code", "Meaning", "Retry", "Remedy")
+    rows = [
+        (code(each), str(int(each.exit_code)), each.meaning, _yes_or_no(each.is_retryable), each.remedy)
+        for each in sorted(Refusal)
+    ]
+    return table(heads, rows)
+
+
+def _yes_or_no(is_retryable: bool) -> str:
+    return "yes" if is_retryable else "no"
+
+
 def used_codes() -> set[str]:
-    """Return the codes that the code of Dagwright gives to problems, failures, responses and refused commands."""
-    return used_failure_codes() | {found for name in _CODE_OF for found in _codes_of(name)}
+    """Return the codes that the code of Dagwright gives to problems, and to failures of nodes and runs."""
+    return used_failure_codes() | _first_arguments("Problem")
 
 
-def _codes_of(name: str) -> set[str]:
+def rejection_codes() -> set[str]:
+    """Return the codes of rejected turns and requests, which interfaces pass to their clients."""
+    return {code for name in ("GoalRejected", "TurnRejected", "TurnRejection") for code in _first_arguments(name)}
+
+
+def _first_arguments(name: str) -> set[str]:
     found: set[str] = set()
     for call in calls_of(name):
-        given = [each.value for each in call.keywords if each.arg == _CODE_OF[name]]
-        given += call.args[:1] if name in _CODE_FIRST else []
+        given = [each.value for each in call.keywords if each.arg == "code"] + call.args[:1]
         found.update(text for value in given for text in texts_of(value))
     return found

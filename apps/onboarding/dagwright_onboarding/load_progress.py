@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagwright.plugins.commands import CommandRefused, ExitCode, Output, leave_at_once
+from dagwright.plugins.commands import CommandRefused, Output, Refusal, leave_at_once
 from dagwright_onboarding.party_loading import ProgressCallback, describe_progress
 
 SHOWN_EVERY_S = 0.5
@@ -52,9 +52,7 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
 
 
 def _interrupted(done: int, rows: int) -> CommandRefused:
-    return CommandRefused(
-        f"interrupted; {describe_progress(done, rows)}", status="interrupted", code=ExitCode.INTERRUPTED
-    )
+    return CommandRefused(f"interrupted; {describe_progress(done, rows)}", status=Refusal.INTERRUPTED)
 
 
 class _ProgressLine:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dagwright.plugins.commands import STANDARD_INPUT, CommandRefused, ExitCode, Output, one_line
+from dagwright.plugins.commands import STANDARD_INPUT, CommandRefused, ExitCode, Output, Refusal, one_line
 from dagwright.plugins.databases import opened_database
 from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import SqlEntityGateway
@@ -30,7 +30,7 @@ def load(file: str, output: Output) -> int:
             else:
                 report = load_parties(database, Path(file), on_progress=on_progress)
     except PartiesUnreadable as error:
-        raise CommandRefused(one_line(str(error), limit=500), status="unreadable") from error
+        raise CommandRefused(one_line(str(error), limit=500), status=Refusal.UNREADABLE) from error
     if output.is_json:
         output.document({"status": "loaded", "file": file, **asdict(report)})
     else:
@@ -51,7 +51,7 @@ def find(search: tuple[str, str, str | None], output: Output) -> int:
     with opened_database(EntityDatabase) as database:
         if (missing := database.missing_sqlite_file()) is not None:
             message = f"no database at {missing} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` creates it"
-            raise CommandRefused(one_line(message, limit=500), status="no_database", code=ExitCode.FAILED)
+            raise CommandRefused(one_line(message, limit=500), status=Refusal.NO_DATABASE)
         try:
             findings = SqlEntityGateway(database).find(search_text, entity_type, jurisdiction=jurisdiction)
         except ValueError as error:

@@ -15,7 +15,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import format_time
 from dagwright.database.database import Database
 from dagwright.interfaces.cli.command_database import opened_database
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.settings import load_settings
 from dagwright.toolset.toolset import load_toolset
@@ -94,7 +94,7 @@ def _stored() -> Iterator[StoredAgents]:
 
 def _unknown(name: str, known: list[str]) -> CommandRefused:
     near = suggestion(name, known) or "`dagwright agents list` lists the agents"
-    return CommandRefused(f"there is no agent {name!r}; {near}", status="not_found")
+    return CommandRefused(f"there is no agent {name!r}; {near}", status=Refusal.NOT_FOUND)
 
 
 def _version_text(agent: AgentVersion) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.input_prompts import NO, YES, checked_value, default_text, question_of, value_of
 from dagwright.interfaces.cli.output import one_line, terminal_text, value_text
 from dagwright.interfaces.cli.plan_input import typed_value, value_as_text
@@ -120,7 +120,7 @@ class _Form:
                 lines.append(line)
         text = "\n".join(lines).strip()
         if not text:
-            raise CommandRefused(_NOT_ANSWERED, status="not_answered")
+            raise CommandRefused(_NOT_ANSWERED, status=Refusal.NOT_ANSWERED)
         return text
 
     def _fields(self, schema: Mapping[str, Any]) -> JsonValue:
@@ -171,7 +171,7 @@ class _Form:
         try:
             return self._read(question)
         except EOFError:
-            raise CommandRefused(_NOT_ANSWERED, status="not_answered") from None
+            raise CommandRefused(_NOT_ANSWERED, status=Refusal.NOT_ANSWERED) from None
 
 
 def _option_named(text: str, options: Sequence[JsonValue]) -> JsonValue:

@@ -9,7 +9,7 @@ from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.command_arguments import AskRequest
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.limits_command import read_budget
 from dagwright.interfaces.cli.model_choice import model_config, refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
@@ -145,7 +145,7 @@ def _prepared(
     try:
         prepared = prepare_request(text_request, toolset, session)
     except GoalRejected as refused:
-        raise CommandRefused(str(refused), status=refused.code) from None
+        raise CommandRefused(str(refused), status=Refusal.of(refused.code)) from None
     if prepared.note is not None:
         output.log(one_line(prepared.note, limit=1_000))
     return replace(prepared, start=replace(prepared.start, tools=toolset.references))

@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.background_settings import (
     refuse_other_settings,
     turn_of_background,
 )
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
 from dagwright.store.private_files import make_private_folder, write_private
@@ -75,7 +75,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
             return address, is_new
         await asyncio.sleep(0.05)
     message = f"the gateway does not start ({daemon.last_words()}): see {daemon.log_path}"
-    raise CommandRefused(message, status="no_gateway", code=ExitCode.FAILED)
+    raise CommandRefused(message, status=Refusal.NO_GATEWAY)
 
 
 def refuse_other_gateway(settings: Settings, address: str, *, port: int | None) -> None:
@@ -90,7 +90,7 @@ def refuse_other_gateway(settings: Settings, address: str, *, port: int | None) 
         others.append(f"--plans {settings.plans}")
     if others:
         message = f"the gateway already runs at {address}, without {' and '.join(others)}"
-        raise CommandRefused(f"{message}: end it with `dagwright down` first", status="other_settings")
+        raise CommandRefused(f"{message}: end it with `dagwright down` first", status=Refusal.OTHER_SETTINGS)
 
 
 def _plans_path(settings: Settings) -> Path:

@@ -17,14 +17,11 @@ from operator import or_
 from pathlib import Path
 
 from dagwright.features.explain.reasons import listed
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.server import Daemon, LocalServer, named_server
 from dagwright.server.locks import take_lock
 from dagwright.settings import Settings, app_settings
 from dagwright.store.private_files import make_private_folder
-
-OTHER_SETTINGS = "other_settings"
-"""Status of the refusal."""
 
 GATEWAY = "gateway"
 """Name of the gateway among the background processes."""
@@ -48,7 +45,7 @@ class OtherSettings(CommandRefused):
     """
 
     def __init__(self, difference: str, remedy: str, *, is_elsewhere: bool = False) -> None:
-        super().__init__(f"{difference}{remedy}", status=OTHER_SETTINGS)
+        super().__init__(f"{difference}{remedy}", status=Refusal.OTHER_SETTINGS)
         self.difference = difference
         self.is_elsewhere = is_elsewhere
 
@@ -104,7 +101,9 @@ async def turn_of_background(settings: Settings) -> AsyncIterator[None]:
     try:
         descriptor = await take_lock(settings.state_dir / "workers.lock", timeout_s=_LOCK_TIMEOUT_S)
     except TimeoutError as error:
-        raise CommandRefused(f"another command is starting a worker: {error}", status="no_worker") from error
+        raise CommandRefused(
+            f"another command is starting a worker: {error}", status=Refusal.WORKER_STARTING
+        ) from error
     try:
         yield
     finally:

@@ -334,7 +334,7 @@ class Chat:
             # Starting a turn is idempotent by its run ID, so it can be retried.
             codes.append(await self._patiently(lambda: self._turn(run, message)))
         except CommandRefused as refused:
-            codes.append(refused.code)
+            codes.append(refused.status.exit_code)
             if self._output.is_json:
                 document = {
                     "session_id": self._name,

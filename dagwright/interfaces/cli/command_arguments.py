@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal
 
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.output import one_line
 from dagwright.planning.plan_and_execute.goal_spec import Profile
 from dagwright.planning.rounds.rounds_spec import Synthesis
@@ -345,4 +345,4 @@ def refuse_half_characters(request: object) -> None:
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
         wrong = next((text for text in texts if any("\ud800" <= sign <= "\udfff" for sign in text)), None)
         if wrong is not None and field.name not in _FILES:
-            raise CommandRefused(f"'{one_line(wrong, limit=60)}' is not valid UTF-8", status="invalid_field")
+            raise CommandRefused(f"'{one_line(wrong, limit=60)}' is not valid UTF-8", status=Refusal.INVALID_FIELD)

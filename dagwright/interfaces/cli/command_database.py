@@ -7,7 +7,7 @@ from typing import TypeVar
 from dagwright.database.database import Database
 from dagwright.database.error_messages import DatabaseUnavailable
 from dagwright.database.migrations import DatabaseUnusable
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.output import one_line
 from dagwright.settings import load_settings
 
@@ -31,6 +31,6 @@ def opened_database(open_url: Callable[[str], Opened]) -> Iterator[Opened]:
     try:
         yield database
     except (DatabaseUnusable, DatabaseUnavailable) as error:
-        raise CommandRefused(one_line(str(error)), status="no_database", code=ExitCode.FAILED) from error
+        raise CommandRefused(one_line(str(error)), status=Refusal.NO_DATABASE) from error
     finally:
         database.dispose()

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from typer import Abort, TyperException
 
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.store.private_files import make_private_folder, private_opener
 
@@ -25,28 +25,21 @@ if TYPE_CHECKING:
     from dagwright.settings import Settings
 
 
-class _Answer(NamedTuple):
-    status: str
-    code: ExitCode
-    message: str = ""
-    """Replaces the text of the error."""
-
-
 _EXPECTED: Final = {
-    "dagwright.core.extras.MissingExtra": _Answer("missing_extra", ExitCode.REFUSED),
-    "dagwright.core.plugins.PluginError": _Answer("bad_plugin", ExitCode.REFUSED),
-    "dagwright.settings.SettingsError": _Answer("bad_usage", ExitCode.REFUSED),
-    "dagwright.tools.errors.ToolLoadError": _Answer("unreadable", ExitCode.REFUSED),
-    "dagwright.plans.templates.TemplatesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
-    "dagwright.llm.prices.PricesUnreadable": _Answer("bad_usage", ExitCode.REFUSED),
-    "dagwright.store.errors.StoreMismatch": _Answer("other_store", ExitCode.REFUSED),
-    "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
-    "dagwright.server.errors.ServerUnreachable": _Answer("no_server", ExitCode.NO_SERVER),
-    "dagwright.history.run_reader.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
-    "dagwright.client.runs.RunIdInUse": _Answer("id_in_use", ExitCode.REFUSED),
-    "dagwright.client.sessions.SessionNotFound": _Answer("not_found", ExitCode.REFUSED),
-    "dagwright.protocol.sessions.SessionNameInvalid": _Answer("bad_usage", ExitCode.REFUSED),
-    "dagwright.client.runs.RunIdInvalid": _Answer("bad_usage", ExitCode.REFUSED),
+    "dagwright.core.extras.MissingExtra": Refusal.MISSING_EXTRA,
+    "dagwright.core.plugins.PluginError": Refusal.BAD_PLUGIN,
+    "dagwright.settings.SettingsError": Refusal.BAD_USAGE,
+    "dagwright.tools.errors.ToolLoadError": Refusal.UNREADABLE,
+    "dagwright.plans.templates.TemplatesUnreadable": Refusal.UNREADABLE,
+    "dagwright.llm.prices.PricesUnreadable": Refusal.BAD_USAGE,
+    "dagwright.store.errors.StoreMismatch": Refusal.OTHER_STORE,
+    "dagwright.store.errors.StoreError": Refusal.NO_STORE,
+    "dagwright.server.errors.ServerUnreachable": Refusal.NO_SERVER,
+    "dagwright.history.run_reader.RunNotFound": Refusal.NOT_FOUND,
+    "dagwright.client.runs.RunIdInUse": Refusal.ID_IN_USE,
+    "dagwright.client.sessions.SessionNotFound": Refusal.NOT_FOUND,
+    "dagwright.protocol.sessions.SessionNameInvalid": Refusal.BAD_USAGE,
+    "dagwright.client.runs.RunIdInvalid": Refusal.BAD_USAGE,
 }
 """Errors whose text is shown. By name, because importing the modules would slow down commands that do not need them."""
 
@@ -78,9 +71,9 @@ def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[]
         return command()
     except CommandRefused as error:
         output.problem(str(error), status=error.status)
-        return error.code
+        return error.status.exit_code
     except TyperException as error:
-        output.problem(_usage_sentence(error), status="bad_usage")
+        output.problem(_usage_sentence(error), status=Refusal.BAD_USAGE)
         return ExitCode.REFUSED
     except (KeyboardInterrupt, Abort):
         output.log("interrupted")
@@ -96,14 +89,14 @@ def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[]
             return ExitCode.FAILED
         if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dagwright"):
             missing = f"the package {error.name!r} is not installed, and this version of Dagwright needs it"
-            output.problem(f"{missing}: run `make setup`", status="not_installed")
+            output.problem(f"{missing}: run `make setup`", status=Refusal.NOT_INSTALLED)
             return ExitCode.FAILED
-        answer = _expected(error)
-        if answer is not None:
-            output.problem(answer.message or one_line(str(error), limit=2_000), status=answer.status)
-            return answer.code
+        if (expected := _expected(error)) is not None:
+            refusal, text = expected
+            output.problem(text, status=refusal)
+            return refusal.exit_code
         message = f"internal error of Dagwright: {type(error).__name__}: {one_line(str(error))}"
-        output.problem(f"{message}; its traceback is in {_write_traceback(error, settings)}", status="defect")
+        output.problem(f"{message}; its traceback is in {_write_traceback(error, settings)}", status=Refusal.DEFECT)
         return ExitCode.FAILED
 
 
@@ -137,7 +130,7 @@ def _print_disk_full(error: OSError, output: Output) -> None:
     where = str(error.filename or "the output, or the disk of the state folder,")
     message = f"{where} is full: {error.strerror}"
     try:
-        output.problem(message, status="disk_full")
+        output.problem(message, status=Refusal.DISK_FULL)
     except OSError:
         # stdout is full, so there is no document.
         output.log(message)
@@ -151,16 +144,16 @@ def _usage_sentence(error: TyperException) -> str:
     return f"{message}; see `{context.command_path} --help`" if context is not None else message
 
 
-def _expected(error: Exception) -> _Answer | None:
+def _expected(error: Exception) -> tuple[Refusal, str] | None:
+    """Return the status and the message of an expected error."""
+    text = one_line(str(error), limit=2_000)
     for kind in type(error).__mro__:
         name = f"{kind.__module__}.{kind.__qualname__}"
         if name in _EXPECTED:
-            return _EXPECTED[name]
+            return _EXPECTED[name], text
         if name == _SERVER_ERROR:
             status = getattr(getattr(error, "status", None), "name", "")
-            is_lost = status in _SERVER_LOST
-            lost = _Answer("no_server", ExitCode.NO_SERVER, message=_LOST)
-            return lost if is_lost else _Answer("refused", ExitCode.FAILED)
+            return (Refusal.NO_SERVER, _LOST) if status in _SERVER_LOST else (Refusal.SERVER_REFUSED, text)
     return None
 
 

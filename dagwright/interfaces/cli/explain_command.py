@@ -11,7 +11,7 @@ from dagwright.history.run_explainer import NodeNotFound, RunExplanation
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.node_text import closing_text, counted, near_time, step_text
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.request_text import answer_command, option_lines
@@ -35,7 +35,7 @@ def explain(request: ShowRequest, output: Output) -> int:
             try:
                 explanation = await open_runs(connection, settings).explain(request.workflow_id, request.node)
             except NodeNotFound as unknown:
-                raise CommandRefused(str(unknown), status="not_found") from None
+                raise CommandRefused(str(unknown), status=Refusal.NOT_FOUND) from None
         if output.is_json:
             output.document(explanation.to_json())
         else:

@@ -22,7 +22,7 @@ from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import AnswerRequest
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.json_texts import json_of
 from dagwright.interfaces.cli.output import Output, acted
 from dagwright.interfaces.cli.request_text import answer_command, field_lines, following_lines, listed, request_line
@@ -195,7 +195,7 @@ def _chosen(request: AnswerRequest, requests: Sequence[OpenRequest]) -> Sequence
     try:
         chosen = choose_requests(requests, request.request, of_all=request.is_for_all)
     except NoOpenRequest:
-        raise CommandRefused(f"{run} has no open request", status="not_found") from None
+        raise CommandRefused(f"{run} has no open request", status=Refusal.NOT_FOUND) from None
     except AnswerUnclear:
         names = listed([one.document for one in requests], most=_LISTED)
         raise CommandRefused(f"{run} has {len(requests):,} open requests; name one: {names}") from None
@@ -203,7 +203,7 @@ def _chosen(request: AnswerRequest, requests: Sequence[OpenRequest]) -> Sequence
         raise CommandRefused(
             f"{run} has no open request {request.request!r:.200}; to answer in advance, give --approve, --reject, "
             "--select, --text or --data without --all",
-            status="not_found",
+            status=Refusal.NOT_FOUND,
         )
     return chosen
 

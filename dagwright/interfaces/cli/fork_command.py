@@ -10,7 +10,7 @@ from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background_settings import FILES_ROOT, refuse_other_settings
 from dagwright.interfaces.cli.command_arguments import ForkRequest
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import PlanSource, read_pairs, read_plan, refusal, refusal_lines, typed_inputs
 from dagwright.server import open_connection
@@ -54,7 +54,7 @@ def fork(request: ForkRequest, output: Output) -> int:
                 _refuse(request, invalid, output)
                 return ExitCode.REFUSED
             except ForkRejected as refused:
-                raise CommandRefused(str(refused), status="refused") from None
+                raise CommandRefused(str(refused), status=Refusal.REFUSED) from None
         _print_fork(draft, started, output)
         return ExitCode.COMPLETED
 
@@ -85,7 +85,7 @@ def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> boo
         output.document(document)
         output.log(message)
         return False
-    raise CommandRefused("nothing was started yet: add --yes to start it", status="not_confirmed")
+    raise CommandRefused("nothing was started yet: add --yes to start it", status=Refusal.NOT_CONFIRMED)
 
 
 def _difference_lines(draft: ForkDraft) -> Iterator[str]:

@@ -7,7 +7,7 @@ import jsonschema_rs
 from pydantic import JsonValue
 
 from dagwright.core.model.argument_checks import refuse_remote
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import typed_value, value_as_text
 
@@ -60,7 +60,7 @@ def _ask(name: str, schema: Mapping[str, Any]) -> JsonValue:
             continue
         except EOFError:
             message = f"the input {name!r} is missing"
-            raise CommandRefused(message, status="missing_input", code=ExitCode.REFUSED) from None
+            raise CommandRefused(message, status=Refusal.MISSING_INPUT) from None
         if has_default and not text.strip():
             return cast("JsonValue", schema["default"])
         try:

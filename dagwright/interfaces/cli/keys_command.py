@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.http.api_keys import KeyFile, KeyRefused, KeysUnreadable
 from dagwright.interfaces.http.callers import Permission
@@ -107,4 +107,4 @@ def _key_errors_as_refusals() -> Iterator[None]:
     except KeyRefused as error:
         raise CommandRefused(str(error)) from None
     except KeysUnreadable as error:
-        raise CommandRefused(str(error), status="unreadable") from None
+        raise CommandRefused(str(error), status=Refusal.UNREADABLE) from None

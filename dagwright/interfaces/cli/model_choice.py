@@ -2,7 +2,7 @@
 
 from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.background import will_start_worker
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.planning.model_calls.model_requests import ModelConfig, model_config_from_json
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset
@@ -28,10 +28,10 @@ def refuse_without_model(
         return
     require_extra("openai")
     visible_dependencies = "" if whose is None else f" and the agent of node {whose!r} needs one"
-    problems, status = [], "no_key"
+    problems, status = [], Refusal.NO_KEY
     if model is None and toolset.models.model is None:
         problems.append(f"no model is configured{visible_dependencies}: give one with --model, or set DAGWRIGHT_MODEL")
-        status, visible_dependencies = "no_model", ""
+        status, visible_dependencies = Refusal.NO_MODEL, ""
     if toolset.models.endpoint.is_key_missing:
         advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
         problems.append(f"there is no key for {toolset.models.endpoint.url}{visible_dependencies}: {advice}")

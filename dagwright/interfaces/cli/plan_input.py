@@ -24,7 +24,7 @@ from dagwright.dialects.reading import (
     read_text,
     read_text_file,
 )
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.node_text import counted
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.run_labels import TagsInvalid, checked_tags
@@ -196,7 +196,7 @@ def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
     try:
         values = read_plan_file(Path(file))
     except PlanInvalid as invalid:
-        raise CommandRefused(f"--input-file: {invalid.problems[0].text}", status="unreadable") from None
+        raise CommandRefused(f"--input-file: {invalid.problems[0].text}", status=Refusal.UNREADABLE) from None
     if not isinstance(values, dict):
         raise CommandRefused(f"--input-file: {file} must hold an object of inputs")
     return values
@@ -213,9 +213,9 @@ def read_policy(file: str | None) -> Policy | None:
     try:
         return policy_from_json(read_plan_file(Path(file)))
     except PlanInvalid as invalid:
-        raise CommandRefused(f"the policy: {invalid.problems[0].text}", status="unreadable") from None
+        raise CommandRefused(f"the policy: {invalid.problems[0].text}", status=Refusal.UNREADABLE) from None
     except ValueError as error:
-        raise CommandRefused(f"the policy {file}: {error}", status="invalid_policy") from None
+        raise CommandRefused(f"the policy {file}: {error}", status=Refusal.INVALID_POLICY) from None
 
 
 def typed_inputs(

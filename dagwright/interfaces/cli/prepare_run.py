@@ -18,7 +18,7 @@ from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.features.feedback.plan_text import changes_of, plan_summary
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.command_arguments import RunRequest
-from dagwright.interfaces.cli.exit_codes import CommandRefused
+from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.input_prompts import ask_approval, ask_inputs
 from dagwright.interfaces.cli.limits_command import read_budget
 from dagwright.interfaces.cli.output import Output, one_line
@@ -170,7 +170,7 @@ def _with_approval(options: RunStartOptions, plan: CompiledPlan, *, can_ask: boo
     if not can_ask:
         return replace(options, needs_approval=True)
     if not ask_approval(plan_summary(plan)):
-        raise CommandRefused("the plan was not approved; nothing has run", status="rejected")
+        raise CommandRefused("the plan was not approved; nothing has run", status=Refusal.REJECTED)
     return replace(options, approved_by=account_name() or "terminal")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dagwright.interfaces.cli.command_arguments import ServeRequest
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, with_link
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
 from dagwright.interfaces.cli.run_host import connected_to_run, served, settings_with_plans, templates_of
@@ -43,7 +43,7 @@ def _refuse_missing(settings: Settings) -> None:
     """
     if "api_keys" in settings.model_fields_set and not settings.api_keys.exists():
         fix = "create a key with `dagwright keys add OWNER`, or unset DAGWRIGHT_API_KEYS"
-        raise CommandRefused(f"the file of keys {settings.api_keys} does not exist: {fix}", status="unreadable")
+        raise CommandRefused(f"the file of keys {settings.api_keys} does not exist: {fix}", status=Refusal.UNREADABLE)
 
 
 def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) -> None:
@@ -55,7 +55,7 @@ def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) ->
     try:
         are_needed = keys.are_needed()
     except KeysUnreadable as error:
-        raise CommandRefused(str(error), status="unreadable") from None
+        raise CommandRefused(str(error), status=Refusal.UNREADABLE) from None
     if needs_keys and not are_needed and not is_of_this_machine(listener):
         raise CommandRefused(
             f"any client that reaches {listener.getsockname()[0]} could do everything: create a key with "

@@ -12,7 +12,7 @@ from dagwright.core.model.compiled import first_model_node
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import RunRequest
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.model_choice import refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.prepare_run import prepare_run
@@ -125,5 +125,4 @@ def at_work(name: str, turn: Turn) -> str:
 
 def refusal_of(refused: TurnRejected) -> CommandRefused:
     """Convert the rejection of a turn to the error of a command."""
-    code = ExitCode.NO_SERVER if refused.code == "no_worker" else ExitCode.REFUSED
-    return CommandRefused(str(refused), status=refused.code, code=code)
+    return CommandRefused(str(refused), status=Refusal.of(refused.code))

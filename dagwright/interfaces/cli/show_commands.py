@@ -21,7 +21,7 @@ from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import ListRequest, ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read, next_page, read_cursor
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal, exit_code_of
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
 from dagwright.interfaces.cli.json_streaming import Elements
 from dagwright.interfaces.cli.live_display import RUN_STYLES
@@ -200,7 +200,7 @@ def node(request: ShowRequest, output: Output) -> int:
         try:
             node_report = await read_node_view(runs, request.workflow_id, request.node, full=request.is_full)
         except NodeNotFound as unknown:
-            raise CommandRefused(str(unknown), status="not_found") from None
+            raise CommandRefused(str(unknown), status=Refusal.NOT_FOUND) from None
         if output.is_json:
             output.document(node_report.document)
         else:

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from dagwright.core.model.times import format_time
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output
 from dagwright.server import ServerUnreachable
 from dagwright.server.retained import retained_of
@@ -81,7 +81,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         report = await _store_report(settings, output)
         if report.bound is None:
-            raise CommandRefused(f"nothing is removed: {report.reason}", status="need_unknown", code=ExitCode.FAILED)
+            raise CommandRefused(f"nothing is removed: {report.reason}", status=Refusal.NEED_UNKNOWN)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
         removed = await remove(store, report.bound) if is_confirmed else Amount()
         removed_results = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()

@@ -18,6 +18,7 @@ from dagwright.interfaces.http.api_pages import REDOC, SWAGGER
 from dagwright.interfaces.http.callers import ANYONE, Caller
 from dagwright.interfaces.http.console import ROOT as CONSOLE
 from dagwright.interfaces.http.context import CALLER, STREAM
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError, draining, limit_exceeded
 from dagwright.interfaces.http.key_limits import INVALID_KEYS_A_MINUTE, KeyUsage, StreamReservation
 from dagwright.process.health import LIVEZ, READYZ
@@ -88,12 +89,12 @@ class AccessMiddleware:
                 return ANYONE
             caller = self._keys.caller_of(text)
         except KeysUnreadable as error:
-            raise ApiError(503, str(error), "server_error", code="keys_unreadable") from None
+            raise ApiError(ErrorCode.KEYS_UNREADABLE, str(error)) from None
         if caller is None:
             if text:
                 self._count_invalid_key(scope)
             message = "the key is not known" if text else "this gateway needs a key: send Authorization: Bearer KEY"
-            raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+            raise ApiError(ErrorCode.INVALID_API_KEY, message, headers={"WWW-Authenticate": "Bearer"})
         return caller
 
     def _count_invalid_key(self, scope: AsgiScope) -> None:
@@ -110,7 +111,7 @@ class AccessMiddleware:
     def _refuse_foreign(self, headers: Headers) -> None:
         if (refused := self._hosts.refusal(headers)) is not None:
             code, message = refused
-            raise ApiError(403, message, code=code)
+            raise ApiError(code, message)
 
     def _refuse_too_many(self, caller: Caller) -> None:
         if caller.key is not None and (wait_s := self._usage.take_request(caller.key)) > 0:
@@ -121,7 +122,7 @@ class AccessMiddleware:
 def _refuse_too_large(scope: AsgiScope, max_bytes: int) -> None:
     declared = Headers(scope=scope).get("content-length") or "0"
     if declared.isdecimal() and int(declared) > max_bytes:
-        raise ApiError(413, _too_large(max_bytes), code="request_too_large")
+        raise ApiError(ErrorCode.REQUEST_TOO_LARGE, _too_large(max_bytes))
 
 
 def _is_open(path: str) -> bool:

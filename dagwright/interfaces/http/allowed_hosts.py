@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
+from dagwright.interfaces.http.error_codes import ErrorCode
+
 ALL = "*"
 """Any host or origin."""
 _OF_THIS_MACHINE = "localhost"
@@ -31,7 +33,7 @@ class AllowedHosts:
         self._names = {name.lower() for name in names}
         self._origins = {origin.lower() for origin in origins}
 
-    def refusal(self, headers: Headers) -> tuple[str, str] | None:
+    def refusal(self, headers: Headers) -> tuple[ErrorCode, str] | None:
         """Return the code and message for a request to refuse; `None` to accept it.
 
         Other clients than browsers can send any header: they are not refused.
@@ -39,10 +41,10 @@ class AllowedHosts:
         host, origin = headers.get("host", "").lower(), headers.get("origin")
         if host and not self._is_own(_name_of(f"//{host}")):
             message = f"{host!r:.100} is not a host of this gateway: add it to DAGWRIGHT_API_HOSTS"
-            return "foreign_host", message
+            return ErrorCode.FOREIGN_HOST, message
         if origin is not None and not self._may_call(origin.lower(), host):
             message = f"pages of {origin!r:.100} may not call this gateway: add the origin to DAGWRIGHT_API_ORIGINS"
-            return "foreign_origin", message
+            return ErrorCode.FOREIGN_ORIGIN, message
         return None
 
     def _is_own(self, name: str) -> bool:

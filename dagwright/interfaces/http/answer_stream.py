@@ -8,10 +8,11 @@ from typing import TypeVar
 from dagwright.client.run_follower import RequestKey, RunMoment, interleave, request_key
 from dagwright.history.text_stream import NO_TEXT, DeliveredText, TextMark, TextPart
 from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.error_codes import RUN_FAILED
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.progress_events import Event, ProgressEvents
 from dagwright.interfaces.http.request_fields import StreamProgress
-from dagwright.interfaces.http.run_outcome import RUN_FAILED, RunOutcome, moments
+from dagwright.interfaces.http.run_outcome import RunOutcome, moments
 from dagwright.interfaces.http.sse import Events
 from dagwright.interfaces.http.stream_cursor import StreamCursor, StreamKind, checksum
 from dagwright.planning.agent_loop.spec import is_turn

@@ -19,7 +19,8 @@ from dagwright.interfaces.http.answer_models import ChatCompletion
 from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
-from dagwright.interfaces.http.conversation import UNSUPPORTED, conversation_of
+from dagwright.interfaces.http.conversation import conversation_of
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, api_error
 from dagwright.interfaces.http.event_models import CompletionChunk
 from dagwright.interfaces.http.feedback_calls import question_call
@@ -90,7 +91,12 @@ async def complete(
         conversation = conversation_of(body.messages)
     except ApiError as error:
         # For content such as images there is nothing to decide: no run accepts it.
-        if cursor or target.needs_run or options.routing_mode is not RoutingMode.AUTO or error.code != UNSUPPORTED:
+        if (
+            cursor
+            or target.needs_run
+            or options.routing_mode is not RoutingMode.AUTO
+            or error.code != ErrorCode.UNSUPPORTED_CONTENT
+        ):
             raise
         return await _direct(context, {**service_body(written), "model": target.id})
     # The route was decided when the run of the cursor was started.

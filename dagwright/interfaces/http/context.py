@@ -16,6 +16,7 @@ from dagwright.client.steering import Steering
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import ANYONE, Caller, Permission
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, ApiError, limit_exceeded
 from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage, StreamReservation
 from dagwright.interfaces.http.plan_checks import PlanChecks
@@ -234,7 +235,7 @@ def require_scope(context: GatewayContext, scope: Permission) -> None:
     """
     if scope not in context.caller.scopes:
         message = f"this key lacks the scope {scope.value!r}; create one that has it with `dagwright keys add`"
-        raise ApiError(403, message, code="insufficient_scope")
+        raise ApiError(ErrorCode.INSUFFICIENT_SCOPE, message)
 
 
 @dataclass(frozen=True, slots=True)

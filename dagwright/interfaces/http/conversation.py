@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatMessage, parse_json
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT, TurnSummary
@@ -15,8 +16,6 @@ from dagwright.protocol.turn_summaries import OLDER_RESPONSE_BYTES, cut_inside, 
 
 ANSWER_FUNCTION = "answer_feedback"
 """The function whose calls represent questions to people."""
-UNSUPPORTED = "unsupported_content"
-"""Error code of content that a run does not accept: it accepts text only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
         answers = [answer for result in results if (answer := _answer_of(result, calls, run)) is not None]
         return Conversation("", answers=answers, has_other_results=len(answers) < len(results))
     if messages[-1].role != "user":
-        raise ApiError(400, "the last message must have the role user or tool", param="messages")
+        raise ApiError(ErrorCode.INVALID_VALUE, "the last message must have the role user or tool", param="messages")
     dialogue = [message for message in messages if message.role in ("user", "assistant")]
     system = [text_of(message) for message in messages if message.role in ("system", "developer")]
     return Conversation(text_of(messages[-1]), "\n\n".join(filter(None, system)), _turns(dialogue[:-1]))
@@ -96,7 +95,7 @@ def text_of(message: ChatMessage) -> str:
             error_text = (
                 f"a run accepts text only, not {part.get('type')!r:.40}; use routing_mode direct for other content"
             )
-            raise ApiError(400, error_text, param="messages", code=UNSUPPORTED)
+            raise ApiError(ErrorCode.UNSUPPORTED_CONTENT, error_text, param="messages")
         texts.append(part["text"])
     return "\n".join(texts)
 
@@ -153,5 +152,5 @@ def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run
         run_id = ""
     if not (run_id and run_id.isprintable()):
         error_text = "the arguments of the call of answer_feedback were changed; send them back as they were received"
-        raise ApiError(400, error_text, param="messages", code="answer_refused")
+        raise ApiError(ErrorCode.ANSWER_REFUSED, error_text, param="messages")
     return GivenAnswer(call, run_id, text_of(message))

@@ -1,7 +1,7 @@
 """Errors of the API, all in OpenAI's format: `{"error": {"message", "type", "param", "code"}}`.
 
 `api_error` maps exceptions of the packages below to responses; any other exception is a bug, reported without details.
-OpenAI's clients retry 408, 409, 429 and 5xx. Where a retry would only repeat the same work, the response has
+OpenAI's clients retry 408, 409, 429 and 5xx. If the code of the error is not retryable, the response has
 `x-should-retry: false`, which these clients respect.
 """
 
@@ -30,6 +30,7 @@ from dagwright.core.expressions.references import cut_name
 from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.history.run_explainer import NodeNotFound
 from dagwright.history.run_reader import RunClosed, RunNotFound
+from dagwright.interfaces.http.error_codes import INVALID, ErrorCode
 from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.request_ids import REQUEST_ID
@@ -37,15 +38,10 @@ from dagwright.interfaces.http.validation_errors import describe
 from dagwright.planner import GoalRejected
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import ModelError
-from dagwright.process.health import DRAINING
 from dagwright.protocol.sessions import SessionNameInvalid
 from dagwright.server import NO_ANSWER, ServerUnreachable
 from dagwright.store import StoreError
 
-INVALID = "invalid_request_error"
-SERVER = "server_error"
-RUN_ERROR = "run_error"
-"""Error type of a run without an answer. Clients retry a `server_error`, and a retry would start another run."""
 CLIENT_CLOSED_REQUEST = 499
 """Status for the access log: the client has disconnected and gets no response."""
 RETRY_AFTER_S = 2
@@ -71,20 +67,27 @@ class ApiError(Exception):
     """An error response.
 
     Args:
+        code: machine-readable code; a text is the code of a failed run or of a problem of a plan.
         param: the invalid field of the request.
-        code: machine-readable code.
         run_fields: the run that the error is about, as in the object `dagwright` of an answer.
         errors: problems of an invalid plan, each with its JSON Pointer.
+        status: HTTP status; an `ErrorCode` has its own, as it has its `type`.
     """
 
-    status: int
+    code: ErrorCode | str | None
     message: str
-    type: str = INVALID
     param: str | None = None
-    code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     run_fields: Mapping[str, Any] | None = None
     errors: Sequence[Mapping[str, Any]] = ()
+    status: int = 400
+    type: str = INVALID
+
+    def __post_init__(self) -> None:
+        if isinstance(self.code, ErrorCode):
+            self.status, self.type = self.code.status, self.code.type
+            if self.code.forbids_retries:
+                self.headers = {**self.headers, **NO_RETRY}
 
     def __str__(self) -> str:
         return self.message
@@ -95,7 +98,7 @@ class ApiError(Exception):
             "message": self.message,
             "type": self.type,
             "param": self.param,
-            "code": self.code,
+            "code": None if self.code is None else str(self.code),
             **({"errors": [dict(error) for error in self.errors]} if self.errors else {}),
         }
         return {
@@ -175,68 +178,60 @@ def excluded_statuses(path: str, method: str) -> set[int]:
     return never if path in _ANSWER_PATHS else never | {422, 502}
 
 
-_MODEL_ERRORS: Mapping[ModelError, tuple[int, str, str]] = {
-    ModelError.BUSY: (429, "rate_limit_error", "rate_limit_exceeded"),
-    ModelError.QUOTA_SPENT: (429, "insufficient_quota", "insufficient_quota"),
-    ModelError.UNAVAILABLE: (503, SERVER, "model_unavailable"),
-    ModelError.ANSWER_BROKEN: (502, SERVER, "model_answer_broken"),
-    ModelError.OUTPUT_INVALID: (502, SERVER, "model_output_invalid"),
-    ModelError.KEY_MISSING: (503, SERVER, "no_key"),
-    ModelError.KEY_REFUSED: (503, SERVER, "key_refused"),
-    ModelError.FORBIDDEN: (503, SERVER, "key_forbidden"),
-    ModelError.ADDRESS_WRONG: (503, SERVER, "address_wrong"),
-    ModelError.MODEL_MISSING: (400, INVALID, "model_missing"),
-    ModelError.MODEL_UNKNOWN: (404, INVALID, "model_not_found"),
-    ModelError.CONTEXT_EXCEEDED: (400, INVALID, "context_length_exceeded"),
-    ModelError.REFUSED: (400, INVALID, "content_policy_violation"),
-    ModelError.FILTERED: (400, INVALID, "content_filter"),
-    ModelError.CUT_OFF: (400, INVALID, "max_tokens"),
-    ModelError.REQUEST_INVALID: (400, INVALID, "invalid_request"),
+_MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
+    ModelError.BUSY: ErrorCode.RATE_LIMIT_EXCEEDED,
+    ModelError.QUOTA_SPENT: ErrorCode.INSUFFICIENT_QUOTA,
+    ModelError.UNAVAILABLE: ErrorCode.MODEL_UNAVAILABLE,
+    ModelError.ANSWER_BROKEN: ErrorCode.MODEL_ANSWER_BROKEN,
+    ModelError.OUTPUT_INVALID: ErrorCode.MODEL_OUTPUT_INVALID,
+    ModelError.KEY_MISSING: ErrorCode.NO_KEY,
+    ModelError.KEY_REFUSED: ErrorCode.KEY_REFUSED,
+    ModelError.FORBIDDEN: ErrorCode.KEY_FORBIDDEN,
+    ModelError.ADDRESS_WRONG: ErrorCode.ADDRESS_WRONG,
+    ModelError.MODEL_MISSING: ErrorCode.MODEL_MISSING,
+    ModelError.MODEL_UNKNOWN: ErrorCode.MODEL_NOT_FOUND,
+    ModelError.CONTEXT_EXCEEDED: ErrorCode.CONTEXT_LENGTH_EXCEEDED,
+    ModelError.REFUSED: ErrorCode.CONTENT_POLICY_VIOLATION,
+    ModelError.FILTERED: ErrorCode.CONTENT_FILTER,
+    ModelError.CUT_OFF: ErrorCode.MAX_TOKENS,
+    ModelError.REQUEST_INVALID: ErrorCode.INVALID_REQUEST,
 }
-"""Error of a model call -> status, type and code. A refused key is the gateway's problem, not the client's."""
-_PERMANENT = (
-    ModelError.QUOTA_SPENT,
-    ModelError.KEY_MISSING,
-    ModelError.KEY_REFUSED,
-    ModelError.FORBIDDEN,
-    ModelError.ADDRESS_WRONG,
-)
-"""Errors that a retry would meet again."""
+"""Error of a model call -> code. A refused key is the gateway's problem, not the client's."""
 
 
-_PLAIN_ERRORS: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]] = (
-    (SessionNameInvalid, 400, "session_id", "invalid_session_id", {}),
-    (RunIdInvalid, 400, None, "invalid_run_id", {}),
-    (SessionNotFound, 404, None, "not_found", {}),
-    (RunNotFound, 404, None, "not_found", {}),
-    (NodeNotFound, 404, "node", "not_found", {}),
-    (RunClosed, 409, None, "run_ended", NO_RETRY),
-    (CommandRejected, 400, None, "refused", {}),
-    (FeedbackRejected, 400, _MESSAGES, "answer_refused", {}),
+_PLAIN_ERRORS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (
+    (SessionNameInvalid, ErrorCode.INVALID_SESSION_ID, "session_id"),
+    (RunIdInvalid, ErrorCode.INVALID_RUN_ID, None),
+    (SessionNotFound, ErrorCode.NOT_FOUND, None),
+    (RunNotFound, ErrorCode.NOT_FOUND, None),
+    (NodeNotFound, ErrorCode.NOT_FOUND, "node"),
+    (RunClosed, ErrorCode.RUN_ENDED, None),
+    (CommandRejected, ErrorCode.REFUSED, None),
+    (FeedbackRejected, ErrorCode.ANSWER_REFUSED, _MESSAGES),
 )
-"""Exceptions whose message is sent as it is -> status, field, code and headers."""
+"""Exceptions whose message is sent as it is -> code and field."""
 
 
 def api_error(error: Exception) -> ApiError | None:
     """Return the response for an exception; `None` for a bug."""
-    for kind, status, param, code, headers in _PLAIN_ERRORS:
+    for kind, code, param in _PLAIN_ERRORS:
         if isinstance(error, kind):
-            return ApiError(status, str(error), param=param, code=code, headers=headers)
+            return ApiError(code, str(error), param=param)
     match error:
         case ApiError():
             return error
         case RunIdInUse():
             # Clients of the gateway do not choose run IDs.
             message = str(error).replace("choose another id", "send another request with another Idempotency-Key")
-            return ApiError(409, message, code="idempotency_key_in_use", headers=NO_RETRY)
+            return ApiError(ErrorCode.IDEMPOTENCY_KEY_IN_USE, message)
         case ForkRejected():
             # Command-line options are request fields here.
             message = str(error).replace("--rerun", "rerun").replace("--plan", "plan").replace(_BY_COMMAND, _BY_REQUEST)
-            return ApiError(400, message, code="fork_refused")
+            return ApiError(ErrorCode.FORK_REFUSED, message)
         case ModelFailure():
             return _model_error(error)
         case GoalRejected():
-            return ApiError(400, str(error), param=_MESSAGES, code=error.code)
+            return ApiError(_code_of(error.code, default=ErrorCode.INVALID_VALUE), str(error), param=_MESSAGES)
         case PlanInvalid():
             return plan_error(error)
         case TurnRejected():
@@ -252,26 +247,26 @@ def _temporal_error(error: RPCError) -> ApiError | None:
     if error.status in NO_ANSWER:
         return unavailable("the Temporal server does not answer; nothing was lost, try again")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in error.message:
-        return ApiError(413, "the message to the run exceeds 4 MiB, the limit of Temporal", code="request_too_large")
+        return ApiError(ErrorCode.REQUEST_TOO_LARGE, "the message to the run exceeds 4 MiB, the limit of Temporal")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
         message, headers = "the Temporal server is overloaded; try again", {"Retry-After": str(RETRY_AFTER_S)}
-        return ApiError(429, message, "rate_limit_error", code="server_busy", headers=headers)
+        return ApiError(ErrorCode.SERVER_BUSY, message, headers=headers)
     if error.status is RPCStatusCode.INVALID_ARGUMENT:
-        return ApiError(400, f"the Temporal server refused the request: {error.message}", code="refused")
+        return ApiError(ErrorCode.REFUSED, f"the Temporal server refused the request: {error.message}")
     return None
 
 
 def unavailable(message: str) -> ApiError:
     """Return the error for a dependency that does not respond."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
-    return ApiError(503, message, SERVER, code="unavailable", headers=headers)
+    return ApiError(ErrorCode.UNAVAILABLE, message, headers=headers)
 
 
 def draining() -> ApiError:
     """Return the error of a gateway that is stopping."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
     message = "the gateway is draining: it stops, and runs continue; send the request again, to another gateway"
-    return ApiError(503, message, SERVER, code=DRAINING, headers=headers)
+    return ApiError(ErrorCode.DRAINING, message, headers=headers)
 
 
 def limit_exceeded(message: str, *, retry_after_s: float) -> ApiError:
@@ -281,15 +276,19 @@ def limit_exceeded(message: str, *, retry_after_s: float) -> ApiError:
         retry_after_s: seconds until the limit allows another request.
     """
     headers = {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
-    return ApiError(429, message, "rate_limit_error", code="rate_limit_exceeded", headers=headers)
+    return ApiError(ErrorCode.RATE_LIMIT_EXCEEDED, message, headers=headers)
 
 
 def _model_error(failure: ModelFailure) -> ApiError:
-    status, kind, code = _MODEL_ERRORS[failure.error]
-    headers = dict(NO_RETRY) if failure.error in _PERMANENT else {}
+    code = _MODEL_ERRORS[failure.error]
+    headers = {}
     if failure.delay is not None:
         headers["Retry-After"] = str(max(1, round(failure.delay.total_seconds())))
-    return ApiError(status, str(failure), kind, param="model" if status == 404 else None, code=code, headers=headers)
+    return ApiError(code, str(failure), param="model" if code.status == 404 else None, headers=headers)
+
+
+def _code_of(text: str, *, default: ErrorCode) -> ErrorCode:
+    return next((code for code in ErrorCode if code == text), default)
 
 
 def plan_error(invalid: PlanInvalid) -> ApiError:
@@ -298,15 +297,13 @@ def plan_error(invalid: PlanInvalid) -> ApiError:
     more = f"; and {len(texts) - _PROBLEMS_IN_MESSAGE:,} more" if len(texts) > _PROBLEMS_IN_MESSAGE else ""
     code = invalid.problems[0].code if invalid.problems else "invalid"
     errors = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_LISTED]]
-    return ApiError(400, "; ".join(texts[:_PROBLEMS_IN_MESSAGE]) + more, param=_MESSAGES, code=code, errors=errors)
+    return ApiError(code, "; ".join(texts[:_PROBLEMS_IN_MESSAGE]) + more, param=_MESSAGES, errors=errors)
 
 
 def _turn_error(refused: TurnRejected) -> ApiError:
     if refused.code == "no_worker":
         return unavailable(str(refused))
-    if refused.code in ("invalid", "too_large"):
-        return ApiError(400, str(refused), code=refused.code)
-    return ApiError(409, str(refused), code=refused.code)
+    return ApiError(_code_of(refused.code, default=ErrorCode.INVALID), str(refused))
 
 
 _KNOWN: Sequence[type[Exception]] = (
@@ -338,11 +335,11 @@ def install_error_handlers(app: FastAPI) -> None:
             and not request.url.path.startswith(_MESSAGE_PATHS)
         ):
             is_answer = request.url.path.endswith(_FEEDBACK)
-            error_body = replace(error_body, code=error_body.code if is_answer else "refused")
+            error_body = replace(error_body, code=error_body.code if is_answer else ErrorCode.REFUSED)
         if error_body is None:
             request_id = request.scope.get(REQUEST_ID)
             _LOG.error("internal error", path=request.url.path, request_id=request_id, exc_info=error)
-            error_body = ApiError(500, "internal error of the gateway; its log has the details", SERVER, code="defect")
+            error_body = ApiError(ErrorCode.DEFECT, "internal error of the gateway; its log has the details")
         return error_body.response()
 
     async def wrong_body(request: Request, error: Exception) -> JSONResponse:
@@ -363,12 +360,12 @@ def install_error_handlers(app: FastAPI) -> None:
 def _validation_error(error: RequestValidationError, request: Request) -> ApiError:
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
-        return ApiError(400, "the body of the request is not valid JSON", code="invalid_json")
+        return ApiError(ErrorCode.INVALID_JSON, "the body of the request is not valid JSON")
     if tuple(problem["loc"]) == ("body",):
         message = "the body must be a JSON object, sent with Content-Type: application/json"
-        return ApiError(400, message, code="invalid_json")
+        return ApiError(ErrorCode.INVALID_JSON, message)
     field_name, message = describe(error.errors(), error.body, _body_fields(request))
-    return ApiError(400, message, param=field_name or None, code="invalid_value")
+    return ApiError(ErrorCode.INVALID_VALUE, message, param=field_name or None)
 
 
 def _body_fields(request: Request) -> Collection[str]:
@@ -388,6 +385,12 @@ def _http_error(error: HTTPException, request: Request) -> ApiError:
     }.get(error.status_code, str(error.detail))
     if error.status_code == 400 and error.detail == _UNREADABLE:
         messages = f"the body of the request is not valid JSON, or is nested more than {MAX_DEPTH} deep"
-        return ApiError(400, messages, code="invalid_json")
-    codes = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
-    return ApiError(error.status_code, messages, code=codes.get(error.status_code), headers=error.headers or {})
+        return ApiError(ErrorCode.INVALID_JSON, messages)
+    code = _HTTP_CODES.get(error.status_code)
+    return ApiError(code, messages, headers=error.headers or {}, status=error.status_code)
+
+
+_HTTP_CODES: Mapping[int, ErrorCode] = {
+    each.status: each for each in (ErrorCode.UNKNOWN_URL, ErrorCode.METHOD_NOT_ALLOWED, ErrorCode.REQUEST_TOO_LARGE)
+}
+"""Status of an error of the framework -> code."""

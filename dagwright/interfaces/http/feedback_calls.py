@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.interfaces.http.conversation import ANSWER_FUNCTION
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatBody, parse_json
 
@@ -67,7 +68,7 @@ def refuse_undeclared(body: ChatBody) -> None:
             f"the result of {ANSWER_FUNCTION} is not the answer of a person: the request does not declare this function"
         )
         hint = f"declare {ANSWER_FUNCTION}, or answer in the console or with POST /v1/runs/ID/feedback"
-        raise ApiError(400, f"{message}; {hint}", param="tools", code="answer_refused")
+        raise ApiError(ErrorCode.ANSWER_REFUSED, f"{message}; {hint}", param="tools")
 
 
 def _declared(body: ChatBody) -> list[str]:
@@ -262,5 +263,5 @@ def _listed(value: Any) -> list[Any]:
 
 def _not_an_answer(request: Request, message: str) -> ApiError:
     return ApiError(
-        400, f"that is not an answer to {request['request_id']!r}: {message}", param="messages", code="answer_refused"
+        ErrorCode.ANSWER_REFUSED, f"that is not an answer to {request['request_id']!r}: {message}", param="messages"
     )

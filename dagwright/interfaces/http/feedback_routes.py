@@ -23,6 +23,7 @@ from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import answer_schema, parse_answer
 from dagwright.interfaces.http.json_route import JsonRoute
@@ -105,7 +106,7 @@ async def answer_run_request(context: GatewayContext, run: str, body: AnswerBody
     chosen = target.requests
     if may_answer == "assigned" and not chosen:
         raise ApiError(
-            404, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner", code="not_found"
+            ErrorCode.NOT_FOUND, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner"
         )
     content = content_for(chosen[0].document if chosen else None, body)
     refuse_nodes(context, content, may_answer)
@@ -149,7 +150,7 @@ def refuse_nodes(context: GatewayContext, content: Mapping[str, Any], may_answer
         )
     else:
         return
-    raise ApiError(403, message, param="answer", code="insufficient_scope")
+    raise ApiError(ErrorCode.INSUFFICIENT_SCOPE, message, param="answer")
 
 
 async def nodes_with_tools(
@@ -191,14 +192,14 @@ def _target(open_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> A
     try:
         return find_target(run, open_now, body.request_id, of_all=body.all)
     except NoOpenRequest:
-        raise ApiError(409, f"the run {run!r} has no open requests", code="nothing_asked") from None
+        raise ApiError(ErrorCode.NOTHING_ASKED, f"the run {run!r} has no open requests") from None
     except AnswerUnclear as names:
         message = f"the run {run!r} has {len(open_now):,} open requests; name one in `request_id`: {names}"
         raise _refusal(message, param="request_id") from None
 
 
 def _refusal(message: str, *, param: str) -> ApiError:
-    return ApiError(400, message, param=param, code="answer_refused")
+    return ApiError(ErrorCode.ANSWER_REFUSED, message, param=param)
 
 
 @router.get(

@@ -5,6 +5,7 @@ from fastapi import FastAPI
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.answer_models import HealthDocument, Ready
 from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ERROR_RESPONSES, ApiError, draining
 from dagwright.interfaces.http.run_models import response_docs
 from dagwright.process.health import LIVEZ, READYZ, RETRY_AFTER_S, Readiness
@@ -43,5 +44,5 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
         if problems := await readiness.problems():
             # The reason is in the log alone: the caller needs no key.
             message = f"not ready: no answer from {' and '.join(problems)}"
-            raise ApiError(503, message, "server_error", code="not_ready", headers=headers)
+            raise ApiError(ErrorCode.NOT_READY, message, headers=headers)
         return Ready(status="ok", checks={"temporal": "ok", "store": "ok"})

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.dialects.json_reader import MAX_DEPTH, depth_of
 from dagwright.interfaces.http.context import RequiredScopes, context_of
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 
 MOST_FIELDS = 200
@@ -56,7 +57,7 @@ class JsonRequest(Request):
         if count > most_values:
             # `count` is an upper bound: an empty list counts twice.
             message = f"the body may have at most {most_values:,} JSON values"
-            raise ApiError(413, message, code="request_too_large")
+            raise ApiError(ErrorCode.REQUEST_TOO_LARGE, message)
         if count <= _MANY_VALUES and len(body) <= _LARGE_BYTES:
             self._value = _parsed(body)
             return
@@ -133,14 +134,14 @@ def _parsed(body: bytes) -> Any:
         reason = str(error)
         if "recursion limit" in reason:
             raise _too_deep() from None
-        raise ApiError(400, f"the body of the request is not valid JSON: {reason:.200}", code="invalid_json") from None
+        raise ApiError(ErrorCode.INVALID_JSON, f"the body of the request is not valid JSON: {reason:.200}") from None
     if isinstance(value, dict) and len(value) > MOST_FIELDS:
         message = f"the body has {len(value):,} fields; at most {MOST_FIELDS} are accepted"
-        raise ApiError(400, message, code="too_large")
+        raise ApiError(ErrorCode.TOO_LARGE, message)
     if depth_of(value) > MAX_DEPTH:
         raise _too_deep()
     return value
 
 
 def _too_deep() -> ApiError:
-    return ApiError(400, f"the body is nested more than {MAX_DEPTH} deep", code="too_large")
+    return ApiError(ErrorCode.TOO_LARGE, f"the body is nested more than {MAX_DEPTH} deep")

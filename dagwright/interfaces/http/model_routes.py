@@ -10,6 +10,7 @@ from starlette.responses import Response
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.answer_models import ModelList, ModelObject
 from dagwright.interfaces.http.context import GatewayContext, PlansContextDep
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.run_documents import json_response
@@ -42,7 +43,7 @@ async def retrieve_model(model: str, context: PlansContextDep) -> Response:
         )
     if target.name not in await _service_models(context):
         message = f"the model {model!r:.120} does not exist; GET /v1/models lists what there is"
-        raise ApiError(404, message, param="model", code="model_not_found")
+        raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
     return json_response(_model_object(target))
 
 

@@ -16,6 +16,7 @@ from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import GatewayContext, PlansContextDep, requires_scope
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError, plan_error
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.posted_plans import check_in_pool, posted_plan_of
@@ -104,7 +105,7 @@ def _published(context: GatewayContext, name: str, *, param: str) -> Template:
     if template is None:
         refuse_unusable(context, name, param=param)
         near = suggestion(name, list(context.templates)) or "GET /v1/models lists them as plan/NAME"
-        raise ApiError(404, f"no plan {name!r:.80} is published: {near}", param=param, code="not_found")
+        raise ApiError(ErrorCode.NOT_FOUND, f"no plan {name!r:.80} is published: {near}", param=param)
     return template
 
 
@@ -116,7 +117,7 @@ async def _prepared(context: GatewayContext, body: RunBody, request: Request) ->
         PlanInvalid: its inputs are invalid.
     """
     if (body.template is None) == (body.plan is None):
-        raise ApiError(400, "send either `template` or `plan`", param="plan", code="invalid_value")
+        raise ApiError(ErrorCode.INVALID_VALUE, "send either `template` or `plan`", param="plan")
     policy = _policy(body)
     if body.template is None:
         posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
@@ -136,8 +137,8 @@ def _policy(body: RunBody) -> Policy | None:
     if body.policy is None:
         return None
     if (problem := size_problem(body.policy, MESSAGE_BYTES, what="the policy")) is not None:
-        raise ApiError(400, f"policy: {problem}", param="policy", code="too_large")
+        raise ApiError(ErrorCode.TOO_LARGE, f"policy: {problem}", param="policy")
     try:
         return policy_from_json(body.policy)
     except ValueError as error:
-        raise ApiError(400, f"policy: {error}", param="policy", code="invalid_value") from None
+        raise ApiError(ErrorCode.INVALID_VALUE, f"policy: {error}", param="policy") from None

@@ -42,7 +42,7 @@ async def check_in_pool(
     size_bytes = len(await request.body())
     result = await unless_disconnected(_checked_in_pool(context, size_bytes, function, *args, **named), request)
     if result is None:
-        raise ApiError(CLIENT_CLOSED_REQUEST, "the client has disconnected")
+        raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
     return result[0]
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from dagwright.core.model.times import parse_duration
 from dagwright.dialects.json_reader import MAX_DEPTH, depth_of
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
 from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
@@ -377,4 +378,4 @@ def _synthesis(value: Any) -> Synthesis | None:
 
 
 def _invalid(name: str, message: str) -> ApiError:
-    return ApiError(400, f"{name}: {message}", param=name, code="invalid_value")
+    return ApiError(ErrorCode.INVALID_VALUE, f"{name}: {message}", param=name)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagwright.interfaces.http.conversation import UNSUPPORTED
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import question_call
 from dagwright.interfaces.http.request_fields import (
@@ -123,7 +123,7 @@ def unknown_reference(index: int) -> ApiError:
         f"input.{index}: an item_reference must have the message id of a run's answer; send the message itself (in the "
         "Vercel AI SDK providerOptions.openai.store = false), or use session_id"
     )
-    return ApiError(400, message, param="input", code="unknown_item")
+    return ApiError(ErrorCode.UNKNOWN_ITEM, message, param="input")
 
 
 def run_of_referenced_question(body: ResponseBody) -> str | None:
@@ -149,10 +149,10 @@ def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_R
     """
     if body.conversation is not None:
         message = "conversations are not supported: use session_id, or send previous_response_id"
-        raise ApiError(400, message, param="conversation", code="unsupported_parameter")
+        raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param="conversation")
     messages = _messages(body, references)
     if not messages:
-        raise ApiError(400, "input is empty", param="input", code="invalid_value")
+        raise ApiError(ErrorCode.INVALID_VALUE, "input is empty", param="input")
     set_fields = body.model_dump(exclude_unset=True)
     fields = {name: set_fields[name] for name in (*_SAME_NAME, "extra_body") if set_fields.get(name) is not None}
     if body.max_output_tokens is not None:
@@ -192,7 +192,7 @@ def _messages(body: ResponseBody, references: Mapping[str, str | None]) -> list[
             messages.append(ChatMessage(role="assistant", content=message))
         elif kind not in _IGNORED_ITEMS:
             text = f"input.{index}: items of type {kind!r:.40} are not supported; send messages and function results"
-            raise ApiError(400, text, param="input", code=UNSUPPORTED)
+            raise ApiError(ErrorCode.UNSUPPORTED_CONTENT, text, param="input")
     return messages
 
 
@@ -203,10 +203,9 @@ def _text(content: Any, index: int) -> str:
         text = part.get("text", part.get("refusal")) if isinstance(part, Mapping) else None
         if not isinstance(text, str):
             raise ApiError(
-                400,
+                ErrorCode.UNSUPPORTED_CONTENT,
                 f"input.{index}: only text is supported; send images and files with chat completions",
                 param="input",
-                code=UNSUPPORTED,
             )
         texts.append(text)
     return "\n".join(texts)
@@ -215,7 +214,7 @@ def _text(content: Any, index: int) -> str:
 def _tool(tool: Mapping[str, Any]) -> JsonObject:
     if tool.get("type") != "function":
         message = f"tools of type {tool.get('type')!r:.40} are not supported: a run uses the tools of the gateway"
-        raise ApiError(400, message, param="tools", code="unsupported_tool")
+        raise ApiError(ErrorCode.UNSUPPORTED_TOOL, message, param="tools")
     return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
 
 
@@ -274,7 +273,7 @@ def parse_response_id(response: str) -> ResponseRef:
         dot, model = "", ""
     if not (dot and run and run.isprintable() and response.startswith(_PREFIX)):
         message = f"there is no response {response!r:.120}; only responses of runs are stored"
-        raise ApiError(404, message, code="not_found")
+        raise ApiError(ErrorCode.NOT_FOUND, message)
     return ResponseRef(run, model, allows_calls)
 
 

@@ -20,6 +20,7 @@ from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finishe
 from dagwright.interfaces.http.callers import Permission, public_session_id
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
 from dagwright.interfaces.http.conversation import Conversation, conversation_of
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, api_error
 from dagwright.interfaces.http.event_models import ResponseEvent
 from dagwright.interfaces.http.headers import ANSWER_HEADERS
@@ -53,7 +54,7 @@ from dagwright.interfaces.http.response_items import (
     unknown_reference,
 )
 from dagwright.interfaces.http.run_models import response_docs
-from dagwright.interfaces.http.run_outcome import RUN_FAILED, AnswerForm, about_run, outcome_of
+from dagwright.interfaces.http.run_outcome import AnswerForm, about_run, outcome_of
 from dagwright.interfaces.http.run_preparation import active_starts_of, is_abandoned, refuse_rounds
 from dagwright.interfaces.http.run_requests import (
     RunBackedRequest,
@@ -123,7 +124,7 @@ async def respond(
         message = (
             "background: an answer with a schema is only returned by the request that asks for it; omit background"
         )
-        raise ApiError(400, message, param="background", code="unsupported_parameter")
+        raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param="background")
     call = await run_backed_request(context, chat, target, conversation, options=options, cursor=cursor)
     response = response_object(written, _ref(call), status="in_progress")
     if body.stream:
@@ -197,7 +198,7 @@ async def cancel(response_id: str, context: ContextDep) -> Response:
         if all(task.done() and is_abandoned(task.exception()) for task in tasks):
             message = f"the turn {run!r} was cancelled while it waited for its session"
             response = response_object({"background": True}, of, status="cancelled")
-            return JSONResponse(failed_response(response, ApiError(RUN_FAILED, message, code="run_cancelled")))
+            return JSONResponse(failed_response(response, ApiError(ErrorCode.RUN_CANCELLED, message)))
     await context.visible_run(run)
     try:
         await context.steering.cancel(run, CommandAuthor(context.caller.actor_name, "cancelled through the API"))
@@ -285,10 +286,10 @@ async def _direct(context: GatewayContext, body: ResponseBody, chat: Mapping[str
     require_scope(context, Permission.RUN)
     if body.background:
         message = "answers without a run are not stored: omit background, or use a run"
-        raise ApiError(400, message, param="background", code="routing_mode_unfit")
+        raise ApiError(ErrorCode.ROUTING_MODE_UNFIT, message, param="background")
     if body.previous_response_id:
         message = "answers without a run are not stored: send the earlier messages in input, or use a run"
-        raise ApiError(400, message, param="previous_response_id", code="routing_mode_unfit")
+        raise ApiError(ErrorCode.ROUTING_MODE_UNFIT, message, param="previous_response_id")
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
     asking = _answered(context, body, chat)
     if not body.stream:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.conversation import Conversation
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import RoutingMode
 from dagwright.interfaces.http.targets import Target
@@ -58,7 +59,7 @@ def fixed_route(
             message = (
                 f"{target.id!r:.120} is always answered by a run: omit routing_mode, or use a model of the service"
             )
-            raise ApiError(400, message, param="routing_mode", code="routing_mode_unfit")
+            raise ApiError(ErrorCode.ROUTING_MODE_UNFIT, message, param="routing_mode")
         return RoutingMode.ORCHESTRATION
     if mode is RoutingMode.ORCHESTRATION:
         return mode
@@ -70,7 +71,7 @@ def fixed_route(
 def unknown_call() -> ApiError:
     """Return the error for an answer to a question that no run asked."""
     message = "a result in the last messages does not belong to a call of answer_feedback in the messages before it"
-    return ApiError(400, message, param="messages", code="unknown_tool_call")
+    return ApiError(ErrorCode.UNKNOWN_TOOL_CALL, message, param="messages")
 
 
 async def route_by_model(

@@ -14,6 +14,7 @@ from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.history.run_subscriptions import RunUpdate
 from dagwright.interfaces.http.callers import public_session_id, stored_session_name
 from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
 from dagwright.interfaces.http.run_events import EventId, run_events, with_first_update
@@ -139,7 +140,7 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
         at = runs.index(cursor.run)
         return runs[min(at + cursor.is_end, len(runs) - 1)]
     if not runs:
-        raise ApiError(404, f"the session {name!r:.80} has no turns", code="not_found")
+        raise ApiError(ErrorCode.NOT_FOUND, f"the session {name!r:.80} has no turns")
     return session.running.run if session.running is not None else runs[-1]
 
 

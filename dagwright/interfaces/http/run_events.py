@@ -23,6 +23,7 @@ from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.sse import Events, event, events_of_moment, with_error_event
 from dagwright.protocol.documents import compact_value
@@ -63,7 +64,7 @@ class EventId:
             )
         except ValueError as error:
             message = f"{error}; send the id of the last received event, or omit it"
-            raise ApiError(400, message, param="after", code="invalid_value") from None
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param="after") from None
 
 
 def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:

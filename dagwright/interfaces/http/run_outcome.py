@@ -17,7 +17,8 @@ from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.interfaces.http.callers import public_session_id
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import GivenAnswer
-from dagwright.interfaces.http.errors import NO_RETRY, RUN_ERROR, ApiError
+from dagwright.interfaces.http.error_codes import RUN_ERROR, RUN_FAILED, ErrorCode
+from dagwright.interfaces.http.errors import NO_RETRY, ApiError
 from dagwright.interfaces.http.feedback_calls import (
     Request,
     call_id,
@@ -30,8 +31,6 @@ from dagwright.interfaces.http.feedback_routes import nodes_with_tools, refuse_n
 from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch
 from dagwright.protocol.turns import end_of_turn
 
-RUN_FAILED = 422
-"""Status of a run without an answer: clients do not retry it."""
 _ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
@@ -117,14 +116,7 @@ async def outcome_of(
         if form.output is not None and len(calls) < len(moment.requests):
             # The client would take any text for an invalid answer and send the request again.
             headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
-            raise ApiError(
-                RUN_FAILED,
-                message,
-                RUN_ERROR,
-                code="answer_required",
-                headers=headers,
-                run_fields=run_fields,
-            )
+            raise ApiError(ErrorCode.ANSWER_REQUIRED, message, headers=headers, run_fields=run_fields)
         return RunOutcome(message, moment.requests, usage_json(used), run_fields, calls)
     document = await context.runs.document(view)
     if session is not None:
@@ -151,13 +143,7 @@ def _structured(form: OutputForm, document: Mapping[str, Any], run_fields: Mappi
         message = f"the run {run!r} is {run_fields['status']}, and its output does not fit the schema in {form.param}"
         headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
         raise ApiError(
-            RUN_FAILED,
-            f"{message}: {mismatch}",
-            RUN_ERROR,
-            param=form.param,
-            code="output_invalid",
-            headers=headers,
-            run_fields=run_fields,
+            ErrorCode.OUTPUT_INVALID, f"{message}: {mismatch}", param=form.param, headers=headers, run_fields=run_fields
         ) from None
 
 
@@ -210,7 +196,7 @@ def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> Api
         code, what = str(error.get("code") or "run_failed"), f"failed{f': {outcome}' if outcome else ''}"
     message = f"the run {run!r} {what}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
     headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
-    return ApiError(RUN_FAILED, message, RUN_ERROR, code=code, headers=headers, run_fields=run_fields)
+    return ApiError(code, message, headers=headers, run_fields=run_fields, status=RUN_FAILED, type=RUN_ERROR)
 
 
 def headers_of_run(run: str, session: str | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.callers import new_session_name, public_session_id
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import Conversation
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, parse_json, run_metadata
 from dagwright.interfaces.http.run_outcome import headers_of_run
@@ -122,7 +123,7 @@ def refuse_rounds(target: Target, options: GatewayOptions) -> None:
     names = [name for name, value in of_rounds.items() if value is not None]
     if names and target.id != "profile/rounds":
         message = f"{target.id} does not run in rounds; use profile/rounds, or omit the field"
-        raise ApiError(400, f"{names[0]}: {message}", param=names[0], code="invalid_value")
+        raise ApiError(ErrorCode.INVALID_VALUE, f"{names[0]}: {message}", param=names[0])
 
 
 def _prepare_function(
@@ -142,7 +143,7 @@ def _prepare_function(
     profile, config = target.name if target.kind == "profile" else "plan", settings.config
     if settings.output is not None and profile in _WITHOUT_SCHEMA:
         message = f"{settings.output.param}: {target.id} assembles its answer and does not support a schema; omit it"
-        raise ApiError(400, message, param=settings.output.param, code="unsupported_parameter")
+        raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param=settings.output.param)
     if target.kind == "plan":
         template = context.templates[target.name]
         try:
@@ -195,7 +196,7 @@ def model_config_of(body: ChatBody, target: Target, options: GatewayOptions) -> 
     try:
         return model_config_from_json({name: value for name, value in conversation.items() if value is not None})
     except ValueError as error:
-        raise ApiError(400, str(error), param=str(error).partition(":")[0], code="invalid_value") from None
+        raise ApiError(ErrorCode.INVALID_VALUE, str(error), param=str(error).partition(":")[0]) from None
 
 
 def plan_inputs(template: Template, text: str, *, inputs: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -225,7 +226,7 @@ def plan_inputs(template: Template, text: str, *, inputs: Mapping[str, Any] | No
         return {name: parsed}
     names = ", ".join(declared)
     message = f"the plan {template.name!r} takes its inputs ({names}) as a JSON object in the message, or in `inputs`"
-    raise ApiError(400, message, param="messages", code="inputs_expected")
+    raise ApiError(ErrorCode.INPUTS_EXPECTED, message, param="messages")
 
 
 def _objective(conversation: Conversation, session: SessionRecord | None) -> str:
@@ -344,7 +345,7 @@ def _refuse_abandoned(context: GatewayContext, run_start: RunStart) -> None:
     Called between two attempts to start it: an attempt that was sent may succeed, so it is never abandoned.
     """
     if run_start.abandoned.is_set():
-        raise ApiError(CLIENT_CLOSED_REQUEST, "the client has disconnected")
+        raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
     if context.stopping.is_set():
         called = public_session_id(context.caller, run_start.session)
         message = f"the gateway stops while the request waits for the session {called!r}; nothing was started"
@@ -362,4 +363,4 @@ async def _refuse_waiting(context: GatewayContext, session: str, run: str) -> No
             "or cancel that run"
         )
         headers, run_fields = {**headers_of_run(run, called), **NO_RETRY}, {"run_id": run, "session_id": called}
-        raise ApiError(409, message, code="session_waits_for_answer", headers=headers, run_fields=run_fields)
+        raise ApiError(ErrorCode.SESSION_WAITS_FOR_ANSWER, message, headers=headers, run_fields=run_fields)

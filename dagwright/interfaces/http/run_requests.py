@@ -15,6 +15,7 @@ from dagwright.interfaces.http.callers import Permission, public_session_id
 from dagwright.interfaces.http.context import GatewayContext, require_scope
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.disconnects import unless_disconnected
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import allows_answer_calls, is_call_id_of, refuse_undeclared
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, RoutingMode
@@ -142,7 +143,7 @@ async def _run_backed_request(
             is RoutingMode.DIRECT
         ):
             message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, and {target.id!r:.120} needs no run"
-            raise ApiError(400, message, param=HEADER, code="invalid_value")
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param=HEADER)
         _refuse_other(context, conversation, options=options, cursor=cursor)
     if options.cancel_on_disconnect:
         require_scope(context, Permission.OPERATE)
@@ -150,7 +151,9 @@ async def _run_backed_request(
         refuse_undeclared(body)
         runs = list(dict.fromkeys(answer.run for answer in conversation.answers))
         if len(runs) > 1:
-            raise ApiError(400, "one request can answer questions of one run only", param="messages")
+            raise ApiError(
+                ErrorCode.INVALID_VALUE, "one request can answer questions of one run only", param="messages"
+            )
         require_scope(context, Permission.ANSWER)
         if not all(is_call_id_of(answer.call, run=answer.run) for answer in conversation.answers):
             raise unknown_call()
@@ -166,7 +169,7 @@ async def _run_backed_request(
     choices = (body.model_extra or {}).get("n")
     # `True == 1` in Python.
     if choices not in (None, 1) or isinstance(choices, bool):
-        raise ApiError(400, "n: a run returns one answer", param="n", code="unsupported_parameter")
+        raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "n: a run returns one answer", param="n")
     settings = AnswerSettings(model_config_of(body, target, options), output_form_of(body))
     start = prepare_run_start(context, target, conversation, options=options, settings=settings)
     session_id = public_session_id(context.caller, start.session)

@@ -14,6 +14,7 @@ from dagwright.core.model.states import RunStatus
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import public_session_id, stored_session_name
 from dagwright.interfaces.http.context import ContextDep, GatewayContext
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.event_models import RUN_EVENTS
 from dagwright.interfaces.http.headers import header_descriptions
@@ -127,7 +128,7 @@ def _metadata(pairs: Sequence[str]) -> dict[str, str]:
         name, separator, value = pair.partition("=")
         if not (name and separator):
             message = f"metadata: must be key=value, such as order=4711, not {pair!r:.80}"
-            raise ApiError(400, message, param="metadata", code="invalid_value")
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param="metadata")
         metadata[name] = value
     # The server cannot search for values that no run can have, such as control characters.
     return run_metadata(metadata)
@@ -150,7 +151,7 @@ async def events(run_id: str, context: ContextDep, last_event_id: LastEventId = 
     cursor = event_cursor(last_event_id, after)
     if cursor is not None and cursor.run not in (None, run_id):
         message = f"the event id belongs to the run {cursor.run!r:.200}, but the request is for {run_id!r:.200}"
-        raise ApiError(400, message, param="after", code="invalid_value")
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param="after")
     return await event_stream(context, await context.visible_run(run_id), cursor)
 
 
@@ -207,4 +208,4 @@ def _parsed(cursor: str | None) -> ListCursor | None:
         return ListCursor.parse(cursor) if cursor else None
     except ValueError:
         message = "`cursor` must be a value of `next`; omit it for the first page"
-        raise ApiError(400, message, param="cursor", code="invalid_value") from None
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param="cursor") from None

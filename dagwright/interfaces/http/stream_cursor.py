@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 from dagwright.history.executions import START
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.text_stream import NO_TEXT, TextMark, text_checksum
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 
 HEADER = "Last-Event-ID"
@@ -145,7 +146,7 @@ class StreamCursor:
             message = (
                 f"no event of a response has the sequence_number {number}; send the one of the last received event"
             )
-            raise ApiError(400, message, param="starting_after", code="invalid_value")
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param="starting_after")
         if low & _TEXT:
             mark = TextMark("", total, low & _TEXT - 1, bits=_LOW_BITS - 1)
             return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, mark=mark)
@@ -174,7 +175,7 @@ def refuse_cursor_of_other(cursor: StreamCursor | None, run: str) -> None:
     """
     if cursor is not None and cursor.run != run:
         message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, but the request is for {run!r:.200}"
-        raise ApiError(400, message, param=HEADER, code="invalid_value")
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param=HEADER)
 
 
 def checksum(parts: Sequence[Any]) -> str:
@@ -191,4 +192,4 @@ def _wrong(text: str) -> ApiError:
         f"{HEADER}: {text!r:.120} is not an event id of such a stream; send the id of the last received event, "
         "or omit it. Answers without a run cannot be resumed"
     )
-    return ApiError(400, message, param=HEADER, code="invalid_value")
+    return ApiError(ErrorCode.INVALID_VALUE, message, param=HEADER)

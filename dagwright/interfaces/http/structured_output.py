@@ -13,6 +13,7 @@ from typing import Any
 
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.interfaces.http.conversation import ANSWER_FUNCTION
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatBody, parse_json
 
@@ -122,7 +123,7 @@ def _by_function(body: ChatBody) -> OutputForm | None:
         raise _unsupported(f"{message}; name it in tool_choice, or omit tool_choice", "tool_choice")
     if (function := declared.get(names[0])) is None:
         message = f"tool_choice: tools has no function {names[0]!r:.80}"
-        raise ApiError(400, message, param="tool_choice", code="invalid_value")
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param="tool_choice")
     schema = function.get("parameters") or _ANY_OBJECT
     return OutputForm(_checked(schema, "tools", f"tools: parameters of {names[0]}"), "tools", names[0], is_named)
 
@@ -150,13 +151,13 @@ def _name_in(tool: Any) -> str:
 
 def _checked(schema: Any, param: str, path: str) -> Mapping[str, Any]:
     if not isinstance(schema, Mapping):
-        raise ApiError(400, f"{path}: must be a JSON Schema", param=param, code="invalid_value")
+        raise ApiError(ErrorCode.INVALID_VALUE, f"{path}: must be a JSON Schema", param=param)
     try:
         validator_of(schema)
     except ValueError as error:
-        raise ApiError(400, f"{path}: {error}", param=param, code="invalid_value") from None
+        raise ApiError(ErrorCode.INVALID_VALUE, f"{path}: {error}", param=param) from None
     return schema
 
 
 def _unsupported(message: str, param: str) -> ApiError:
-    return ApiError(400, message, param=param, code="unsupported_parameter")
+    return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param=param)

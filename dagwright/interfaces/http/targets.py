@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.validation.workers import workers_among
 from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.planning.plan_and_execute.goal_spec import PROFILES
 
@@ -60,7 +61,7 @@ def target_of(context: GatewayContext, model: str | None) -> Target:
     model_id = (model or context.settings.model or "").strip()
     if not model_id:
         message = "send a model, or set DAGWRIGHT_MODEL for the gateway; GET /v1/models lists all models"
-        raise ApiError(400, message, param="model", code="model_missing")
+        raise ApiError(ErrorCode.MODEL_MISSING, message, param="model")
     kind, slash, name = model_id.partition("/")
     for known in get_args(Kind):
         if slash and kind == known and known != "model":
@@ -93,7 +94,7 @@ def _refuse_unknown(context: GatewayContext, model: str, name: str, *, kind: Kin
         + ("" if "rounds" in known else "; rounds requires worker tools in --tools"),
     }[kind]
     message = f"the model {model!r:.120} does not exist: {near or explanation}; GET /v1/models lists all models"
-    raise ApiError(404, message, param="model", code="model_not_found")
+    raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
 
 
 def refuse_unusable(context: GatewayContext, name: str, *, param: str) -> None:
@@ -104,7 +105,7 @@ def refuse_unusable(context: GatewayContext, name: str, *, param: str) -> None:
     """
     if problems := context.unusable.get(name):
         message = f"the published plan {name!r:.120} cannot be used: {'; '.join(problems)}"
-        raise ApiError(422, message, param=param, code="plan_unusable")
+        raise ApiError(ErrorCode.PLAN_UNUSABLE, message, param=param)
 
 
 def _no_plan(context: GatewayContext, name: str) -> str:

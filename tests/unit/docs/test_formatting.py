@@ -9,10 +9,12 @@ import pytest
 import yaml
 
 from dagwright.core.boundary import limits as core_limits
+from dagwright.interfaces.cli.exit_codes import Refusal
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.plans.schema import plan_schema
 from scripts.format_markdown import format_markdown
 from scripts.reference.__main__ import with_generated_parts
-from scripts.reference.errors import used_codes
+from scripts.reference.errors import rejection_codes, used_codes
 from scripts.reference.failures import failures_table, used_failure_codes
 from scripts.reference.json_types import type_name
 from scripts.reference.limits import with_unit
@@ -102,6 +104,14 @@ def test_page_of_errors_has_every_code() -> None:
     cells = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page, re.MULTILINE)
     listed = {code for cell in cells for code in re.findall(r"`(\w+)`", cell)}
     assert sorted(used_codes() - listed) == []
+
+
+def test_every_code_of_a_rejection_has_a_row_of_each_interface() -> None:
+    codes = rejection_codes()
+    assert codes >= {"empty_goal", "no_tools", "no_worker", "session_busy", "session_ending"}
+    assert sorted(codes - set(Refusal)) == []
+    # The gateway reports a missing worker as `unavailable`.
+    assert sorted(codes - set(ErrorCode)) == ["no_worker"]
 
 
 def test_failures_are_retryable_as_the_code_decides() -> None:

@@ -107,7 +107,7 @@ def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run:
         with pytest.raises(CommandRefused) as refused:
             load("parties.csv", Output())
     message = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"
-    assert (str(refused.value), refused.value.status, refused.value.code) == (message, "interrupted", 130)
+    assert (str(refused.value), refused.value.status, refused.value.status.exit_code) == (message, "interrupted", 130)
     assert signal.getsignal(number) is before
     assert run(load, "parties.csv")[:2] == (1, "parties.csv: 1 added, 0 updated, 2 unchanged, 2 refused\n")
 

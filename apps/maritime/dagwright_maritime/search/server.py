@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from dagwright.plugins.commands import CommandRefused, ExitCode
+from dagwright.plugins.commands import CommandRefused, Refusal
 from dagwright.plugins.servers import UMASK, Daemon, locked, make_private_folder, print_progress, write_private
 from dagwright.settings import Settings
 from dagwright_maritime.search.errors import NeverStarted, NoSearchServer, NotRunning, StartFailed
@@ -223,7 +223,7 @@ async def stop_search(settings: Settings) -> list[str]:
     try:
         return ["search"] if await LocalSearch.of(settings).stop() else []
     except NoSearchServer as error:
-        raise CommandRefused(str(error), status="no_server", code=ExitCode.NO_SERVER) from error
+        raise CommandRefused(str(error), status=Refusal.NO_SERVER) from error
 
 
 def find_address(settings: MaritimeSettings) -> str:

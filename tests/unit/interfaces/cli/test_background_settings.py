@@ -95,7 +95,7 @@ async def test_other_setting_refused(folder: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(CommandRefused) as refused:
         async with connected_to_run(settings, load_toolset(settings)):
             pass
-    status = (refused.value.status, refused.value.code)
+    status = (refused.value.status, refused.value.status.exit_code)
     assert (str(refused.value), status) == (expected, ("other_settings", ExitCode.REFUSED))
     # Other tools make no difference.
     with pytest.raises(CommandRefused) as refused:
@@ -274,4 +274,4 @@ def test_other_plans_or_port_are_refused(
     expected: Any = nullcontext() if refused is None else pytest.raises(CommandRefused, match=refused)
     with expected as error:
         refuse_other_gateway(settings, "http://127.0.0.1:8000", port=port)
-    assert refused is None or error.value.code is ExitCode.REFUSED
+    assert refused is None or error.value.status.exit_code is ExitCode.REFUSED

@@ -47,7 +47,7 @@ def _rpc(status: RPCStatusCode) -> RPCError:
         (_rpc(RPCStatusCode.UNAVAILABLE), "no_server", ExitCode.NO_SERVER),
         (_rpc(RPCStatusCode.DEADLINE_EXCEEDED), "no_server", ExitCode.NO_SERVER),
         (_rpc(RPCStatusCode.CANCELLED), "no_server", ExitCode.NO_SERVER),
-        (_rpc(RPCStatusCode.RESOURCE_EXHAUSTED), "refused", ExitCode.FAILED),
+        (_rpc(RPCStatusCode.RESOURCE_EXHAUSTED), "server_refused", ExitCode.FAILED),
     ],
 )
 def test_expected_errors_are_documents_with_their_code(
@@ -123,4 +123,4 @@ def test_command_without_standard_streams_ends_normally(tmp_path: Path) -> None:
 def test_command_on_an_unusable_database_is_refused(words: str) -> None:
     with pytest.raises(CommandRefused, match=words) as refused, opened_database(partial(Database, schema=AGENTS)):
         raise DatabaseUnusable(f"the database {words}")
-    assert (refused.value.status, refused.value.code) == ("no_database", ExitCode.FAILED)
+    assert (refused.value.status, refused.value.status.exit_code) == ("no_database", ExitCode.FAILED)

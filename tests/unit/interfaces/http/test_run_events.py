@@ -11,6 +11,7 @@ from dagwright.history.executions import START, Cursor
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.run_documents import event_cursor
 from dagwright.interfaces.http.run_events import EventId, run_events
@@ -79,7 +80,7 @@ async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
     (end,) = await events_of(update(replace(VIEW, status="failed", is_closed=True, error=error)))
     assert (end.name, end.id) == ("run.failed", "1-5e")
     assert (end.content["status"], end.content["error"]) == ("failed", {"node_id": None, **error})
-    found = await events_of(update(VIEW), ApiError(503, "away"))
+    found = await events_of(update(VIEW), ApiError(ErrorCode.UNAVAILABLE, "away"))
     assert [(each.id, each.name) for each in found] == [("1-5", "run.running"), (None, "error")]
     assert found[1].content["error"]["message"] == "away"
     with pytest.raises(ZeroDivisionError):

@@ -1,0 +1,282 @@
+"""The codes of error responses, each with its status, type, meaning and remedy.
+
+The reference is generated from this table. A run that failed and an invalid plan have further codes: those of the run's
+`error` and of the plan's first problem.
+"""
+
+from enum import StrEnum
+from typing import Final, Self
+
+INVALID: Final = "invalid_request_error"
+SERVER: Final = "server_error"
+RUN_ERROR: Final = "run_error"
+"""Error type of a run without an answer. Clients retry a `server_error`, and a retry would start another run."""
+RUN_FAILED: Final = 422
+"""Status of a run that ended without an answer; clients do not retry it."""
+_OVERLOADED: Final = "rate_limit_error"
+_TYPES: Final = {RUN_FAILED: RUN_ERROR, 429: _OVERLOADED}
+"""Status -> type, where the status alone does not decide."""
+_RETRIED: Final = frozenset({408, 409, 429})
+"""Statuses under 500 that OpenAI's clients retry; they retry every status from 500."""
+_LATER: Final = True
+"""Marks a code as retryable."""
+
+
+class ErrorCode(StrEnum):
+    """Code of an error response.
+
+    Members have the HTTP `status`, the `meaning` and `remedy` in Markdown, whether the same request may succeed later
+    (`is_retryable`), and OpenAI's `type` of the error.
+    """
+
+    status: int
+    meaning: str
+    remedy: str
+    is_retryable: bool
+    type: str
+
+    def __new__(
+        cls, code: str, status: int, meaning: str, remedy: str, is_retryable: bool = False, type: str = ""
+    ) -> Self:
+        """Create a member from its row."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.status = status
+        member.meaning = meaning
+        member.remedy = remedy
+        member.is_retryable = is_retryable
+        member.type = type or _TYPES.get(status) or (SERVER if status >= 500 else INVALID)
+        return member
+
+    ADDRESS_WRONG = (
+        "address_wrong",
+        503,
+        "The address of the model service is wrong.",
+        "Correct `OPENAI_BASE_URL` of the gateway.",
+    )
+    ANSWER_REFUSED = ("answer_refused", 400, "The answer is invalid.", "Send an answer that matches `answer_schema`.")
+    ANSWER_REQUIRED = (
+        "answer_required",
+        RUN_FAILED,
+        "The run asks a person before it has the requested output.",
+        "Answer the request, and send the same `Idempotency-Key`.",
+    )
+    CONTENT_FILTER = ("content_filter", 400, "A content filter blocked the answer of the model.", "Change the request.")
+    CONTENT_POLICY_VIOLATION = (
+        "content_policy_violation",
+        400,
+        "The model declined the request.",
+        "Change the request.",
+    )
+    CONTEXT_LENGTH_EXCEEDED = (
+        "context_length_exceeded",
+        400,
+        "The request exceeds the context window of the model.",
+        "Send less, or choose another model.",
+    )
+    DEFECT = ("defect", 500, "A defect of the gateway.", "Report it with the log of the gateway.", _LATER)
+    DRAINING = ("draining", 503, "The gateway stops.", "Send the request again, to another gateway.", _LATER)
+    EMPTY_GOAL = ("empty_goal", 400, "The message is empty.", "Describe the task in text.")
+    FOREIGN_HOST = ("foreign_host", 403, "The header `Host` names another host.", "Add it to `DAGWRIGHT_API_HOSTS`.")
+    FOREIGN_ORIGIN = (
+        "foreign_origin",
+        403,
+        "A page of another origin sends the request.",
+        "Add the origin to `DAGWRIGHT_API_ORIGINS`.",
+    )
+    FORK_REFUSED = ("fork_refused", 400, "The fork is not possible.", "See the message.")
+    IDEMPOTENCY_KEY_IN_USE = ("idempotency_key_in_use", 409, "The key belongs to another request.", "Use another key.")
+    INPUTS_EXPECTED = ("inputs_expected", 400, "A plan got words instead of its inputs.", "Send the inputs as JSON.")
+    INSUFFICIENT_QUOTA = (
+        "insufficient_quota",
+        429,
+        "The credit of the model service is used up.",
+        "Raise the quota.",
+        False,
+        "insufficient_quota",
+    )
+    INSUFFICIENT_SCOPE = (
+        "insufficient_scope",
+        403,
+        "The key lacks a scope.",
+        "Create a key with `dagwright keys add`.",
+    )
+    INVALID = ("invalid", 400, "The session refuses the request.", "See the message.")
+    INVALID_API_KEY = ("invalid_api_key", 401, "The key is missing or unknown.", "Send `Authorization: Bearer KEY`.")
+    INVALID_FIELD = ("invalid_field", 400, "The request is not a valid text.", "Send text in UTF-8.")
+    INVALID_JSON = (
+        "invalid_json",
+        400,
+        "The body is not valid JSON.",
+        "Correct it, and send it with `Content-Type: application/json`.",
+    )
+    INVALID_REQUEST = (
+        "invalid_request",
+        400,
+        "The model service refuses the request.",
+        "See the message, which quotes the service.",
+    )
+    INVALID_RUN_ID = ("invalid_run_id", 400, "The ID is not valid for a run.", "Choose an ID that the message allows.")
+    INVALID_SESSION_ID = (
+        "invalid_session_id",
+        400,
+        "The ID is not valid for a session.",
+        "Choose an ID that the message allows.",
+    )
+    INVALID_VALUE = ("invalid_value", 400, "The field in `param` is invalid.", "Correct it.")
+    KEY_FORBIDDEN = (
+        "key_forbidden",
+        503,
+        "The key of the gateway may not use the model.",
+        "Grant it at the model service, or choose another model.",
+    )
+    KEY_REFUSED = (
+        "key_refused",
+        503,
+        "The model service refuses the key of the gateway.",
+        "Correct `OPENAI_API_KEY` of the gateway.",
+    )
+    KEYS_UNREADABLE = ("keys_unreadable", 503, "The file of keys cannot be read.", "Repair the file.", _LATER)
+    MAX_TOKENS = ("max_tokens", 400, "The answer exceeds `max_tokens`.", "Raise `max_tokens`.")
+    METHOD_NOT_ALLOWED = (
+        "method_not_allowed",
+        405,
+        "The path does not have the method.",
+        "Use a method of the header `Allow`.",
+    )
+    MODEL_ANSWER_BROKEN = (
+        "model_answer_broken",
+        502,
+        "The model service returned an invalid answer.",
+        "Retry.",
+        _LATER,
+    )
+    MODEL_MISSING = ("model_missing", 400, "The request names no model.", "List the models with `GET /v1/models`.")
+    MODEL_NOT_FOUND = ("model_not_found", 404, "The model is unknown.", "List the models with `GET /v1/models`.")
+    MODEL_OUTPUT_INVALID = (
+        "model_output_invalid",
+        502,
+        "The answer of the model does not match its schema.",
+        "Retry, or choose another model.",
+        _LATER,
+    )
+    MODEL_UNAVAILABLE = (
+        "model_unavailable",
+        503,
+        "The model service does not respond.",
+        "Retry after `Retry-After` seconds.",
+        _LATER,
+    )
+    NO_KEY = ("no_key", 503, "The gateway has no key for the model service.", "Set `OPENAI_API_KEY` of the gateway.")
+    NO_TOOLS = ("no_tools", 400, "There is no tool for the request.", "Name tools or agents that the gateway has.")
+    NOT_FOUND = (
+        "not_found",
+        404,
+        "The run, plan, node, session or request does not exist for the key.",
+        "Check the ID.",
+    )
+    NOT_READY = (
+        "not_ready",
+        503,
+        "Temporal or the payload store does not respond to the gateway.",
+        "See the log of the gateway.",
+        _LATER,
+    )
+    NOT_STARTED = ("not_started", 409, "The run of the turn could not be started.", "Retry.", _LATER)
+    NOTHING_ASKED = (
+        "nothing_asked",
+        409,
+        "The run has no open request.",
+        "List the open requests with `GET /v1/inbox`.",
+    )
+    OUTPUT_INVALID = (
+        "output_invalid",
+        RUN_FAILED,
+        "The output of the run does not match the requested format.",
+        "Change the plan, or the format.",
+    )
+    PLAN_UNUSABLE = (
+        "plan_unusable",
+        RUN_FAILED,
+        "A published plan is invalid.",
+        "Correct the file of the plan.",
+        False,
+        INVALID,
+    )
+    RATE_LIMIT_EXCEEDED = (
+        "rate_limit_exceeded",
+        429,
+        "A limit of the key or of the model service is exceeded.",
+        "Retry after `Retry-After` seconds.",
+        _LATER,
+    )
+    REFUSED = ("refused", 400, "The run or the server refuses the command.", "See the message.")
+    REQUEST_TOO_LARGE = ("request_too_large", 413, "The body is too large.", "Send less.")
+    ROUTING_MODE_UNFIT = (
+        "routing_mode_unfit",
+        400,
+        "The request cannot be handled in this routing mode.",
+        "Leave `routing_mode` out.",
+    )
+    RUN_CANCELLED = ("run_cancelled", RUN_FAILED, "The run was cancelled before it had an answer.", "Start it again.")
+    RUN_ENDED = ("run_ended", 409, "The run has ended, so it accepts no commands.", "Start another run, or fork it.")
+    RUN_FAILED = (
+        "run_failed",
+        RUN_FAILED,
+        "The run failed; its error has no code.",
+        "See `GET /v1/runs/{run_id}/explain`.",
+    )
+    SERVER_BUSY = ("server_busy", 429, "Temporal is overloaded.", "Retry after `Retry-After` seconds.", _LATER)
+    SESSION_BUSY = ("session_busy", 409, "Another turn of the session runs.", "Retry when it has ended.", _LATER)
+    SESSION_CHANGED = ("session_changed", 409, "The session changed while the turn was prepared.", "Retry.", _LATER)
+    SESSION_ENDING = ("session_ending", 409, "The session is being ended.", "Retry, or use another session.", _LATER)
+    SESSION_WAITS_FOR_ANSWER = (
+        "session_waits_for_answer",
+        409,
+        "A request of the session must be answered first.",
+        "Answer it, or cancel its run.",
+    )
+    TOO_LARGE = (
+        "too_large",
+        400,
+        "A part of the request is over a limit, or nested too deep.",
+        "Send less; see [limits](limits.md).",
+    )
+    UNAVAILABLE = (
+        "unavailable",
+        503,
+        "Temporal, the payload store or a worker does not respond.",
+        "Retry after `Retry-After` seconds.",
+        _LATER,
+    )
+    UNKNOWN_ITEM = ("unknown_item", 400, "`input` refers to an unknown item.", "Send the items of the last response.")
+    UNKNOWN_TOOL_CALL = (
+        "unknown_tool_call",
+        400,
+        "The conversation answers an unknown call.",
+        "Send the messages of the last response.",
+    )
+    UNKNOWN_URL = ("unknown_url", 404, "The gateway does not have the path.", "See `GET /openapi.json`.")
+    UNSUPPORTED_CONTENT = (
+        "unsupported_content",
+        400,
+        "The content is not text, or has an unsupported type.",
+        "Send text.",
+    )
+    UNSUPPORTED_PARAMETER = (
+        "unsupported_parameter",
+        400,
+        "The gateway does not support the parameter.",
+        "Leave it out.",
+    )
+    UNSUPPORTED_TOOL = (
+        "unsupported_tool",
+        400,
+        "The gateway does not support the type of the tool.",
+        "Send functions only.",
+    )
+
+    @property
+    def forbids_retries(self) -> bool:
+        """Whether the response has to say that a retry cannot help, because clients retry its status."""
+        return not self.is_retryable and (self.status in _RETRIED or self.status >= 500)
