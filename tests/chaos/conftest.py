@@ -30,7 +30,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def points(folder: Path) -> FaultPoints:
-    """The fault points of the tools."""
     return FaultPoints(folder)
 
 

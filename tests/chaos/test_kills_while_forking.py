@@ -54,7 +54,6 @@ class Forker:
         self._run = run
 
     async def start(self) -> Running:
-        """Start the command."""
         return await start_program(
             (str(HELD_STARTER),),
             ("fork", self._run, "--yes", "--json"),

@@ -70,7 +70,6 @@ def tried_often(plan: Any, settings: Settings) -> CompiledPlan:
 
 
 async def start(client: Client, plan: CompiledPlan, *, workflow_id: str, **options: Any) -> Handle:
-    """Start a compiled plan."""
     return await start_workflow(client, RunInput(compiled=plan, **options), workflow_id=workflow_id)
 
 

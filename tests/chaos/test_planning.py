@@ -65,7 +65,6 @@ def lost(node: str) -> Step:
 
 
 def response_to(node: str, answer: Any) -> Step:
-    """Return the answer of a node."""
     return step(answer, metadata={"node_id": node})
 
 
@@ -88,7 +87,6 @@ def _may_call(tools: Sequence[str]) -> Policy:
 
 
 async def start_agent(client: Client, objective: str, *tools: str) -> Handle:
-    """Start an agent that may call some of the tools of the worker."""
     known = load_toolset(Settings(), [str(TOOLS)]).declarations()
     spec = AgentSpec("helper", tools={name: known[name] for name in tools})
     compiled = agent_plan(spec, prompt="Help.", results={})

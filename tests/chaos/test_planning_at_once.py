@@ -87,7 +87,6 @@ def assert_own_word(received: ReceivedCall) -> None:
 
 
 async def living_objects(client: Client, folder: Path) -> Counter[str]:
-    """Return type -> number of live objects of the worker."""
     plan = {"nodes": [call("count", "living_objects")], "output": "{{count.result}}"}
     handle = await start_run(client, plan, workflow_id=f"count-{uuid4().hex}")
     await handle.result()

@@ -44,7 +44,6 @@ class Dialect:
         return (*self.required, *self.optional)
 
     def entries_of(self, document: Any) -> list[Any]:
-        """Return the list of entries of a document."""
         found: list[Any] = document[self.list_payloads[0]] if self.list_payloads else document
         return found
 

@@ -45,8 +45,6 @@ class StoreAtHand:
 
 
 def folder_at_hand(folder: Path) -> StoreAtHand:
-    """Return a store in a folder that does not exist yet."""
-
     def overwrite(ref: str, content: bytes | None) -> None:
         (path,) = folder.rglob(ref)
         path.unlink() if content is None else path.write_bytes(content)

@@ -38,7 +38,6 @@ class Step:
 
     @property
     def task_ids(self) -> list[str]:
-        """Ids of the tasks that run if the node runs."""
         return [self.id] if self.items is None else [f"{self.id}[{item}]" for item in self.items]
 
     @property

@@ -127,7 +127,6 @@ class Run:
         assert self.scheduler.is_finished, "nothing runs and nothing may start, but the plan is not finished"
 
     def _end(self, task: Task) -> None:
-        """End a task of an ordinary node."""
         attempt = Attempt(tool_version=self.tools[task.node.tool].version if task.node.tool in self.tools else "")
         if task.id in self._fails:
             self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0, attempt=attempt)

@@ -80,7 +80,6 @@ def _answer(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
 
 
 def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
-    """Check the invariants of a run that started with a plan."""
     assert scheduler.is_finished == all(record.status.is_final for record in scheduler.records)
     assert scheduler.in_flight == len(tasks_in_flight(scheduler))
     assert scheduler.state.cancelling.keys() <= set(tasks_in_flight(scheduler))

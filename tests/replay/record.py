@@ -79,7 +79,6 @@ async def _record_on_server(names: Sequence[str]) -> None:
 
 
 def save_history(path: Path, history: WorkflowHistory) -> None:
-    """Save a history without names of the machine."""
     _save(path, {"workflow_id": history.workflow_id, "history": _anonymous(history.to_json_dict())})
 
 

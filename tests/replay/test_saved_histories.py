@@ -27,7 +27,6 @@ _BAD = sorted((HISTORIES / "bad").glob("*.json"))
 
 
 def load_history(path: Path) -> WorkflowHistory:
-    """Return a saved history."""
     saved = json.loads(path.read_text(encoding="utf-8"))
     return WorkflowHistory.from_json(saved["workflow_id"], saved["history"])
 

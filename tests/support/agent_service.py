@@ -20,7 +20,6 @@ class Reply:
 
     @property
     def content(self) -> bytes:
-        """The bytes of the body."""
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
 
 
@@ -33,7 +32,6 @@ class Asked:
 
     @property
     def json_body(self) -> Any:
-        """The JSON body."""
         return json.loads(self.body)
 
 

@@ -21,7 +21,6 @@ def state_of(
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     **fields: Any,
 ) -> RunState:
-    """Return the state of a run that has not started."""
     return RunState(compiled(plan_of(*nodes, **fields), tools=tools), {}, policy=policy, options=options)
 
 

@@ -90,7 +90,6 @@ class Block:
 
     @property
     def exit_code(self) -> int:
-        """The expected exit code of its commands."""
         return next((int(note.split()[-1]) for note in self.notes if note.startswith("exits with ")), 0)
 
     @property

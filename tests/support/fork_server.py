@@ -59,7 +59,6 @@ def encode_request(
     has_terminal: bool = False,
     ends_with_client: bool = False,
 ) -> bytes:
-    """Return the request to run a program with the umask of this process."""
     # The umask can only be read by setting it.
     os.umask(umask := os.umask(0o077))
     request = {

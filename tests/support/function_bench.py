@@ -36,7 +36,6 @@ class FunctionBench(ActivityBench):
         super().__init__(activity)
 
     async def result(self, *arguments: Any, **headers: Any) -> Any:
-        """Return the result as JSON."""
         return json.loads((await self.payload(*arguments, **headers)).data)
 
 

@@ -236,7 +236,6 @@ def _fork_server(*modules: str) -> Path:
 
 
 def _start_fork_server(folder: Path, *modules: str) -> "subprocess.Popen[bytes]":
-    """Start a fork server that has its socket and its commands in an empty folder."""
     address = str(folder / "socket")
     with socket.socket(socket.AF_UNIX) as listener, (folder / "log").open("wb") as log:
         listener.bind(address)

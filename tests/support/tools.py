@@ -261,8 +261,6 @@ def _pure_tools(bench: Bench) -> list[Function]:
 
 
 def _short_tools(bench: Bench) -> list[Function]:
-    """Return tools whose short calls share an activity."""
-
     @tool(effects="idempotent", batch=True)
     def short(name: str, value: Any = None) -> Any:
         bench.effects[name].append(context().idempotency_key)

@@ -83,17 +83,14 @@ class Driven:
         return [(call.node, call.purpose) for call in self.calls]
 
     def titles(self, own_id: str) -> list[str | None]:
-        """Return the titles of the nodes that the run has added under an id of its own."""
         return [node.title for node, _ in self.scheduler.state.visible_nodes() if node.id.partition("#")[0] == own_id]
 
     def asked(self, task: str) -> Request:
-        """Return the open request of a task."""
         request = self.scheduler.features.feedback.requests.of_task(task)
         assert request is not None
         return request
 
     def answer(self, task: str, answer: Any) -> None:
-        """Answer the open request of a task and continue."""
         assert (
             self.scheduler.features.feedback.answer(Feedback(self.asked(task).id, answer, by="ann"), self._at) is None
         )

@@ -32,7 +32,6 @@ pytestmark = pytest.mark.server
 
 
 def card(name: str, *tools: str, **fields: Any) -> AgentCard:
-    """Return the card of an agent that a model does."""
     document = {
         "description": "Does it.",
         "objective_template": "Do {what}",

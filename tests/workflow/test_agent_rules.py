@@ -9,7 +9,6 @@ from tests.workflow.driving import TOOLS, Driven, calling
 
 
 def agent(*script: Any, tools: tuple[str, ...] = ("echo",), **fields: Any) -> Driven:
-    """Return the run of an agent that may call some tools."""
     spec = AgentSpec("helper", tools={name: TOOLS[name] for name in tools}, **fields)
     return Driven(agent_plan(spec, prompt="You are helpful.", results={}), *script, objective="Go on.")
 

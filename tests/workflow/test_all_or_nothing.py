@@ -57,7 +57,6 @@ async def runs(served: Runs) -> AsyncIterator[Runs]:
 
 
 def make(name: str, unique: str, *needs: str, tool: str = "make", **fields: Any) -> dict[str, Any]:
-    """Return a node that makes a change of its name."""
     return {"id": name, "tool": tool, "arguments": {"name": f"{unique}:{name}"}, "depends_on": list(needs), **fields}
 
 

@@ -29,7 +29,6 @@ def text_completion(text: str) -> Completion:
 
 
 def agents_of(*names: str) -> CompiledPlan:
-    """Return a plan with agents side by side."""
     nodes = [
         CompiledNode(
             name,

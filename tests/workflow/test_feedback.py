@@ -192,7 +192,6 @@ _PLAN = {
 
 
 async def _tasks_until_started(handle: Handle, node: str, *, behind: EventType.ValueType) -> int:
-    """Return the workflow tasks from the last event of a kind before the start of a node up to that start."""
     events = list((await handle.fetch_history()).events)
     started = next(number for number, event in enumerate(events) if _starts(event, node))
     cause = max(number for number, event in enumerate(events[:started]) if event.event_type == behind)

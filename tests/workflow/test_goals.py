@@ -135,13 +135,11 @@ FIVE = written(call("a", "plus", left=2, right=3))
 
 @pytest.fixture
 def secret(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A secret that the worker has."""
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", "very-secret-text")
     return "very-secret-text"
 
 
 def problems_in_prompt(received: ReceivedCall) -> list[dict[str, Any]]:
-    """Return the problems in the prompt of a repair."""
     lines = received.messages[-1]["content"].splitlines()
     return [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- {")]
 

@@ -143,7 +143,6 @@ async def request_of(runs: Runs, handle: Handle, name: str) -> dict[str, Any]:
 
 
 def option_of(request: dict[str, Any], *words: str) -> dict[str, Any]:
-    """Return the option of a request whose label has these words."""
     [option] = [each for each in request["options"] if all(word in each["label"] for word in words)]
     return dict(option)
 

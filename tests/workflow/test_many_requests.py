@@ -67,7 +67,6 @@ class _Person:
         return self._send({"request_id": request, "answer": {"selected": [option]}, "by": "ann"}, by_update=by_update)
 
     def send_invalid(self) -> Awaitable[None]:
-        """Send an invalid answer."""
         return self._send(self._source.choice(_INVALID_ANSWERS), by_update=self._source.random() < 0.5)
 
     async def _send(self, message: Any, *, by_update: bool) -> None:

@@ -34,7 +34,6 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 async def hooked(client: Client, bench: Bench, tmp_path: Path, receiver: Receiver) -> AsyncIterator[Runs]:
-    """Runs of a worker that has a hook."""
     settings = Settings(
         state_dir=tmp_path,
         notify_url=receiver.url,

@@ -107,7 +107,6 @@ async def test_odd_ids_run(runs: Runs) -> None:
 
 
 def _plan_with(node_id: str) -> dict[str, Any]:
-    """Return a plan that has an id everywhere an id can stand."""
     return {
         "nodes": [
             {"id": node_id, "tool": "echo", "arguments": {"x": 1}},

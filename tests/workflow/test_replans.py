@@ -27,7 +27,6 @@ def fragile(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, 
 
 
 async def titles(runs: Runs, handle: Handle, own_id: str) -> list[str | None]:
-    """Return the titles of the nodes that a run has added under an id of its own."""
     scheduler = (await view_of(runs, handle)).scheduler
     assert scheduler is not None
     return [node.title for node, _ in scheduler.state.visible_nodes() if node.id.partition("#")[0] == own_id]
@@ -167,7 +166,6 @@ async def test_unreachable_nodes_are_omitted_if_the_complete_plan_was_streamed(s
 
 
 def answer_with_gaps(words: str, *missing: str) -> str:
-    """Return an answer with its missing information."""
     return json.dumps({"answer": words, "missing": list(missing)})
 
 

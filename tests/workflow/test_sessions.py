@@ -497,7 +497,6 @@ async def _turn_that_outlives_its_execution(
 
 
 async def _kinds_of_events(bench: SessionBench, name: str) -> "Counter[EventType.ValueType]":
-    """Return how many events of each kind the newest execution of a session has."""
     history = await bench.client.get_workflow_handle(session_id(name)).fetch_history()
     return Counter(event.event_type for event in history.events)
 

@@ -48,7 +48,6 @@ class Deployment:
 
     @asynccontextmanager
     async def serving(self, *parts: str) -> AsyncIterator[Runs]:
-        """Serve the file with these parts in it."""
         toolset = self.load(*parts)
         async with worker.serving(self._client, toolset, task_queue=self._settings.task_queue):
             yield Runs(

@@ -252,7 +252,6 @@ TEXT = TextSoFar(1, 0, "Oslo")
 async def _run(
     work: Callable[[Heartbeats], Awaitable[None]], *, before: Sequence[Any] = (), attempt: int = 1, starts: Any = None
 ) -> list[tuple[Any, ...]]:
-    """Return the heartbeats of an attempt."""
     sent: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: sent.append(details)

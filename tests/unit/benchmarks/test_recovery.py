@@ -8,7 +8,6 @@ from benchmarks.limit_rows import all_chains_on_s
 
 
 def history_of(*ends: tuple[str, int]) -> list[HistoryEvent]:
-    """Return the events of steps that ended at those seconds."""
     events = []
     for number, (name, second) in enumerate(ends):
         scheduled = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)

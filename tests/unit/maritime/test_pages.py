@@ -60,7 +60,6 @@ def reach(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 async def pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:
-    """Return the documents of all pages from one on."""
     found: list[list[int]] = []
     while len(found) < 20:
         page = await page_query(EsQuery(index=INDEX, body={}), offset=offset, page_size=page_size)

@@ -40,7 +40,6 @@ def gateway(loaded: EntityDatabase) -> SqlEntityGateway:
 
 @pytest.fixture
 def own(tmp_path: Path, empty_store: Path) -> Iterator[EntityDatabase]:
-    """A database of one test."""
     shutil.copyfile(empty_store, tmp_path / "parties.db")
     database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
     yield database

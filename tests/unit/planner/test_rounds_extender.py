@@ -67,12 +67,10 @@ class Question:
         return [task.id for task in tasks]
 
     def start(self) -> list[Task]:
-        """Return all tasks that may start now."""
         self.at += 1.0
         return started(self.scheduler, at=self.at)
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """End tasks with the results of the test."""
         for task in tasks:
             self.at += 1.0
             answer = self._answer(task.id, task.arguments)
@@ -126,7 +124,6 @@ class Question:
 
     @property
     def error(self) -> str:
-        """Code of the error of the run."""
         error = self.scheduler.state.error or self.scheduler.features.extension.goal_error()
         return error.code if error is not None else ""
 

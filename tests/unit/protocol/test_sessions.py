@@ -40,7 +40,6 @@ def _done(session: SessionRecord, run: str = "r", **end: Any) -> None:
 
 
 def _as_recorded(end: TurnEnd) -> TurnEnd:
-    """Return the end of a turn as it comes from its run."""
     return turn_end_from_json(json.loads(json.dumps(end.to_json())))
 
 

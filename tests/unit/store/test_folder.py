@@ -151,8 +151,6 @@ async def test_processes_that_write_the_same_at_once_agree(tmp_path: Path) -> No
 
 @pytest.fixture
 def lock_is_requested(monkeypatch: pytest.MonkeyPatch) -> Callable[[], threading.Event]:
-    """Return an event that is set when the next lock is requested."""
-
     def watch() -> threading.Event:
         seen, real = threading.Event(), fcntl.flock
 

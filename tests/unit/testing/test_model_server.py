@@ -186,7 +186,6 @@ async def test_stream_may_end_early_without_an_error() -> None:
 
 
 async def _pending_call(server: ModelServer) -> asyncio.Future[httpx.Response]:
-    """A call that the server has received and not answered."""
     pending = asyncio.ensure_future(ask(server))
     while not server.calls:
         await asyncio.wait({pending}, timeout=0.01)

@@ -249,7 +249,6 @@ def test_workers_that_cannot_work_together_are_refused_at_the_start(tmp_path: Pa
 
 def test_renamed_worker_is_served_by_its_former_names() -> None:
     def look_up(name: str) -> dict[str, Any]:
-        """Look up a name."""
         return {"found": name}
 
     made = worker_tool(outputs=["found"], goal_type="support", aliases=["find", "search"])(look_up)
