@@ -73,10 +73,8 @@ async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_
     name = forks[0].document["fork_run_id"]
     assert [(end.code, end.document["ok"], end.document["fork_run_id"]) for end in forks] == [(0, True, name)] * 2
     watched = await command_line("watch", name, "--json")
-    assert (watched.code, {node: each["status"] for node, each in watched.document["nodes"].items()}) == (
-        0,
-        {"first": "completed", "second": "completed", "third": "completed"},
-    )
+    expected = (0, {"first": "completed", "second": "completed", "third": "completed"})
+    assert (watched.code, {node: each["status"] for node, each in watched.document["nodes"].items()}) == expected
     marks = _marks(tmp_path)
     assert {mark: len(keys) for mark, keys in marks.items()} == {"first": 1, "second": 2, "third": 1}
     shown = await command_line("node", name, "first")

@@ -59,11 +59,8 @@ async def test_run_is_started_asked_answered_and_reported(serve: Serve) -> None:
     assert run in inbox
     assert (result.status_code, result.json()["ok"]) == (200, True)
     assert {name for name, status in states(found) if status in ENDED} == {"double", "check", "after"}
-    assert (found[-1].name, found[-1].content["status"], found[-1].content["output"]) == (
-        "run.completed",
-        "completed",
-        43,
-    )
+    expected = ("run.completed", "completed", 43)
+    assert (found[-1].name, found[-1].content["status"], found[-1].content["output"]) == expected
     assert (document["output"], document["session_id"]) == (43, None)
     assert ["double", "check"] in graph["edges"]
     assert (inputs["inputs"], inputs["schema"]["required"]) == ({"number": 21}, ["number"])

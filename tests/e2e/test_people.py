@@ -114,12 +114,8 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
     own = await command_line("feedback", "all", "--all", "--approve")
     end = await ended(run)
 
-    assert sorted(request["request_id"] for request in requests) == [
-        "each[a]/check",
-        "each[b]/check",
-        "each[c]/check",
-        "own",
-    ]
+    expected = ["each[a]/check", "each[b]/check", "each[c]/check", "own"]
+    assert sorted(request["request_id"] for request in requests) == expected
     assert [done.code for done in (unclear, wrong, given, again, own, end)] == [2, 2, 0, 2, 0, 0]
     assert unclear.stderr.startswith("the run 'all' has 4 open requests; name one: ")
     assert wrong.document["message"].startswith("answered in 0 of 3 sub-plans: 'each/check': unknown key 'text'")
@@ -204,9 +200,6 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
     assert (given.code, given.stdout) == (0, "'hint' is answered\n")
     end.succeeded()
     nodes = (await command_line("result", "guided", "--json")).document["nodes"]
-    assert {name: node["result"] for name, node in nodes.items()} == {
-        "sum": 5,
-        "hint": {"text": "ten times", "nodes": ["more"]},
-        "more": 50,
-    }
+    expected = {"sum": 5, "hint": {"text": "ten times", "nodes": ["more"]}, "more": 50}
+    assert {name: node["result"] for name, node in nodes.items()} == expected
     assert nodes["more"]["lineage"]["overrides"][0]["request_id"] == "hint"

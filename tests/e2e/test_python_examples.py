@@ -22,11 +22,8 @@ EXAMPLES = ROOT / "examples" / "python"
 async def test_hello(command_line: CommandLine) -> None:
     done = await ended(await command_line.start(program=("examples/python/hello.py",)))
     done.succeeded()
-    assert done.stdout.splitlines() == [
-        "{'lamps': 4, 'order': 'ordered 20 x lamp'}",
-        "stock: completed",
-        "order: completed",
-    ]
+    expected = ["{'lamps': 4, 'order': 'ordered 20 x lamp'}", "stock: completed", "order: completed"]
+    assert done.stdout.splitlines() == expected
 
 
 async def test_approved_orders_are_loaded_and_a_killed_run_ends(command_line: CommandLine, tmp_path: Path) -> None:

@@ -199,11 +199,8 @@ async def test_each_line_of_a_batch_is_a_run_and_one_that_fails_stops_no_other(c
     # An id that another plan has is an error of its line; the other lines continue.
     other = await command_line("run", _lines(command_line.folder, three, "", "", three), "--id", "batch", "--json")
     documents = [json.loads(line) for line in end.stdout.splitlines()]
-    assert [(each["line"], each["run_id"], each["status"]) for each in documents] == [
-        (1, "batch-1", "completed"),
-        (3, "batch-3", "failed"),
-        (4, "batch-4", "completed"),
-    ]
+    expected = [(1, "batch-1", "completed"), (3, "batch-3", "failed"), (4, "batch-4", "completed")]
+    assert [(each["line"], each["run_id"], each["status"]) for each in documents] == expected
     assert (end.code, documents[0]["output"], documents[2]["output"]) == (1, {"a": 2}, {"a": 3})
     assert again.code == 1
     assert again.stdout.splitlines()[0] == "line 1:"

@@ -95,10 +95,8 @@ async def test_plan_runs_with_the_names_of_a_session_and_leaves_its_own(own_comm
     assert second.document["nodes"]["@result_1"]["lineage"] is not None
     assert fund in json.dumps(second.document["nodes"]["@result_1"]["result"])
     assert again.document["run_id"] == second.document["run_id"]
-    assert [(turn["request"], turn["status"]) for turn in shown.document["turns"]] == [
-        ("(the plan made.json)", "completed"),
-        ("(the plan more.json)", "completed"),
-    ]
+    expected = [("(the plan made.json)", "completed"), ("(the plan more.json)", "completed")]
+    assert [(turn["request"], turn["status"]) for turn in shown.document["turns"]] == expected
 
 
 async def test_second_request_waits_or_is_refused(own_command_line: CommandLine) -> None:

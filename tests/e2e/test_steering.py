@@ -58,10 +58,8 @@ async def test_run_is_repaired_while_it_continues(command_line: CommandLine, wri
     end = await ended(run)
     late = await command_line("retry", "repaired", "--node", "long", "--json")
 
-    assert (wrong.code, wrong.document) == (
-        2,
-        {"run_id": "repaired", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"},
-    )
+    expected = (2, {"run_id": "repaired", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"})
+    assert (wrong.code, wrong.document) == expected
     assert (running.code, running.document["message"]) == (2, "'long' is running; cancel it first")
     assert (no_json.code, no_json.document["status"]) == (2, "bad_usage")
     assert (retried.code, retried.stdout) == (0, "repaired: 'sum' is retried with these arguments, as a new node\n")
@@ -198,7 +196,5 @@ async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLi
     assert [(done.code, done.stdout) for done in (limited, left)] == [(0, f"nobody-serves: {message}\n")] * 2
     assert (second.code, second.stderr) == (2, "the run is being stopped already\n")
     assert (watched.code, watched.document["status"]) == (3, "cancelled")
-    assert [note["message"] for note in watched.document["notes"]] == [
-        "no deadline set by ann",
-        "cancelled by ann: enough",
-    ]
+    expected = ["no deadline set by ann", "cancelled by ann: enough"]
+    assert [note["message"] for note in watched.document["notes"]] == expected

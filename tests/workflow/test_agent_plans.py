@@ -67,10 +67,8 @@ async def test_a_plan_of_agents_runs_each_with_the_results_before_it(client: Cli
         usage = (await document_of(handle))["usage"]
         below = await client.get_workflow_handle(f"{handle.id}/look").describe()
     assert below.workflow_type == "RunAgent"
-    assert (usage["calls"], {name: used["calls"] for name, used in usage["agents"].items()}) == (
-        3,
-        {"searcher": 2, "writer": 1},
-    )
+    expected = (3, {"searcher": 2, "writer": 1})
+    assert (usage["calls"], {name: used["calls"] for name, used in usage["agents"].items()}) == expected
     assert messages_of(model.calls[2]) == [
         ("system", "You are writer."),
         ("user", "Result of look (The search):\n\nTea is green.\n\nWrite it."),

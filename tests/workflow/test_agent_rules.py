@@ -38,10 +38,8 @@ def test_last_turn_is_asked_to_finish_without_tools() -> None:
     assert found["output"] == "What I have."
     assert [*found["nodes"]] == ["turn1", "turn1.1", "turn2", "turn2.1", "turn3"]
     assert [call.tool_choice for call in run.calls] == ["", "", "none"]
-    assert (
-        prompt_of(run, 2)
-        == "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
-    )
+    expected = "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
+    assert prompt_of(run, 2) == expected
 
 
 def test_tokens_that_are_used_up_call_no_tool_and_ask_to_finish() -> None:

@@ -129,12 +129,8 @@ async def test_the_model_gets_the_end_of_calls_that_a_person_ended(scripted: Scr
         await handle.execute_update(wire.SET_RESULT, {"node_id": "turn1.2", "result": "made by hand", "by": "ann"})
         document = await ended(runs, handle)
     assert (document["output"], bench.effects[unique]) == ("Then without.", [])
-    assert {name: node["status"] for name, node in document["nodes"].items()} == {
-        "turn1": "completed",
-        "turn1.1": "cancelled",
-        "turn1.2": "completed",
-        "turn2": "completed",
-    }
+    expected = {"turn1": "completed", "turn1.1": "cancelled", "turn1.2": "completed", "turn2": "completed"}
+    assert {name: node["status"] for name, node in document["nodes"].items()} == expected
     entries = [content for role, content in messages_of(model.calls[1]) if role == "tool"]
     assert [entries[0].split(":")[0], entries[1]] == ["Cancelled", "made by hand"]
 

@@ -83,13 +83,8 @@ async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: L
         "arguments": {"name": f"{unique}:b", "after": f"{unique}:a"},
         "result": {"id": f"{unique}:b"},
     }
-    assert states(document) == {
-        "a": "completed",
-        "b": "completed",
-        "refuse": "failed",
-        "undo b": "completed",
-        "undo a": "completed",
-    }
+    expected = {"a": "completed", "b": "completed", "refuse": "failed", "undo b": "completed", "undo a": "completed"}
+    assert states(document) == expected
     assert (document["status"], document["output"]) == ("failed", None)
     message = "compensated 2 calls"
     assert document["error"]["message"] == f"'refuse' failed: no; {message}"

@@ -108,10 +108,8 @@ async def test_approval_of_a_whole_sub_plan_does_not_apply_to_its_parent(runs: R
     await asks(runs, handle, "above")
     await answer(handle, "above", {"approved": True})
     document = await document_of(handle)
-    assert {name: node["status"] for name, node in document["nodes"].items()} == {
-        "below": "completed",
-        "above": "completed",
-    }
+    expected = {"below": "completed", "above": "completed"}
+    assert {name: node["status"] for name, node in document["nodes"].items()} == expected
 
 
 async def _has_policy(handle: Handle) -> bool:
@@ -179,12 +177,8 @@ async def test_tool_asks_while_it_runs_and_continues_from_its_checkpoint(runs: R
     handle = await runs.start(plan)
     await asks(runs, handle, "o")
     (asked,) = (await view_of(runs, handle)).document()["waiting_for"]
-    assert (asked["type"], asked["options"], asked["assignee"], asked["purpose"]) == (
-        "SELECTION",
-        ["red", "blue"],
-        "ann",
-        "raised",
-    )
+    expected = ("SELECTION", ["red", "blue"], "ann", "raised")
+    assert (asked["type"], asked["options"], asked["assignee"], asked["purpose"]) == expected
     await answer(handle, "o", {"selected": ["blue"]})
     await asks(runs, handle, "o#2")
     await signal(handle, "o#2", {"text": "It is cheap"})

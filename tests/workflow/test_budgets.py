@@ -76,10 +76,8 @@ async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(scri
         view = await asked(runs, handle)
         assert view.scheduler is not None
         (request,) = view.scheduler.features.feedback.requests.open.values()
-        assert (request.id, request.prompt.partition(".")[0]) == (
-            "budget",
-            "The budget of the run is used up (calls: 2 of 2 used)",
-        )
+        expected = ("budget", "The budget of the run is used up (calls: 2 of 2 used)")
+        assert (request.id, request.prompt.partition(".")[0]) == expected
         assert len(model.calls) == 2
         answer = {"request_id": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
         await handle.execute_update("submit_feedback", answer)

@@ -158,11 +158,8 @@ async def test_slow_call_is_cancelled_with_its_node_or_its_run(runs: Runs, bench
     await handle.signal(wire.CANCEL, {"by": "ann"})
     document = bare(await document_of(handle))
     assert document["status"] == "cancelled"
-    assert {name: node["status"] for name, node in document["nodes"].items()} == {
-        "one": "cancelled",
-        "two": "cancelled",
-        "n": "blocked",
-    }
+    expected = {"one": "cancelled", "two": "cancelled", "n": "blocked"}
+    assert {name: node["status"] for name, node in document["nodes"].items()} == expected
     assert bench.cleaned.count(unique) == 2
 
 

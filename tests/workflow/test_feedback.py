@@ -23,10 +23,8 @@ async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Ru
     await asks(runs, handle, "check")
     view = await view_of(runs, handle)
     assert (view.status, view.reason) == ("waiting", "waits for ann: What of check?")
-    assert bare_node(view.document()["nodes"]["check"]) == {
-        "status": "waiting",
-        "reason": "waits for ann: What of check?",
-    }
+    expected = {"status": "waiting", "reason": "waits for ann: What of check?"}
+    assert bare_node(view.document()["nodes"]["check"]) == expected
     assert await handle.query(wire.QUERY_PENDING) == view.document()["waiting_for"]
     assert await answer(handle, "check", {"approved": True}) == {"ok": True, "message": "'check' is answered"}
     document = await ended_document(runs, handle)

@@ -82,11 +82,8 @@ async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench:
     draft, second = await fork(runs, first, inputs={"x": 2})
     document = await document_of(second)
 
-    assert (draft.prediction.reused, draft.prediction.runs, draft.prediction.undecided) == (
-        ["other"],
-        {"a": "reads something that has changed"},
-        ["b"],
-    )
+    expected = (["other"], {"a": "reads something that has changed"}, ["b"])
+    assert (draft.prediction.reused, draft.prediction.runs, draft.prediction.undecided) == expected
     assert short(document) == {
         "a": ("completed", 3.0, None),
         "other": ("completed", f"{unique} other", "other"),

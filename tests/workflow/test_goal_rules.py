@@ -193,13 +193,8 @@ def test_nodes_that_can_no_longer_run_are_left_out_of_the_continuing_plan() -> N
     why = {node.id: record.reason for node, record in run.scheduler.state.visible_nodes() if node.id in ("a", "b", "d")}
     assert why == dict.fromkeys("abd", "removed when the plan was revised")
     assert (found["status"], found["output"], found["nodes"]["e"]["result"]) == ("completed", "Done.", {"of": 3})
-    assert {name: states(found)[name] for name in "abcde"} == {
-        "a": "superseded",
-        "b": "superseded",
-        "c": "completed",
-        "d": "superseded",
-        "e": "completed",
-    }
+    expected = {"a": "superseded", "b": "superseded", "c": "completed", "d": "superseded", "e": "completed"}
+    assert {name: states(found)[name] for name in "abcde"} == expected
     assert "'a'" not in str(run.calls[2].messages)
 
 
@@ -233,10 +228,8 @@ def test_plan_that_clashes_or_waits_for_a_failed_node_is_returned() -> None:
     assert (found["status"], found["nodes"]["d"]["result"]) == ("completed", {"n": 4})
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
     problems = found["nodes"]["read#2"]["result"]["problems"]
-    assert [(each["code"], each["node_id"]) for each in problems] == [
-        ("accepted_changed", "c"),
-        ("invalid_reference", "d"),
-    ]
+    expected = [("accepted_changed", "c"), ("invalid_reference", "d")]
+    assert [(each["code"], each["node_id"]) for each in problems] == expected
 
 
 def test_nonsense_when_it_is_planned_again_costs_nothing_that_was_reached() -> None:

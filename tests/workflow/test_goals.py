@@ -32,11 +32,8 @@ SUM = written(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.re
 async def test_request_is_planned_run_and_answered(scripted: Scripted) -> None:
     async with scripted(SUM, "It is 7.") as (server, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Add 1, 2 and 4.", "plus", "echo")))
-    assert (found["status"], found["output"], [*found["nodes"]]) == (
-        "completed",
-        "It is 7.",
-        ["plan", "read", "a", "b", "answer"],
-    )
+    expected = ("completed", "It is 7.", ["plan", "read", "a", "b", "answer"])
+    assert (found["status"], found["output"], [*found["nodes"]]) == expected
     assert [found["nodes"][name]["result"] for name in ("a", "b")] == [3.0, 7.0]
     assert purposes([*server.calls]) == [("plan", "plan"), ("answer", "answer")]
     planning, answering = server.calls
@@ -97,12 +94,8 @@ async def test_invalid_request_of_a_client_ends_its_run_at_once(scripted: Script
             for message in ({"goal": " "}, {"goal": "x" * 1_000_000}, {"plan": wrong}, {"goal": None})
         ]
     assert [document["status"] for document in documents] == ["failed"] * 4
-    assert [document["error"]["errors"][0]["code"] for document in documents] == [
-        "empty_goal",
-        "too_large",
-        "invalid_field",
-        "invalid_field",
-    ]
+    expected = ["empty_goal", "too_large", "invalid_field", "invalid_field"]
+    assert [document["error"]["errors"][0]["code"] for document in documents] == expected
     assert documents[3]["error"]["errors"][0]["message"] == "the request must be a string, not NoneType"
     assert [problem["pointer"] for problem in documents[2]["error"]["errors"]] == ["/confg", "/approve_plan", "/config"]
 
@@ -162,10 +155,8 @@ async def test_plan_that_names_a_secret_is_returned_to_the_model(scripted: Scrip
         found = await ended(runs, await runs.start_compiled(goal(runs, "Add.", "plus", "echo")))
     assert (found["status"], found["output"]) == ("completed", "5")
     result = problems_in_prompt(server.calls[1])
-    assert [(problem["code"], problem["node"]) for problem in result] == [
-        ("invalid_reference", "a"),
-        ("invalid_reference", "c"),
-    ]
+    expected = [("invalid_reference", "a"), ("invalid_reference", "c")]
+    assert [(problem["code"], problem["node"]) for problem in result] == expected
     assert result[0]["problem"] == "a plan that a model wrote cannot name secrets"
     assert secret not in json.dumps(found)
 

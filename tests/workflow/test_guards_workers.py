@@ -117,10 +117,8 @@ async def test_stopping_worker_ends_tools(
         asyncio.get_running_loop().call_later(1, bench.open, unique)
     async with _serving(client, bench.registry(), queue=queue, folder=tmp_path):
         document = await document_of(handle)
-    assert {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()} == {
-        "held": ("completed", 1),
-        "after": ("completed", 1),
-    }
+    expected = {"held": ("completed", 1), "after": ("completed", 1)}
+    assert {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()} == expected
     assert bench.effects[unique] == [bench.effects[unique][0]]
 
 

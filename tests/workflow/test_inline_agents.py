@@ -54,10 +54,8 @@ async def test_an_agent_in_a_plan_calls_its_tools_and_answers_by_its_schema(clie
         "last": done({"found": "Green tea.", "n": counted}),
     }
     assert below.workflow_type == wire.WORKFLOW_RUN_AGENT
-    assert {name: used["calls"] for name, used in usage["agents"].items()} == {
-        "look (inline)": 2,
-        "below/count (inline)": 2,
-    }
+    expected = {"look (inline)": 2, "below/count (inline)": 2}
+    assert {name: used["calls"] for name, used in usage["agents"].items()} == expected
     [first] = [call for call in model.calls if call.tools and messages_of(call)[-1] == ("user", "Look for tea.")]
     assert (messages_of(first), first.tools) == (
         [("system", "You look."), ("user", "Look for tea.")],
@@ -74,11 +72,8 @@ async def test_a_policy_that_refuses_them_refuses_the_plan_before_anything_runs(
     for found in (by_person, by_model):
         assert (found["status"], found["nodes"]) == ("failed", {})
         [problem] = found["error"]["errors"]
-        assert (problem["code"], problem["pointer"], problem["message"]) == (
-            "refused",
-            "/nodes/1/plan/nodes/0/agent",
-            _WHY,
-        )
+        expected = ("refused", "/nodes/1/plan/nodes/0/agent", _WHY)
+        assert (problem["code"], problem["pointer"], problem["message"]) == expected
         assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
 
 

@@ -43,10 +43,8 @@ async def test_request_becomes_intents_that_run_without_an_answer(scripted: Scri
     assert (read["explanation"], read["confidence"], read["changes"]) == ("Does it.", 0.9, 3)
     assert purposes([*server.calls]) == [("plan", "plan")]
     asked = server.calls[0]
-    assert (asked.response_format, asked.text.endswith("\n\nRequest:\nCreate Apex in Luxembourg.")) == (
-        "json_schema",
-        True,
-    )
+    expected = ("json_schema", True)
+    assert (asked.response_format, asked.text.endswith("\n\nRequest:\nCreate Apex in Luxembourg.")) == expected
 
 
 async def test_nothing_to_do_completes_with_the_explanation(scripted: Scripted) -> None:
@@ -163,10 +161,8 @@ async def test_ambiguous_party_is_asked_and_no_click_is_sent_to_a_model(client: 
     assert (found["status"], {*made(found).values()}) == ("completed", {"completed"})
     assert [*found["nodes"]] == ["plan", "read", "@result_1", "@result_2", "@result_3", "@result_4"]
     assert found["nodes"]["@result_2"]["result"]["entity_id"] == chosen["id"]
-    assert [(each["search_text"], each["party"]["name"]) for each in resolved_lookups] == [
-        ("Maria Garcia", "María Garcia"),
-        ("Sarah Chen", "Sarah Chen"),
-    ]
+    expected = [("Maria Garcia", "María Garcia"), ("Sarah Chen", "Sarah Chen")]
+    assert [(each["search_text"], each["party"]["name"]) for each in resolved_lookups] == expected
     # The model was asked once, before anybody was looked up.
     assert purposes([*server.calls]) == [("plan", "plan")]
     result = json.dumps([call.messages for call in server.calls], ensure_ascii=False)

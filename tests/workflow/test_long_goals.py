@@ -109,11 +109,8 @@ async def test_intents_continue_in_new_executions_and_in_forks(client: Client, s
     # A second request for the same run finds the existing run.
     changed = {**document["nodes"]["@result_2"]["result"], "created": False}
     assert same["nodes"]["@result_2"]["result"] | {"created": False} == changed
-    assert (other["status"], made(other), other["nodes"]["@result_1"]["result"]["name"]) == (
-        "completed",
-        {"@result_1": "completed"},
-        "Other",
-    )
+    expected = ("completed", {"@result_1": "completed"}, "Other")
+    assert (other["status"], made(other), other["nodes"]["@result_1"]["result"]["name"]) == expected
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
 
 

@@ -142,10 +142,8 @@ async def test_ambiguous_lookups_are_asked_before_any_node(runs: Runs, database:
     document = await document_of(handle)
     [meridian] = party_ids(database, "Meridian Fund Services S.à r.l.")
     assert results(document) == [{"who": luxembourgish, "firm": meridian}, {"again": luxembourgish}, {"name": unique}]
-    assert [(each["reason"], each["created"]) for each in document["lookups"]] == [
-        ("chosen by a person", False),
-        ("other name", False),
-    ]
+    expected = [("chosen by a person", False), ("other name", False)]
+    assert [(each["reason"], each["created"]) for each in document["lookups"]] == expected
 
 
 async def test_person_is_created_once_all_is_settled(runs: Runs, database: EntityDatabase, unique: str) -> None:
@@ -160,10 +158,8 @@ async def test_person_is_created_once_all_is_settled(runs: Runs, database: Entit
     document = await document_of(handle)
     [ada] = party_ids(database, name)
     assert document["nodes"]["@result_1"]["result"]["who"] == ada
-    assert [(each["created"], each["reason"]) for each in document["lookups"]] == [
-        (True, "created at the request of a person"),
-        (False, "chosen by a person"),
-    ]
+    expected = [(True, "created at the request of a person"), (False, "chosen by a person")]
+    assert [(each["created"], each["reason"]) for each in document["lookups"]] == expected
 
 
 async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs, bench: Bench, unique: str) -> None:

@@ -62,11 +62,8 @@ async def test_plan_is_run_with_its_inputs_and_reports_its_progress(mcp: McpBenc
     )
     async with mcp.client(mode) as call:
         result = await call("run_plan", plan=plan, inputs={"n": 3})
-    assert {name: result[name] for name in ("status", "output", "node_counts")} == {
-        "status": "completed",
-        "output": 5,
-        "node_counts": {"completed": 2},
-    }
+    expected = {"status": "completed", "output": 5, "node_counts": {"completed": 2}}
+    assert {name: result[name] for name in ("status", "output", "node_counts")} == expected
     ended = [message for _, _, message in call.progress if message and message.endswith("completed")]
     done = [progress for progress, _, _ in call.progress]
     assert ended == ["a completed", "b completed"]
@@ -78,16 +75,8 @@ async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mod
         tools = {tool.name: tool for tool in (await call.client.list_tools()).tools}
         result = await call("double", value=4)
         wrong = await call.refused("double", valu=4)
-    assert list(tools) == [
-        "run_plan",
-        "check_plan",
-        "ask",
-        "get_run",
-        "list_runs",
-        "answer_feedback",
-        "cancel",
-        "double",
-    ]
+    expected = ["run_plan", "check_plan", "ask", "get_run", "list_runs", "answer_feedback", "cancel", "double"]
+    assert list(tools) == expected
     assert tools["double"].title == "Double"
     assert (tools["double"].description or "").startswith("Doubles a number. ")
     assert tools["double"].input_schema == {
@@ -290,8 +279,6 @@ async def test_impossible_call_is_reported_with_a_remedy(mcp: McpBench, mode: st
     assert (missing["status"], missing["errors"][0]["hint"]) == ("invalid", "give it among the inputs")
     assert nobody == {"status": "not_found", "message": f"there is no run '{unique}'"}
     assert silent["status"] == "not_found"
-    assert (asked["status"], asked["message"]) == (
-        "no_model",
-        "no model is configured: set DAGWRIGHT_MODEL for this server",
-    )
+    expected = ("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
+    assert (asked["status"], asked["message"]) == expected
     assert late["status"] == "bad_usage"

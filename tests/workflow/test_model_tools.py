@@ -103,10 +103,8 @@ async def test_the_example_finds_the_difference_in_whole_search_results(client: 
     assert document["status"] == "completed"
     assert document["output"] == {"calculate_difference": 14}
     wu, caesar = (document["nodes"][node]["result"] for node in ("find_emperor_wu_age", "find_caesar_age"))
-    assert (wu[0]["title"], caesar[0]) == (
-        "Emperor Wu of Han",
-        {"title": "Julius Caesar, age at death", "link": "", "snippet": "55 years"},
-    )
+    expected = ("Emperor Wu of Han", {"title": "Julius Caesar, age at death", "link": "", "snippet": "55 years"})
+    assert (wu[0]["title"], caesar[0]) == expected
     assert sorted(search.queries) == sorted(searches)
     [call] = model.calls
     assert call.metadata == {"run_id": handle.id, "node_id": "calculate_difference", "purpose": "calculate"}
@@ -127,12 +125,8 @@ async def test_a_calculation_in_text_leaves_its_region_and_reports_its_usage(cli
     async with ModelServer(expression("69 - 55")) as model, serving(client, tmp_path, model) as runs:
         handle = await runs.start(plan)
         document = await document_of(handle)
-        assert {name: node["result"] for name, node in document["nodes"].items()} == {
-            "a": 69,
-            "b": 14,
-            "c": 28,
-            "d": 70,
-        }
+        expected = {"a": 69, "b": 14, "c": 28, "d": 70}
+        assert {name: node["result"] for name, node in document["nodes"].items()} == expected
         assert await calls_of_run(handle) == ["region:a", "region:a#2", "b", "c"]
     assert document["nodes"]["b"]["usage"]["completion_tokens"] == 10
     assert document["usage"]["calls"] == 1
@@ -147,11 +141,8 @@ async def test_tools_of_an_agent_ask_the_model_that_its_request_names(client: Cl
         handle = await runs.start_compiled(plan, inputs=inputs, model={"model": "large", "seed": 7})
         document = await document_of(handle)
     assert document["output"] == "It is 14."
-    assert [(call.model, call.body["seed"], call.metadata["purpose"]) for call in model.calls] == [
-        ("large", 7, "agent"),
-        ("large", 7, "calculate"),
-        ("large", 7, "agent"),
-    ]
+    expected = [("large", 7, "agent"), ("large", 7, "calculate"), ("large", 7, "agent")]
+    assert [(call.model, call.body["seed"], call.metadata["purpose"]) for call in model.calls] == expected
 
 
 async def test_tools_of_a_sub_plan_use_the_model_of_the_parent_run(client: Client, tmp_path: Path) -> None:

@@ -74,10 +74,8 @@ async def test_result_has_output_and_nodes_with_values_from_the_store(python: Py
     result = await python.of(handle).result()
     assert (result.run_id, result.status, result.error) == (handle.id, RunStatus.COMPLETED, None)
     assert result.output == {"text": "x" * 3_000_000, "count": 3_000_000}
-    assert [(name, node.status.value, node.attempts) for name, node in result.nodes.items()] == [
-        ("big", "completed", 1),
-        ("count", "completed", 1),
-    ]
+    expected = [("big", "completed", 1), ("count", "completed", 1)]
+    assert [(name, node.status.value, node.attempts) for name, node in result.nodes.items()] == expected
     assert (len(result.nodes["big"].result), result.nodes["count"].result) == (3_000_000, 3_000_000)
     assert result.started_at is not None
     assert result.ended_at is not None
@@ -95,10 +93,8 @@ async def test_items_of_a_map_are_in_their_node(python: PythonRuns) -> None:
     node = {**call("load", "echo", name="{{item}}"), "for_each": ["a", "b"]}
     result = await python.of(await python.runs.start(plan(node))).result()
     assert [*result.nodes] == ["load"]
-    assert [(key, item.result) for key, item in result.nodes["load"].items.items()] == [
-        ("0", {"name": "a"}),
-        ("1", {"name": "b"}),
-    ]
+    expected = [("0", {"name": "a"}), ("1", {"name": "b"})]
+    assert [(key, item.result) for key, item in result.nodes["load"].items.items()] == expected
     assert result.nodes["load[1]"].result == {"name": "b"}
     with pytest.raises(KeyError, match="did you mean 'load'"):
         _ = result.nodes["laod"]
@@ -248,10 +244,8 @@ async def test_failed_node_is_retried_or_given_its_result(python: PythonRuns, be
     bench.open(unique)
     result = await run.result()
     assert result.output == {"b": {"given": True}, "c": unique}
-    assert [description(each) for each in await events_of(run) if description(each).endswith(" c")] == [
-        "node.started c",
-        "node.completed c",
-    ]
+    expected = ["node.started c", "node.completed c"]
+    assert [description(each) for each in await events_of(run) if description(each).endswith(" c")] == expected
     assert [(step["command"], step["by"]) for step in (await run.lineage("b")).commands] == [("set_result", "ann")]
 
 

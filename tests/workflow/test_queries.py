@@ -65,12 +65,8 @@ async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, un
     with pytest.raises(WorkflowQueryFailedError):
         await handle.query(wire.QUERY_NODE)
     graph = await handle.query(wire.QUERY_GRAPH)
-    assert [(node["node_id"], node["status"]) for node in graph["nodes"]] == [
-        ("first", "completed"),
-        ("held", "running"),
-        ("each", "completed"),
-        ("last", "pending"),
-    ]
+    expected = [("first", "completed"), ("held", "running"), ("each", "completed"), ("last", "pending")]
+    assert [(node["node_id"], node["status"]) for node in graph["nodes"]] == expected
     assert graph["edges"] == [["first", "held"], ["first", "each"], ["held", "last"]]
     bench.open(unique)
     await document_of(handle)
@@ -171,10 +167,8 @@ async def test_end_of_a_run_reports_the_failures_of_a_sub_plan(runs: Runs) -> No
     await document_of(handle)
 
     result = await _explaining(runs).of_run(handle.id)
-    assert [(each.node, each.kind, [*each.because]) for each in result.chain.reasons] == [
-        ("outer", "failed", ["outer/bad"]),
-        ("outer/bad", "failed", []),
-    ]
+    expected = [("outer", "failed", ["outer/bad"]), ("outer/bad", "failed", [])]
+    assert [(each.node, each.kind, [*each.because]) for each in result.chain.reasons] == expected
     assert result.describe(lambda _: "then").endswith("no such file)")
     assert (await _explanation(runs, handle, "after")).startswith(
         "after is blocked by outer at then, which failed at then"
@@ -193,8 +187,5 @@ async def test_nodes_of_large_regions_are_reported(runs: Runs) -> None:
     await document_of(handle)
 
     result = await _explaining(runs).of_node(handle.id, "n2")
-    assert [(each.node, each.kind, [*each.because]) for each in result.chain.reasons] == [
-        ("n2", "completed", ["n1"]),
-        ("n1", "completed", ["n0"]),
-        ("n0", "completed", []),
-    ]
+    expected = [("n2", "completed", ["n1"]), ("n1", "completed", ["n0"]), ("n0", "completed", [])]
+    assert [(each.node, each.kind, [*each.because]) for each in result.chain.reasons] == expected

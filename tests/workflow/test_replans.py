@@ -157,12 +157,8 @@ async def test_unreachable_nodes_are_omitted_if_the_complete_plan_was_streamed(s
         bench.open("early")
         found = await ended(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "Done.")
-    assert {name: found["nodes"][name]["status"] for name in "abcd"} == {
-        "a": "superseded",
-        "b": "superseded",
-        "c": "completed",
-        "d": "completed",
-    }
+    expected = {"a": "superseded", "b": "superseded", "c": "completed", "d": "completed"}
+    assert {name: found["nodes"][name]["status"] for name in "abcd"} == expected
 
 
 def answer_with_gaps(words: str, *missing: str) -> str:

@@ -55,10 +55,8 @@ async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBe
     document = await bench.client.get_workflow_handle(second.workflow_id).result()
     assert document["nodes"]["b"]["result"] == {"value": "id-Apex"}
     session = await bench.ended(unique, second.workflow_id)
-    assert [(turn.number, turn.request, turn.status, turn.names) for turn in session.turns] == [
-        (1, "Make it.", "completed", ("cbu",)),
-        (2, "And that.", "completed", ()),
-    ]
+    expected = [(1, "Make it.", "completed", ("cbu",)), (2, "And that.", "completed", ())]
+    assert [(turn.number, turn.request, turn.status, turn.names) for turn in session.turns] == expected
     await eventually(lambda: _has_nothing_to_do(bench, unique))
     names = [EventType.Name(kind) for kind in await _kinds_of_events(bench, unique)]
     assert [name for name in names if "TIMER" in name or "ACTIVITY" in name] == []

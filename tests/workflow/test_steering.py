@@ -64,10 +64,8 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
     await handle.signal(wire.PAUSE, {"reason": "too early", "by": "ann"})
     bench.open(unique)
     view = await _view_with(runs, handle, "waiting")
-    assert {name: node["status"] for name, node in view.document()["nodes"].items()} == {
-        "held": "completed",
-        "after": "ready",
-    }
+    expected = {"held": "completed", "after": "ready"}
+    assert {name: node["status"] for name, node in view.document()["nodes"].items()} == expected
     assert view.document()["notes"] == [
         _note("pause", "paused by ann: too early"),
         _note("paused", "nothing new starts: paused by ann"),

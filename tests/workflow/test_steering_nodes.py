@@ -63,12 +63,8 @@ async def test_running_node_is_cancelled_with_its_branch_only(runs: Runs, bench:
     }
     (step,) = document["nodes"]["a"]["lineage"]["overrides"]
     assert before["nodes"]["a"] == document["nodes"]["a"]
-    assert {name: step[name] for name in ("command", "by", "through", "reason")} == {
-        "command": "cancel_node",
-        "by": "ann",
-        "through": "update",
-        "reason": "wrong file",
-    }
+    expected = {"command": "cancel_node", "by": "ann", "through": "update", "reason": "wrong file"}
+    assert {name: step[name] for name in ("command", "by", "through", "reason")} == expected
 
 
 async def test_items_and_sub_plans_get_the_cancellation(runs: Runs, bench: Bench, unique: str) -> None:
@@ -82,12 +78,8 @@ async def test_items_and_sub_plans_get_the_cancellation(runs: Runs, bench: Bench
     await eventually(lambda: {f"{unique} inner", f"{unique} y"} <= set(bench.cleaned))
     bench.open(f"{unique} x")
     nodes = bare(await ended_document(runs, handle))["nodes"]
-    assert {name: node["status"] for name, node in nodes.items()} == {
-        "sub": "cancelled",
-        "m": "cancelled",
-        "m[0]": "completed",
-        "m[1]": "cancelled",
-    }
+    expected = {"sub": "cancelled", "m": "cancelled", "m[0]": "completed", "m[1]": "cancelled"}
+    assert {name: node["status"] for name, node in nodes.items()} == expected
 
 
 async def test_node_of_a_sub_plan_is_cancelled_through_the_parent_run(runs: Runs, bench: Bench, unique: str) -> None:
@@ -124,12 +116,8 @@ async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, ben
     assert len(bench.effects[unique]) == 2
     assert len(set(bench.effects[unique])) == 1
     (step,) = document["nodes"]["a"]["lineage"]["overrides"]
-    assert (step["command"], step["by"], step["attempts"], step["error"]["message"]) == (
-        "retry_node",
-        "ann",
-        1,
-        "not the first time",
-    )
+    expected = ("retry_node", "ann", 1, "not the first time")
+    assert (step["command"], step["by"], step["attempts"], step["error"]["message"]) == expected
 
 
 async def test_sub_plan_is_retried_as_a_separate_run(runs: Runs, bench: Bench, unique: str) -> None:

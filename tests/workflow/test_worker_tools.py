@@ -61,11 +61,8 @@ async def test_slots_pass_from_worker_tool_to_worker_tool_with_their_messages(wo
     document = await document_of(await workers.start({"sub_goals": sub_goals}, dialect="subgoals"))
     nodes = document["nodes"]
     assert document["status"] == "completed"
-    assert (nodes["sg1"]["result"], nodes["sg1"]["message"], nodes["sg1"]["attempts"]) == (
-        {"found": "1: Do 1", "size": 7},
-        "as it is",
-        2,
-    )
+    expected = ({"found": "1: Do 1", "size": 7}, "as it is", 2)
+    assert (nodes["sg1"]["result"], nodes["sg1"]["message"], nodes["sg1"]["attempts"]) == expected
     assert nodes["sg2"]["message"] == "as it is"
     assert nodes["sg3"]["result"] == {"shown": "1: Do 1+" + "x" * 20}
 
@@ -111,10 +108,5 @@ async def test_resource_is_opened_once_and_closed_at_the_end(client: Client, tmp
             await client.start_workflow("RunPlan", {"plan": _PLAN}, id=unique, task_queue=unique)
         ).result()
         assert document["output"] == "Ann again"
-    assert (tmp_path / "told.txt").read_text(encoding="utf-8").split("\n") == [
-        "opened",
-        "Ann",
-        "Ann again",
-        "closed",
-        "",
-    ]
+    expected = ["opened", "Ann", "Ann again", "closed", ""]
+    assert (tmp_path / "told.txt").read_text(encoding="utf-8").split("\n") == expected

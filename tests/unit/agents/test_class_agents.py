@@ -73,10 +73,8 @@ async def test_agent_asks_a_person_unless_its_card_forbids_it() -> None:
     failure = await AgentBench(class_registry(Asking)).failure({"objective": "Which one?"})
     assert failure.type == "ask_person"
     failure = await AgentBench(class_registry(Asking, feedback_policy="never")).failure({"objective": "Which one?"})
-    assert (failure.type, failure.message) == (
-        "tool_failed",
-        "the agent 'helper' wants to ask a person, and its card says feedback_policy: never",
-    )
+    expected = ("tool_failed", "the agent 'helper' wants to ask a person, and its card says feedback_policy: never")
+    assert (failure.type, failure.message) == expected
 
 
 async def test_changed_card_and_invalid_arguments_are_final() -> None:

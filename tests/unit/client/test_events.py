@@ -84,13 +84,8 @@ def test_end_of_a_node_comes_before_the_start_of_those_that_waited_for_it() -> N
     assert durable_of(live, walk.view) == ["run.started", "node.started a", "node.started b"]
     walk.step(0, fails=False)
     walk.step(0, fails=True)
-    assert durable_of(live, walk.view) == [
-        "node.completed a",
-        "node.started e",
-        "node.failed b",
-        "node.blocked c",
-        "node.blocked d",
-    ]
+    expected = ["node.completed a", "node.started e", "node.failed b", "node.blocked c", "node.blocked d"]
+    assert durable_of(live, walk.view) == expected
     walk.step(0, fails=False)
     assert durable_of(live, walk.view) == ["node.completed e", "run.completed"]
     assert durable_of(live, walk.view) == []

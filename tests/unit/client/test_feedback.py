@@ -363,10 +363,8 @@ def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
     # Items of one run are answered in one message.
     assert AnswerTarget.of("run-1", items) == AnswerTarget("run-1", "check", items)
     assert AnswerTarget.of("run-1", items[:1]) == AnswerTarget("run-1", "check[a]", items[:1])
-    assert [by_run(each) for each in (items, items[:1])] == [
-        [RequestRef("run-1", "check")],
-        [RequestRef("run-1", "check[a]")],
-    ]
+    expected = [[RequestRef("run-1", "check")], [RequestRef("run-1", "check[a]")]]
+    assert [by_run(each) for each in (items, items[:1])] == expected
 
 
 async def test_answer_goes_to_each_run_and_may_be_refused_in_some() -> None:

@@ -97,18 +97,8 @@ async def test_cancellation_ends_the_events() -> None:
 async def test_output_without_a_terminal_gets_the_last_table() -> None:
     output = io.StringIO()
     await show_progress(run_of(), view=TerminalView(Console(file=output, width=80)))
-    assert output.getvalue().split() == [
-        "Refill:",
-        "running",
-        "✓",
-        "n0",
-        "stock",
-        "completed",
-        "1.5",
-        "s",
-        "1",
-        "completed",
-    ]
+    expected = ["Refill:", "running", "✓", "n0", "stock", "completed", "1.5", "s", "1", "completed"]
+    assert output.getvalue().split() == expected
 
 
 def test_table_that_does_not_fit_shows_what_runs() -> None:
@@ -144,11 +134,8 @@ def test_lines_have_each_change_once() -> None:
     with view.open():
         for states in (("running", "pending"), ("completed", "running"), ("completed", "running")):
             view.show(drawing_of(*states))
-    assert output.getvalue().splitlines() == [
-        "running    n0  stock",
-        "completed  n0  stock  1.5 s",
-        "running    n1  stock",
-    ]
+    expected = ["running    n0  stock", "completed  n0  stock  1.5 s", "running    n1  stock"]
+    assert output.getvalue().splitlines() == expected
 
 
 @pytest.mark.parametrize(("is_terminal", "kind"), [(True, TerminalView), (False, LineView)])

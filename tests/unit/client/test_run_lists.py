@@ -177,11 +177,8 @@ async def test_run_whose_memo_cannot_be_read_does_not_fail_the_list() -> None:
     attributes = {wire.SEARCH_STATE: "waiting", wire.SEARCH_TITLE: "Report", wire.SEARCH_PROGRESS: "1/3"}
     damaged = execution(2, ValueError("no codec"), attributes=attributes)
     found = await runs_of(Namespace([execution(1), damaged, execution(3)])).list_runs()
-    assert [(run.run_id, run.status, run.title) for run in found] == [
-        ("run-1", "running", None),
-        ("run-2", "waiting", "Report"),
-        ("run-3", "running", None),
-    ]
+    expected = [("run-1", "running", None), ("run-2", "waiting", "Report"), ("run-3", "running", None)]
+    assert [(run.run_id, run.status, run.title) for run in found] == expected
     assert (found[1].nodes_done, found[1].nodes_total, found[1].started_at) == (1, 3, STARTED)
 
 

@@ -28,11 +28,8 @@ AGENTS: Mapping[str, ToolDeclaration] = {
 
 def test_agent_is_a_tool_that_takes_an_objective_and_is_found_by_its_name() -> None:
     declaration = agent_declaration(RESEARCHER)
-    assert (declaration.name, declaration.effects, declaration.timeout_s) == (
-        "agent.web_researcher",
-        Effects.WRITE,
-        300.0,
-    )
+    expected = ("agent.web_researcher", Effects.WRITE, 300.0)
+    assert (declaration.name, declaration.effects, declaration.timeout_s) == expected
     assert (declaration.version, declaration.is_pinned, declaration.agent) == (RESEARCHER.version, True, RESEARCHER)
     assert list(agent_cards(AGENTS)) == [RESEARCHER]
     assert tool_of_agent("web_researcher", AGENTS) is AGENTS["agent.web_researcher"]

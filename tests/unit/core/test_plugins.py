@@ -95,12 +95,8 @@ def test_toy_application_adds_tools_settings_verbs_and_a_resolver(monkeypatch: p
     monkeypatch.setenv("DAGWRIGHT_TOY_WAREHOUSE", "south")
     settings = Settings()
     declared = load_toolset(settings).declarations()
-    assert [name for name in declared if name.startswith("toy.")] == [
-        "toy.put",
-        "toy.take",
-        "toy.find_shelf",
-        "toy.bind_shelves",
-    ]
+    expected = ["toy.put", "toy.take", "toy.find_shelf", "toy.bind_shelves"]
+    assert [name for name in declared if name.startswith("toy.")] == expected
     assert resolver_of(declared).kinds == ("shelf",)
     assert [name for name in intent_verbs(declared) if name.startswith("toy.")] == ["toy.put"]
     [own] = environment_of(settings).app_settings.values()

@@ -198,10 +198,8 @@ def test_for_each_over_something_odd(value: Any, state: str, code: str | None, m
 def test_key_of_an_item_must_not_make_the_id_of_a_node() -> None:
     scheduler = scheduler_of(node("m", for_each=["x"], key="{{item}}"), node("m[x]"))
     assert finish(scheduler) == ["m[x]"]
-    assert error_of(scheduler, "m") == (
-        "duplicate_key",
-        "'m[x]' names two items or nodes; the keys of 'm' must be unique",
-    )
+    expected = ("duplicate_key", "'m[x]' names two items or nodes; the keys of 'm' must be unique")
+    assert error_of(scheduler, "m") == expected
 
 
 def test_failed_items_fail_the_node_or_have_the_value_of_on_error() -> None:

@@ -218,10 +218,8 @@ def test_references_to_the_id_of_an_invalid_node_are_valid() -> None:
         ("invalid_field", "/nodes/1", "'id' is missing"),
     ]
     problems = problems_in(node("a", priority=9, depends_on=["gone"]), node("b", arguments={"x": "{{a.result}}"}))
-    assert [(problem[0], problem[1]) for problem in problems] == [
-        ("invalid_field", "/nodes/0/priority"),
-        ("unknown_dependency", "/nodes/0/depends_on/0"),
-    ]
+    expected = [("invalid_field", "/nodes/0/priority"), ("unknown_dependency", "/nodes/0/depends_on/0")]
+    assert [(problem[0], problem[1]) for problem in problems] == expected
 
 
 def test_unknown_compensating_tool_is_refused_and_a_known_one_is_compiled_into_the_plan() -> None:

@@ -56,11 +56,8 @@ def test_explanation_and_confidence_are_metadata() -> None:
         "confidence": 1,
     }
     assert check(intents(ENSURE, explanation=None, confidence=None)).plan.metadata == {}
-    assert codes_of(intents(ENSURE, explanation=7, confidence=True, extra=1)) == [
-        ("invalid_field", "/extra"),
-        ("invalid_field", "/explanation"),
-        ("invalid_field", "/confidence"),
-    ]
+    expected = [("invalid_field", "/extra"), ("invalid_field", "/explanation"), ("invalid_field", "/confidence")]
+    assert codes_of(intents(ENSURE, explanation=7, confidence=True, extra=1)) == expected
 
 
 @pytest.mark.parametrize(
@@ -113,10 +110,8 @@ def test_text_that_only_holds_an_at_sign_is_a_value(text: str) -> None:
 
 def test_key_given_twice_is_refused_at_its_second_place() -> None:
     entry = {"verb": "v", "params": {"a": 1}, "refs": {"a": "@result_1", "b": "@result_1"}, "lookups": {"b": JOHN}}
-    assert codes_of(intents(ENSURE, entry)) == [
-        ("invalid_field", "/intents/1/refs/a"),
-        ("invalid_field", "/intents/1/lookups/b"),
-    ]
+    expected = [("invalid_field", "/intents/1/refs/a"), ("invalid_field", "/intents/1/lookups/b")]
+    assert codes_of(intents(ENSURE, entry)) == expected
 
 
 def test_name_that_the_session_lacks_is_missing_context() -> None:
@@ -126,10 +121,8 @@ def test_name_that_the_session_lacks_is_missing_context() -> None:
     (near,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbuu": "fund_1"})
     assert near.hint == "did you mean 'cbuu'? Or give it in the context: cbu=ID"
     (behind,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}))
-    assert (
-        behind.hint
-        == "give it in the context: cbu=ID or, if an earlier intent makes it, write @result_N of that intent"
-    )
+    expected = "give it in the context: cbu=ID or, if an earlier intent makes it, write @result_N of that intent"
+    assert behind.hint == expected
     tools = {"cbu.ensure": ToolDeclaration("cbu.ensure", sets="cbu"), "v": ToolDeclaration("v")}
     raw = intents({"verb": "v", "refs": {"a": "@cbu"}}, ENSURE, ENSURE, {"verb": "v", "refs": {"a": "@cbu"}})
     first, last = to_document(raw, tools=tools).problems
@@ -153,10 +146,8 @@ def test_name_of_the_session_may_replace_a_party_with_its_name() -> None:
 @pytest.mark.parametrize("empty", ["", "  "])
 def test_name_of_the_session_without_an_id_is_missing_context(empty: str) -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": empty})
-    assert (problem.code, problem.message) == (
-        "missing_context",
-        "intent 1: 'a' is @cbu, which has no id in the session",
-    )
+    expected = ("missing_context", "intent 1: 'a' is @cbu, which has no id in the session")
+    assert (problem.code, problem.message) == expected
     assert problem.hint == "give it in the context: cbu=ID"
 
 

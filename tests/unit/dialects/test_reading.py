@@ -150,7 +150,5 @@ def test_files_that_hold_each_other_or_too_many_are_refused(tmp_path: Path) -> N
     for number in range(30):
         names = [f"{number + 1}.json"] * 2 if number < 29 else []
         (tmp_path / f"{number}.json").write_text(json.dumps(plan_of(*names)))
-    assert {code for code, _, _ in refusals(inline_files, plan_of("0.json"), base=tmp_path)} == {
-        "too_large",
-        "too_many_problems",
-    }
+    expected = {"too_large", "too_many_problems"}
+    assert {code for code, _, _ in refusals(inline_files, plan_of("0.json"), base=tmp_path)} == expected

@@ -74,10 +74,8 @@ def test_id_must_be_a_whole_number(number: Any) -> None:
 def test_answer_of_a_planner_is_parsed_completely() -> None:
     checked = check({"action": "continue", "reasoning": "Look first.", "sub_goals": [SOURCE]})
     assert checked.plan.metadata == {"reasoning": "Look first."}
-    assert codes_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == [
-        ("invalid_field", "/action"),
-        ("invalid_field", "/reasoning"),
-    ]
+    expected = [("invalid_field", "/action"), ("invalid_field", "/reasoning")]
+    assert codes_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == expected
 
 
 def test_state_of_a_sub_goal_must_be_that_of_one_which_has_not_run() -> None:

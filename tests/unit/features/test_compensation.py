@@ -257,10 +257,8 @@ def test_cancel_starts_the_compensation_once_and_a_second_one_ends_it() -> None:
         scheduler.fail(task.id, broken("boom"), at=2.0)
     assert apply_command(Cancel(), scheduler, at=3.0) is None
     assert ids_of(_run(scheduler)) == ["undo a"]
-    assert (scheduler.status(), scheduler.state.error) == (
-        RunStatus.FAILED,
-        NodeError("not_completed", "'b' failed: boom"),
-    )
+    expected = (RunStatus.FAILED, NodeError("not_completed", "'b' failed: boom"))
+    assert (scheduler.status(), scheduler.state.error) == expected
 
 
 def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:

@@ -249,8 +249,6 @@ def test_call_gets_all_answers_up_to_a_limit_in_bytes() -> None:
     assert ready.size_bytes > 10_000
     scheduler = scheduler_of(node("n"))
     text = "x" * 200_000
-    assert [_asked_and_answered(scheduler, text) for _ in range(4)] == [
-        *[None] * 3,
-        f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again",
-    ]
+    expected = [*[None] * 3, f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again"]
+    assert [_asked_and_answered(scheduler, text) for _ in range(4)] == expected
     assert states(scheduler) == {"n": "failed"}

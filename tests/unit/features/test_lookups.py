@@ -119,10 +119,8 @@ def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for
         ]
     }
     scheduler.complete(bind.id, [{"party": {"id": "fund_1"}, "reason": "@cbu", "created": False}] * 2, at=1.0)
-    assert [task.arguments for task in tasks_of(scheduler)] == [
-        {"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_1"},
-        {"cbu_id": "fund_1"},
-    ]
+    expected = [{"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_1"}, {"cbu_id": "fund_1"}]
+    assert [task.arguments for task in tasks_of(scheduler)] == expected
     assert list(resolved_lookups(scheduler.plan, scheduler.records)) == []
 
 
@@ -163,10 +161,8 @@ def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() 
         prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": value}), {})
         for value in (document, "fund_1")
     ]
-    assert [plan_summary(plan).rpartition(" with ")[2] for plan in plans] == [
-        '{"note":"n","cbu-id":"@cbu (Apex Fund Zwei, fund_1)"}',
-        '{"note":"n","cbu-id":"@cbu (fund_1)"}',
-    ]
+    expected = ['{"note":"n","cbu-id":"@cbu (Apex Fund Zwei, fund_1)"}', '{"note":"n","cbu-id":"@cbu (fund_1)"}']
+    assert [plan_summary(plan).rpartition(" with ")[2] for plan in plans] == expected
     assert hidden(plans[0]) == hidden(plans[1])
     [first, second] = [started(plan)[1][0] for plan in plans]
     assert first.arguments == second.arguments
@@ -179,11 +175,8 @@ def test_unusable_id_is_reported_at_its_param() -> None:
     scheduler.complete(bind.id, [{"problem": problem}], at=1.0)
     assert tasks_of(scheduler) == []
     [error] = lookup_errors(scheduler.plan, scheduler.records)
-    assert (error["code"], error["pointer"], error["argument"]) == (
-        "invalid_arguments",
-        "/intents/1/params/cbu-id",
-        "cbu-id",
-    )
+    expected = ("invalid_arguments", "/intents/1/params/cbu-id", "cbu-id")
+    assert (error["code"], error["pointer"], error["argument"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -251,11 +244,8 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
     document = {each["argument"]: each for each in reason_of(scheduler, first.id).facts["lookups"]}
     assert (document["cbu-id"]["reason"], document["cbu-id"]["answers"]) == ("@cbu", [])
     of_fund = document["fund_id"]
-    assert (of_fund["search_text"], of_fund["party"]["id"], of_fund["reason"]) == (
-        "Apex",
-        "fund_3",
-        "chosen by a person",
-    )
+    expected = ("Apex", "fund_3", "chosen by a person")
+    assert (of_fund["search_text"], of_fund["party"]["id"], of_fund["reason"]) == expected
     assert [(each["request_id"], each["by"]) for each in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
     assert "lookups" not in reason_of(scheduler, second.id).facts
 
@@ -357,11 +347,8 @@ def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> Non
         {"party": {"id": "p2"}, "reason": "y", "created": True},
     ]
     scheduler.complete(bind.id, entries, at=2.0)
-    assert [(task.id, task.arguments) for task in tasks_of(scheduler)] == [
-        ("@result_1", {"a": "p1"}),
-        ("@result_2", {"b": "p2"}),
-        ("@result_3", {}),
-    ]
+    expected = [("@result_1", {"a": "p1"}), ("@result_2", {"b": "p2"}), ("@result_3", {})]
+    assert [(task.id, task.arguments) for task in tasks_of(scheduler)] == expected
     assert [each["search_text"] for each in resolved_lookups(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.RUNNING: 3}
 
@@ -528,10 +515,8 @@ def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
 
 
 def test_entity_means_the_kinds_that_the_parameter_takes() -> None:
-    assert looked_up(ensure(manco_id=anyone("A"), related_to=anyone("B", "party"))) == [
-        ("A", "company"),
-        ("B", "company or fund"),
-    ]
+    expected = [("A", "company"), ("B", "company or fund")]
+    assert looked_up(ensure(manco_id=anyone("A"), related_to=anyone("B", "party"))) == expected
     assert looked_up(ensure(), role("DIRECTOR")) == [("Meridian", "entity")]
     assert looked_up(ensure(), role("COMPLIANCE_OFFICER")) == [("Meridian", "person")]
     assert looked_up(ensure(manco_id=anyone("A", "limited-company"))) == [("A", "limited-company")]
@@ -542,10 +527,8 @@ def test_lookup_of_several_parameters_means_the_kinds_that_all_of_them_take() ->
     assert looked_up(*intents) == [("Meridian", "company")]
     assert looked_up(ensure(related_to=anyone()), role("DIRECTOR")) == [("Meridian", "company or fund")]
     # A lookup with a type means that party, even if the text matches others.
-    assert looked_up(ensure(manco_id=anyone()), role("COMPLIANCE_OFFICER", "person")) == [
-        ("Meridian", "company"),
-        ("Meridian", "person"),
-    ]
+    expected = [("Meridian", "company"), ("Meridian", "person")]
+    assert looked_up(ensure(manco_id=anyone()), role("COMPLIANCE_OFFICER", "person")) == expected
 
 
 def test_lookup_with_contradicting_types_is_refused() -> None:

@@ -130,11 +130,8 @@ def test_arguments_of_started_nodes_are_reported_as_displayed() -> None:
     assert before is None
     assert arguments_for_display(scheduler.state, "a") == {"x": 1, "key": "{{secret.KEY}}"}
     assert arguments_for_display(scheduler.state, "b") == {"x": {"y": 2}}
-    assert [arguments_for_display(scheduler.state, name) for name in ("each", "each[1]", "none")] == [
-        None,
-        {"x": 2},
-        None,
-    ]
+    expected = [None, {"x": 2}, None]
+    assert [arguments_for_display(scheduler.state, name) for name in ("each", "each[1]", "none")] == expected
 
 
 class _Run:
@@ -201,11 +198,8 @@ def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bo
     if is_early:
         run.start()
     assert [result.refusal for result in repeated] == [None] * 3
-    assert run.reported == [
-        ("pause", "paused by ann"),
-        ("set_limits", "max_parallel 1 set by ann"),
-        ("cancel", "cancelled by ann"),
-    ]
+    expected = [("pause", "paused by ann"), ("set_limits", "max_parallel 1 set by ann"), ("cancel", "cancelled by ann")]
+    assert run.reported == expected
 
 
 def test_equal_commands_with_other_ids_or_without_are_not_repetitions() -> None:

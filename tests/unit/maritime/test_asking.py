@@ -159,10 +159,8 @@ async def test_no_more_answers_are_paid_for_after_an_outage_than_without_one() -
         raise InvalidAnswer(f"{found} is no good")
 
     failed = await attempts(ask, judge=away_at_first)
-    assert [str(error) for error in failed] == [
-        *["nobody is there"] * 4,
-        "The model gave no valid answer in 4 attempts; last problem: 6 is no good",
-    ]
+    expected = [*["nobody is there"] * 4, "The model gave no valid answer in 4 attempts; last problem: 6 is no good"]
+    assert [str(error) for error in failed] == expected
     assert message == [0, 2, 4, 6]
 
 

@@ -128,13 +128,8 @@ async def test_unanswered_query_has_a_limited_number_of_attempts() -> None:
 async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_server() -> None:
     away, slow = RetryLater("nobody is there"), QueryTimeout("It is slow")
     raised = await failures_of(*[away] * 12, slow, away, slow, away, slow)
-    assert [str(error) for error in raised[:-1]] == [
-        *["nobody is there"] * 12,
-        "It is slow",
-        "nobody is there",
-        "It is slow",
-        "nobody is there",
-    ]
+    expected = [*["nobody is there"] * 12, "It is slow", "nobody is there", "It is slow", "nobody is there"]
+    assert [str(error) for error in raised[:-1]] == expected
     assert isinstance(raised[-1], GiveUp)
     assert str(raised[-1]).startswith("It is slow; 3 attempts got no answer")
 

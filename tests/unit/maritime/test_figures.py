@@ -229,11 +229,8 @@ def test_figures_of_dates_are_dates_without_computed_figures() -> None:
         {"figure": "middle 50 %", "value": "2026-03-11"},
     ]
     assert model_rows(found, "All matching documents") == [{"figure": "documents", "value": "3"}]
-    assert [(row["by"], row["latest"]) for row in model_rows(found, "by")[:3]] == [
-        ("A", "2026-11-22"),
-        ("B", "2026-10-01"),
-        ("C", "no value"),
-    ]
+    expected = [("A", "2026-11-22"), ("B", "2026-10-01"), ("C", "no value")]
+    assert [(row["by"], row["latest"]) for row in model_rows(found, "by")[:3]] == expected
     assert [name for name in model_rows(found, "by")[0] if "latest" in name] == ["latest"]
     assert "| latest | 2026-11-22 |" in found[0].markdown()
 

@@ -136,10 +136,8 @@ async def test_page_has_the_number_of_matches_and_whether_more_follow(reach: Any
     reach(Server(7), QueryLimits())
     page = await page_query(EsQuery(index=INDEX, body={}), page_size=5)
     document = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
-    assert (document, page.message) == (
-        {"total": 7, "has_more": True},
-        "7 documents match. 5 on this page; more follow.",
-    )
+    expected = ({"total": 7, "has_more": True}, "7 documents match. 5 on this page; more follow.")
+    assert (document, page.message) == expected
     page = await page_query(EsQuery(index=INDEX, body={}), offset=page.outputs["next_offset"], page_size=5)
     document = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
     assert document == {"total": 7, "has_more": False}

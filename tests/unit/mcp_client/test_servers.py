@@ -104,10 +104,8 @@ async def test_results_are_what_the_server_answers(servers: ServersOfTools) -> N
     assert await call_tool(servers, "srv.say", text="hello") == "hello"
     assert await call_tool(servers, "srv.say", text='{"a": [1]}') == {"a": [1]}
     assert await call_tool(servers, "srv.count", text="abc") == {"characters": 3}
-    assert await call_tool(servers, "srv.picture") == [
-        {"type": "text", "text": "here"},
-        {"type": "image", "data": "AAAA", "mimeType": "image/png"},
-    ]
+    expected = [{"type": "text", "text": "here"}, {"type": "image", "data": "AAAA", "mimeType": "image/png"}]
+    assert await call_tool(servers, "srv.picture") == expected
 
 
 async def test_call_has_an_idempotency_key_and_progress(servers: ServersOfTools) -> None:

@@ -169,10 +169,8 @@ def test_reference_for_an_argument_that_is_not_a_party_is_refused() -> None:
 )
 def test_party_that_cannot_be_the_other_one_is_refused(groups: dict[str, Any]) -> None:
     ((code, _, message, _),) = problems_of_intents(intent("make-fund"), intent("join", **groups))
-    assert (code, message) == (
-        "invalid_arguments",
-        "join: 'two-id' is the same entity as 'one-id', and must be a different one",
-    )
+    expected = ("invalid_arguments", "join: 'two-id' is the same entity as 'one-id', and must be a different one")
+    assert (code, message) == expected
 
 
 @pytest.mark.parametrize(
@@ -210,11 +208,8 @@ def test_other_formats_are_checked_where_they_name_an_id() -> None:
         return {"plan": 1, "nodes": nodes}
 
     (problem,) = problems_of(plan("b.result.id"), tools=TOOLS)
-    assert (problem.code, problem.pointer, problem.hint) == (
-        "invalid_arguments",
-        "/nodes/2/arguments/cbu_id",
-        "a makes a cbu",
-    )
+    expected = ("invalid_arguments", "/nodes/2/arguments/cbu_id", "a makes a cbu")
+    assert (problem.code, problem.pointer, problem.hint) == expected
     assert problems_of(plan("b.result.cbu_id"), tools=TOOLS) == ()
 
 

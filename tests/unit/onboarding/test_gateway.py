@@ -134,10 +134,8 @@ def test_term_hits(
 
 def test_misspelt_term_is_near(gateway: EntityGateway) -> None:
     found = gateway.find("custdy", "product")
-    assert (found.hits, [(each.id, each.reason) for each in found.near[:1]]) == (
-        (),
-        [("CUSTODY", "different spelling")],
-    )
+    expected = ((), [("CUSTODY", "different spelling")])
+    assert (found.hits, [(each.id, each.reason) for each in found.near[:1]]) == expected
 
 
 def test_every_code_is_found_by_its_name_alone(gateway: EntityGateway) -> None:

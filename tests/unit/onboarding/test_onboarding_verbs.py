@@ -347,11 +347,8 @@ def test_several_parties_are_created_as_one(database: EntityDatabase, verbs: Onb
         once("k3", NewParty(PartyKind.COMPANY, "Other"))
     assert read_overview(database) == before
     made = once("k3")
-    assert [(party.kind, party.name, party.jurisdiction, party.created) for party in made] == [
-        ("person", "John Smith", None, True),
-        ("company", "ManCo", "LU", False),
-        ("fund", "Apex", "LU", True),
-    ]
+    expected = [("person", "John Smith", None, True), ("company", "ManCo", "LU", False), ("fund", "Apex", "LU", True)]
+    assert [(party.kind, party.name, party.jurisdiction, party.created) for party in made] == expected
     assert made[1].id == known.id
     assert once("k3") == made
     assert verbs.get_cbu(made[2].id).client_type == "fund"

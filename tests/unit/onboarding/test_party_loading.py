@@ -147,10 +147,8 @@ def test_row_that_may_be_an_existing_party_is_reported(load: Load) -> None:
     )
     report = load(text)
     assert (report.added, report.refused) == (10, ())
-    assert report.duplicates == (
-        DuplicateRow(3, "person 'Ann Lee' (GB), born 1970-01-01"),
-        DuplicateRow(8, "company 'Kite AG' (CH)"),
-    )
+    expected = (DuplicateRow(3, "person 'Ann Lee' (GB), born 1970-01-01"), DuplicateRow(8, "company 'Kite AG' (CH)"))
+    assert report.duplicates == expected
     assert load(text).duplicates == ()
 
 

@@ -125,10 +125,8 @@ def test_question_names_inactive_parties(own: EntityDatabase, tmp_path: Path) ->
     assert other["type"] == "CLARIFICATION"
     assert other["prompt"].startswith(f"Eve Gone (person, GB, {gone}) is inactive. No other party found for person")
     problems = [problem_of(gateway, name, "person") for name in ("John Smith", "Eve Gone")]
-    assert [(each["code"], each["message"].partition(" is inactive. ")[1]) for each in problems] == [
-        ("lookup_ambiguous", " is inactive. "),
-        ("lookup_not_found", " is inactive. "),
-    ]
+    expected = [("lookup_ambiguous", " is inactive. "), ("lookup_not_found", " is inactive. ")]
+    assert [(each["code"], each["message"].partition(" is inactive. ")[1]) for each in problems] == expected
     assert problems[0]["message"].startswith(f"{message}Only a possible match for person 'John Smith': John Smithson")
     assert "with the status `active`" in problems[1]["hint"]
 
@@ -216,10 +214,8 @@ def test_company_needs_a_jurisdiction_to_be_created(gateway: SqlEntityGateway) -
 
 def test_person_of_an_unknown_name_is_created_without_a_question(gateway: SqlEntityGateway) -> None:
     result = Conversation(gateway, "Zoltan Zed", "person").answer(text=CREATE_NEW)
-    assert result == {
-        "create": {"kind": "person", "name": "Zoltan Zed"},
-        "reason": "created at the request of a person",
-    }
+    expected = {"create": {"kind": "person", "name": "Zoltan Zed"}, "reason": "created at the request of a person"}
+    assert result == expected
 
 
 def test_invalid_name_is_requested_again(gateway: SqlEntityGateway) -> None:

@@ -282,11 +282,8 @@ def test_verbs_are_described_with_their_parties_and_results() -> None:
     assert (ensure["effects"], ensure["makes"], ensure["required"]) == ("idempotent", "fund", ["name"])
     assert [*ensure["params"]] == ["name", "jurisdiction", "client_type"]
     assert ensure["params"]["client_type"] == {"type": "string", "description": "a short word such as fund."}
-    assert {name: party["kinds"] for name, party in ensure["entities"].items()} == {
-        "parent_entity_id": ["company", "fund"],
-        "manco_id": ["company"],
-        "related_to": ["company", "fund"],
-    }
+    expected = {"parent_entity_id": ["company", "fund"], "manco_id": ["company"], "related_to": ["company", "fund"]}
+    assert {name: party["kinds"] for name, party in ensure["entities"].items()} == expected
     assert ensure["params"]["jurisdiction"]["format"] == "jurisdiction"
     assert "x-dagwright" not in json.dumps(document)
     schema = {"type": "object", "properties": {"account": {"type": "string"}}}

@@ -222,12 +222,8 @@ def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
     answers = (continue_with(PICK, SUM, ASK), continue_with(PICK, OTHER), continue_with(other), failed("no"))
     question = Question(*answers, workers=workers)
     question.run()
-    assert _results(question) == [
-        [(1, "failed"), (9, "success")],
-        [(1, "failed"), (2, "success")],
-        [(3, "success")],
-        [],
-    ]
+    expected = [[(1, "failed"), (9, "success")], [(1, "failed"), (2, "success")], [(3, "success")], []]
+    assert _results(question) == expected
     # A skipped branch is not a failure.
     question = Question(continue_with(PICK, SUM), continue_with(PICK), failed("no"), workers=FAILS)
     question.run()
@@ -287,10 +283,8 @@ def test_long_values_are_in_the_document_by_reference_and_in_one_shape() -> None
     first, second = found["sub_goals"]
     assert first["result"] == short
     assert [{*second[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
-    assert [(second[field]["ref"], second[field]["bytes"]) for field in ("params", "result")] == [
-        ("node:sg2", 2_011),
-        ("node:sg2", 9_016),
-    ]
+    expected = [("node:sg2", 2_011), ("node:sg2", 9_016)]
+    assert [(second[field]["ref"], second[field]["bytes"]) for field in ("params", "result")] == expected
 
 
 def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> None:
@@ -469,10 +463,8 @@ def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
     question.run()
     result = question.prompts["plan#3"].splitlines()
     at = result.index("Your reasoning in earlier rounds:")
-    assert result[at + 1 : at + 3] == [
-        '- {"round": 1, "reasoning": "First Maersk."}',
-        '- {"round": 2, "reasoning": "Then the sum."}',
-    ]
+    expected = ['- {"round": 1, "reasoning": "First Maersk."}', '- {"round": 2, "reasoning": "Then the sum."}']
+    assert result[at + 1 : at + 3] == expected
 
 
 def _much(number: int, words: str) -> dict[str, Any]:

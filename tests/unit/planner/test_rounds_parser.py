@@ -261,10 +261,8 @@ def test_id_of_a_completed_or_running_sub_goal_cannot_be_reused(status: SubGoalS
 
 def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     wired = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
-    assert problems_of(continue_with(wired), *FAILED_AND_PENDING)[0] == (
-        "precondition_missing",
-        "/sub_goals/0/inputs/numbers",
-    )
+    expected = ("precondition_missing", "/sub_goals/0/inputs/numbers")
+    assert problems_of(continue_with(wired), *FAILED_AND_PENDING)[0] == expected
     found = read(continue_with(sub_goal(1, "pick", name="x"), wired), *FAILED_AND_PENDING)
     assert [each["id"] for each in found["sub_goals"]] == [1, 3]
     waiting = sub_goal(2, "add_up", numbers=ref(1, "numbers"))

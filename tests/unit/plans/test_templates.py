@@ -47,10 +47,8 @@ def test_each_plan_file_is_a_template_named_after_it(tmp_path: Path, tools: Tool
     folder = _folder(tmp_path, sum__yaml=_SUM, plain__json=_PLAIN, notes__txt="no plan", __hidden__yaml="no: plan")
     (folder / "parts.yaml").mkdir()
     templates = load_templates(folder, tools)
-    assert [(name, each.file, each.title, each.description) for name, each in templates.items()] == [
-        ("plain", "plain.json", "plain", None),
-        ("sum", "sum.yaml", "A small sum", "Adds one to a count."),
-    ]
+    expected = [("plain", "plain.json", "plain", None), ("sum", "sum.yaml", "A small sum", "Adds one to a count.")]
+    assert [(name, each.file, each.title, each.description) for name, each in templates.items()] == expected
 
 
 def test_schema_has_prompts_defaults_and_required_inputs(tmp_path: Path, tools: Tools) -> None:

@@ -92,11 +92,8 @@ def test_an_agent_can_change_what_its_tools_can(called: list[str], line: str) ->
 
 def test_summary_of_a_plan_is_bounded_and_names_omitted_nodes() -> None:
     many = plan_of(*(node(f"n{number}") for number in range(99)), node("last", tool="pay"))
-    assert plan_summary(compiled(many, tools=_TOOLS)).splitlines() == [
-        "The plan has 100 nodes; 1 of them can change something.",
-        "! last: pay (write)",
-        "… and 99 more",
-    ]
+    expected = ["The plan has 100 nodes; 1 of them can change something.", "! last: pay (write)", "… and 99 more"]
+    assert plan_summary(compiled(many, tools=_TOOLS)).splitlines() == expected
     odd = node("last", title="Look\n- a: any (read)\u202e\x1b" + "x" * 8_000)
     [_, line] = plan_summary(compiled(plan_of(odd), tools=_TOOLS)).splitlines()
     assert line == "- last “Look\\n- a: any (read)\\u202e\\x1b" + "x" * 57 + "…”: any (read)"

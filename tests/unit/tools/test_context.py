@@ -48,10 +48,8 @@ class Report(pydantic.BaseModel):
 
 def test_models_and_dataclasses_become_json() -> None:
     at = datetime(2024, 1, 2, tzinfo=UTC)
-    assert plain_json({"report": Report(rows=[Row(at)]), "pair": (1, None)}) == {
-        "report": {"rows": [{"at": "2024-01-02T00:00:00Z", "value": 1.5}], "sum": None},
-        "pair": [1, None],
-    }
+    expected = {"report": {"rows": [{"at": "2024-01-02T00:00:00Z", "value": 1.5}], "sum": None}, "pair": [1, None]}
+    assert plain_json({"report": Report(rows=[Row(at)]), "pair": (1, None)}) == expected
     assert json_bytes(['é\n"', True, 2**70]) == '["é\\n\\"",true,1180591620717411303424]'.encode()
 
 
@@ -136,14 +134,8 @@ def test_a_secret_of_the_call_is_redacted_everywhere_in_a_url() -> None:
 
 def test_short_secrets_are_hidden_where_they_are_words_or_numbers() -> None:
     value = {"pin": "12", "is": 12, "as": ["a 12, b", "2012", "x=12;"], "12": 1.5, "on": True, "none": None}
-    assert Redaction(["12"]).value(value) == {
-        "pin": "***",
-        "is": "***",
-        "as": ["a ***, b", "2012", "x=***;"],
-        "***": 1.5,
-        "on": True,
-        "none": None,
-    }
+    expected = {"pin": "***", "is": "***", "as": ["a ***, b", "2012", "x=***;"], "***": 1.5, "on": True, "none": None}
+    assert Redaction(["12"]).value(value) == expected
 
 
 def test_long_secrets_are_hidden_anywhere_also_as_numbers() -> None:

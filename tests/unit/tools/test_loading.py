@@ -56,10 +56,8 @@ def test_alias_that_belongs_to_another_tool_is_refused(tmp_path: Path) -> None:
 
 def test_tools_on_a_queue_leave_foreign_activities_where_they_are(tmp_path: Path) -> None:
     registry = load_tools([written(tmp_path, "shop.py", GOOD)], base=tmp_path).on_queue("q")
-    assert {name: declared.task_queue for name, declared in registry.declarations().items()} == {
-        "price": "q",
-        "charge_card": "billing",
-    }
+    expected = {"price": "q", "charge_card": "billing"}
+    assert {name: declared.task_queue for name, declared in registry.declarations().items()} == expected
 
 
 @pytest.mark.parametrize(

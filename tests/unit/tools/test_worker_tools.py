@@ -77,11 +77,8 @@ def test_the_declaration_of_a_worker_has_its_card_and_what_others_give() -> None
         outputs=("hits", "hit_count"),
         goal_type="support",
     )
-    assert (declaration.name, declaration.effects, declaration.description) == (
-        "search",
-        Effects.READ,
-        "Searches an index.",
-    )
+    expected = ("search", Effects.READ, "Searches an index.")
+    assert (declaration.name, declaration.effects, declaration.description) == expected
     assert declaration.input_schema is not None
     assert list(declaration.input_schema["properties"]) == ["query", "size"]
     # The run checks required slots, because it knows values too.
@@ -249,6 +246,7 @@ def test_workers_that_cannot_work_together_are_refused_at_the_start(tmp_path: Pa
 
 def test_renamed_worker_is_served_by_its_former_names() -> None:
     def look_up(name: str) -> dict[str, Any]:
+        """Look up a name."""
         return {"found": name}
 
     made = worker_tool(outputs=["found"], goal_type="support", aliases=["find", "search"])(look_up)

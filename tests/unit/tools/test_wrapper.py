@@ -40,11 +40,8 @@ async def test_a_tool_gets_keywords_and_gives_plain_json_with_metadata(function:
     payload = await bench.payload({"item-id": 4})
     assert activity._Definition.must_from_callable(bench.activity).name == "shop.add"
     assert payload.data == '{"item":4,"rest":"é"}'.encode()
-    assert {name: value.decode() for name, value in payload.metadata.items() if "version" not in name} == {
-        "encoding": "json/plain",
-        "dagwright-attempt": "2",
-        "dagwright-started-at": "2024-02-03T04:05:06.789Z",
-    }
+    expected = {"encoding": "json/plain", "dagwright-attempt": "2", "dagwright-started-at": "2024-02-03T04:05:06.789Z"}
+    assert {name: value.decode() for name, value in payload.metadata.items() if "version" not in name} == expected
     assert len(payload.metadata["dagwright-tool-version"]) == 12
 
 
@@ -79,11 +76,8 @@ async def test_secrets_are_filled_in_and_never_come_back() -> None:
 
     bindings = [[["header"], [{"text": "Bearer "}, {"secret": "TOKEN"}]], [["nested", 0, "a"], [{"secret": "TOKEN"}]]]
     arguments = {"header": None, "nested": [{"a": None}]}
-    assert await FunctionBench(echo).result(arguments, **{HEADER_BINDINGS: bindings}) == {
-        "said": "got Bearer ***",
-        "list": [True],
-        "***": 1,
-    }
+    expected = {"said": "got Bearer ***", "list": [True], "***": 1}
+    assert await FunctionBench(echo).result(arguments, **{HEADER_BINDINGS: bindings}) == expected
 
 
 async def test_secrets_are_hidden_in_failures_in_every_form() -> None:

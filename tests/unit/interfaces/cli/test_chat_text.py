@@ -153,10 +153,8 @@ def test_picture_names_attempts_of_calls_and_the_phase() -> None:
     result["sub_goals"].append(_sub_goal(2, "running"))
     result["rounds"][0]["sub_goals"].append(2)
     calls = {"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"}
-    assert _shown({**result, "phase": "executing"}, room=20, calls=calls)[2:4] == [
-        f"✓ sg1 look: Looks.  {SHOWN}",
-        "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
-    ]
+    expected = [f"✓ sg1 look: Looks.  {SHOWN}", "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs"]
+    assert _shown({**result, "phase": "executing"}, room=20, calls=calls)[2:4] == expected
     planning = _shown(_document(1), room=20, calls={"plan": "attempt 2, no route"})[-1]
     assert planning.strip() == "the planner decides what to do next  attempt 2, no route"
     assert _shown({**_document(0), "intention": None}, room=9)[-1].strip() == "the question is being interpreted"

@@ -68,17 +68,8 @@ def _rounds() -> dict[str, object]:
 
 def test_mermaid_draws_groups_as_subgraphs_and_the_rest_next_to_them() -> None:
     lines = mermaid(_rounds()).splitlines()
-    assert [line.partition('"')[0].rstrip("[") for line in lines[1:10]] == [
-        "  n0",
-        "  subgraph g1",
-        "    n1",
-        "    n2",
-        "  end",
-        "  subgraph g2",
-        "    n3",
-        "  end",
-        "  n4",
-    ]
+    expected = ["  n0", "  subgraph g1", "    n1", "    n2", "  end", "  subgraph g2", "    n3", "  end", "  n4"]
+    assert [line.partition('"')[0].rstrip("[") for line in lines[1:10]] == expected
     assert re.fullmatch(r'  subgraph g2\["[^"<>`\[\]]*"\]', lines[6]) is not None
     assert lines[10:13] == ["  n0 --> n1", "  n1 --> n3", "  n2 --> n4"]
 

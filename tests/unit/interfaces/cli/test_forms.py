@@ -67,10 +67,8 @@ def test_unknown_option_number_is_asked_again(typing: Typing, capsys: pytest.Cap
     request = asked(type="SELECTION", options=["north", "south"], allow_text=True)
     typing("9", "0", "Smith 9")
     assert ask_answer(request) == {"text": "Smith 9"}
-    assert capsys.readouterr().out.splitlines()[-2:] == [
-        "'9' is not one of the 2 options",
-        "'0' is not one of the 2 options",
-    ]
+    expected = ["'9' is not one of the 2 options", "'0' is not one of the 2 options"]
+    assert capsys.readouterr().out.splitlines()[-2:] == expected
     typing("12345678")
     assert ask_answer(request) == {"text": "12345678"}
 

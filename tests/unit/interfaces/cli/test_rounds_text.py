@@ -139,10 +139,8 @@ def test_calls_are_listed_with_attempt_and_reason() -> None:
         "plan#3": PendingCall(2, "started", "no route"),
         "sg2": PendingCall(1, "started"),
     }
-    assert calls_of(_view(_started(), pending=pending), now=NOW) == {
-        "sg1": "attempt 3, again in 4.0 s: no server runs",
-        "plan": "attempt 2, no route",
-    }
+    expected = {"sg1": "attempt 3, again in 4.0 s: no server runs", "plan": "attempt 2, no route"}
+    assert calls_of(_view(_started(), pending=pending), now=NOW) == expected
 
 
 def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,11 +50,8 @@ def test_id_of_a_call_depends_on_run_and_request_alone() -> None:
     later = request("APPROVAL", opened_at="2026-01-02T00:00:00.000Z")
     assert first == call_id(request("APPROVAL"), run="run-1")
     assert len({first, call_id(later, run="run-1"), call_id(request("APPROVAL"), run="run-2")}) == 3
-    assert (len(first) <= 40, is_call_id_of(first, run="run-1"), is_call_id_of(first, run="run-2")) == (
-        True,
-        True,
-        False,
-    )
+    expected = (True, True, False)
+    assert (len(first) <= 40, is_call_id_of(first, run="run-1"), is_call_id_of(first, run="run-2")) == expected
     for other in ("zzz", "", "call_", first[:-1], f"{first}0", first.removeprefix("call_"), "call_ü\ud800"):
         assert not is_call_id_of(other, run="run-1"), other
 

@@ -83,8 +83,5 @@ async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(boss:
         answer = await http.post(f"/v1/runs/run-1/{act}", json={"by": "ann", **more})
         assert (answer.status_code, server.steered.pop()) == (200, key), answer.text
     callers = [Caller(), Caller(key="5f0c"), Caller("ann", key="5f0c")]
-    assert [(each.run_owner, each.actor_name) for each in callers] == [
-        (None, None),
-        (ALL_OWNERS, "5f0c"),
-        ("ann", "ann"),
-    ]
+    expected = [(None, None), (ALL_OWNERS, "5f0c"), ("ann", "ann")]
+    assert [(each.run_owner, each.actor_name) for each in callers] == expected

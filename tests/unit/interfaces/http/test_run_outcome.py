@@ -78,11 +78,8 @@ async def test_error_of_a_cancelled_run_names_actor_and_reason() -> None:
 async def test_error_of_a_run_names_it_in_a_field_and_in_headers() -> None:
     error = await _error("failed", error={"code": "deadline", "message": "20m are over", "node_id": None})
     run_fields = error.body()["dagwright"]
-    assert (run_fields["run_id"], run_fields["session_id"], run_fields["status"]) == (
-        "run-1",
-        "main",
-        "failed",
-    )
+    expected = ("run-1", "main", "failed")
+    assert (run_fields["run_id"], run_fields["session_id"], run_fields["status"]) == expected
     assert run_fields["error"] == {"code": "deadline", "message": "20m are over", "node_id": None}
     named = {"X-Run-Id": "run-1", "X-Session-Id": "main", "x-should-retry": "false"}
     assert (error.headers, error.code) == (named, "deadline")
@@ -196,12 +193,8 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
         await completions.answer("run-2", request, context, stream_progress=StreamProgress.PROGRESS)
     await completions.answer("run-1", request, context, stream_progress=StreamProgress.PROGRESS)
     ((call, with_usage),) = followed
-    assert (call.run, call.session, call.session_id, call.options.stream_progress) == (
-        "run-1",
-        "ann:main",
-        "main",
-        StreamProgress.PROGRESS,
-    )
+    expected = ("run-1", "ann:main", "main", StreamProgress.PROGRESS)
+    assert (call.run, call.session, call.session_id, call.options.stream_progress) == expected
     assert (call.start, [*call.conversation.answers], call.options.cancel_on_disconnect, with_usage) == (
         None,
         [],
