@@ -122,6 +122,11 @@ def keyword(text: str) -> str:
     return cut
 
 
+def is_queryable(text: str) -> bool:
+    """Return whether a visibility query can contain a text in quotes as it is."""
+    return "'" not in text and _UNQUERYABLE.search(text) is None
+
+
 def queryable_prefix(text: str) -> str:
     """Return the longest prefix of an ID that a visibility query can contain; IDs are compared as they are."""
     prefix = _UNQUERYABLE.split(text, maxsplit=1)[0]

@@ -18,6 +18,7 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
+from dagwright.protocol.run_labels import is_queryable
 from dagwright.server.tool_pauses import IS_HELD
 
 LOOK_S = 20.0
@@ -87,9 +88,12 @@ async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIt
 
 
 def _queries(running: str, tools: Sequence[str]) -> Iterator[str]:
+    if not all(map(is_queryable, tools)):
+        # The server indexes names as they are, and a query cannot contain all of them.
+        yield running
+        return
     for first in range(0, len(tools), _TOOLS_OF_A_QUERY):
-        names = tools[first : first + _TOOLS_OF_A_QUERY]
-        values = ", ".join("'property:activityType={}'".format(name.replace("'", "''")) for name in names)
+        values = ", ".join(f"'property:activityType={name}'" for name in tools[first : first + _TOOLS_OF_A_QUERY])
         yield f"{running} AND TemporalPauseInfo IN ({values})"
 
 
