@@ -90,10 +90,10 @@ async def error_with_inner_nodes(
     document: Mapping[str, Any], view: RunView, store: PayloadStore
 ) -> dict[str, Any] | None:
     """Return the error of a run as in `hydrated_document`, without adding nodes to the document."""
-    shown = {**document, "nodes": dict(document["nodes"])}
-    if shown["error"] is not None and shown["error"]["code"] in FROM_NODES:
-        await _add_inner_nodes(shown, view, _Hydrator(store, most_bytes=None), only=None)
-    return run_error_of(shown)
+    error_document = {**document, "nodes": dict(document["nodes"])}
+    if error_document["error"] is not None and error_document["error"]["code"] in FROM_NODES:
+        await _add_inner_nodes(error_document, view, _Hydrator(store, most_bytes=None), only=None)
+    return run_error_of(error_document)
 
 
 async def _inner_nodes(offloaded: OffloadedNodes, document: Mapping[str, Any], *, only: str | None) -> list[InnerNode]:
@@ -110,9 +110,9 @@ def _count_off(document: dict[str, Any], included: Iterable[InnerNode]) -> None:
     """Remove nodes that are included from the counts of the omitted nodes."""
     counts = Counter(document["nodes_ref"]["counts"])
     counts.subtract(node.document["status"] for node in included)
-    left = {status: count for status, count in counts.items() if count > 0}
-    if left:
-        document["nodes_ref"] = {**document["nodes_ref"], "counts": left}
+    remaining = {status: count for status, count in counts.items() if count > 0}
+    if remaining:
+        document["nodes_ref"] = {**document["nodes_ref"], "counts": remaining}
     else:
         del document["nodes_ref"]
 
@@ -161,8 +161,8 @@ async def stored_text(store: PayloadStore, answer_ref: Mapping[str, Any]) -> str
     """
     try:
         value = stored_from_json(answer_ref)
-        whole = await asyncio.to_thread(pydantic_core.from_json, await store.get(value.ref))
-        text = value_at_paths(whole, value.paths, value.name)
+        value_of_ref = await asyncio.to_thread(pydantic_core.from_json, await store.get(value.ref))
+        text = value_at_paths(value_of_ref, value.paths, value.name)
     except (StoreError, UnresolvedReference, ValueError):
         return None
     return text if isinstance(text, str) else None

@@ -107,7 +107,7 @@ async def _first_with(
 async def _has_item(open_reader: RunReader, task_id: str) -> bool | None:
     """Return whether the run of a batch has an item; `None` if it does not know its items yet."""
     try:
-        known = await open_reader.states_at(_START_OF_ITEMS)
+        states = await open_reader.states_at(_START_OF_ITEMS)
     except RunNotFound:
         return None
-    return (task_id in known) if known else None
+    return (task_id in states) if states else None

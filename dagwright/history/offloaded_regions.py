@@ -68,12 +68,12 @@ class OffloadedNodes:
 
     def __init__(self, scheduler: RunScheduler | None, store: PayloadStore) -> None:
         self._regions: list[_OffloadedRegion] = []
-        held: list[str] = []
+        loaded: list[str] = []
         if scheduler is not None:
             for number, region in offloaded_regions(scheduler.plan):
                 self._regions.append(_OffloadedRegion(scheduler, number, store))
-                held += [scheduler.plan.nodes[member].id for member in region.members]
-        self.held = frozenset(held)
+                loaded += [scheduler.plan.nodes[member].id for member in region.members]
+        self.held = frozenset(loaded)
         """Ids of the nodes that the run also holds, because nodes outside depend on them."""
         self.count = sum(region.count for region in self._regions)
 
@@ -269,10 +269,10 @@ class _OffloadedRegion:
     async def _position_of(self, node_id: str) -> tuple[int, CompiledNode] | None:
         """Return number and node of a node of the region; a page is decoded only if it contains the id."""
         head = await self._head()
-        written = pydantic_core.to_json(node_id)
+        encoded_id = pydantic_core.to_json(node_id)
         for page, start in zip(head.pages, head.starts, strict=False):
             content = await self._store.get(page)
-            if written in content:
+            if encoded_id in content:
                 for number, node in enumerate(_nodes_of(content), start):
                     if node.id == node_id and number >= len(self._outside):
                         return number, node

@@ -126,7 +126,7 @@ def no_worker_notes(
     notes: list[dict[str, object]] = []
     for queue, calls in by_queue.items():
         names = ", ".join(dict.fromkeys(call.tool for call in calls if call.task is not None and call.tool))
-        what = f"no worker serves the queue {queue.name!r}" + (
+        reason = f"no worker serves the queue {queue.name!r}" + (
             f" of {names}" if names else ", so the run cannot continue"
         )
         if all(call.is_foreign for call in calls):
@@ -135,36 +135,38 @@ def no_worker_notes(
             hint = f"start one with {_commands(queue, tools, workflow_id=workflow_id, own_queue=own_queue)}"
         tasks = [call.task for call in calls]
         notes.append(
-            {"code": "no_worker", "node_id": tasks[0] if len(tasks) == 1 else None, "message": f"{what}; {hint}"}
+            {"code": "no_worker", "node_id": tasks[0] if len(tasks) == 1 else None, "message": f"{reason}; {hint}"}
         )
     return notes
 
 
-def paused_call_notes(held: Sequence[OpenCall]) -> list[dict[str, object]]:
+def paused_call_notes(paused_calls: Sequence[OpenCall]) -> list[dict[str, object]]:
     """Return a note for each tool whose calls the server has paused, with advice."""
     notes: list[dict[str, object]] = []
-    for tool, why in dict.fromkeys((call.tool or "", call.held) for call in held):
-        tasks = [call.task for call in held if (call.tool, call.held) == (tool, why) and call.task is not None]
+    for tool, reason in dict.fromkeys((call.tool or "", call.held) for call in paused_calls):
+        tasks = [
+            call.task for call in paused_calls if (call.tool, call.held) == (tool, reason) and call.task is not None
+        ]
         how_many = f"{len(tasks):,} calls wait" if len(tasks) > 1 else "its call waits"
-        code, advice = _advice_for(tool, why or "", is_one=len(tasks) <= 1)
-        message = f"{tool}: {why}; {how_many}; {advice}"
+        code, advice = _advice_for(tool, reason or "", is_one=len(tasks) <= 1)
+        message = f"{tool}: {reason}; {how_many}; {advice}"
         notes.append({"code": code, "node_id": tasks[0] if len(tasks) == 1 else None, "message": message})
     return notes
 
 
-def _advice_for(tool: str, why: str, *, is_one: bool) -> tuple[str, str]:
+def _advice_for(tool: str, reason: str, *, is_one: bool) -> tuple[str, str]:
     """Return the code and the advice of a note about paused calls of a tool.
 
     Args:
         why: reason of the pause.
     """
-    if why.startswith(wire.PAUSED_FOR_MISSING_TOOL):
+    if reason.startswith(wire.PAUSED_FOR_MISSING_TOOL):
         fix = "start a worker of this queue that has the agent"
         if not tool.startswith(AGENT_PREFIX):
             fix = f"start a worker of this queue that has the tool, or one that replaces it (`aliases=[{tool!r}]`)"
         continuation = "the call continues by itself" if is_one else "the calls continue by themselves"
         return wire.ERROR_TOOL_MISSING, f"{fix}: {continuation}"
-    is_paused = why.startswith(wire.PAUSED_FOR_TOOL)
+    is_paused = reason.startswith(wire.PAUSED_FOR_TOOL)
     command = shlex.join(["dagwright", "tool", "resume", tool] if is_paused else ["temporal", "activity", "unpause"])
     return "tool_paused" if is_paused else "call_paused", f"`{command}` resumes {'it' if is_one else 'them'}"
 

@@ -310,9 +310,9 @@ class HistoryReplay:
 
     async def apply_held(self) -> None:
         """Apply the last batch; later updates of it are applied as they come."""
-        held, self._held_batch = self._held_batch, None
-        if held is not None:
-            await self._apply_batch(held)
+        batch, self._held_batch = self._held_batch, None
+        if batch is not None:
+            await self._apply_batch(batch)
 
     async def _apply_batch(self, batch: Batch) -> None:
         """Apply the events that the workflow received in one workflow task, in its order."""
@@ -327,7 +327,7 @@ class HistoryReplay:
             self.scheduler.advance(self._now)
         for event in messages:
             await self._apply_event(event, self._now)
-        known = set(self._dispatched()) if batch.is_stopped and has_started else set()
+        dispatched = set(self._dispatched()) if batch.is_stopped and has_started else set()
         if messages:
             # The workflow reacts to the messages before it receives the other events.
             self._settle()
@@ -344,7 +344,7 @@ class HistoryReplay:
                 budgets.apply_budget_message(self.scheduler, budget_message, at=self._now)
             self._commands.apply_stored(self.scheduler, at=self._now)
         if batch.is_stopped:
-            self._apply_cancel_request(self._now, has_started=has_started, known=known)
+            self._apply_cancel_request(self._now, has_started=has_started, known=dispatched)
         self.changes += 1
 
     def _dispatched(self) -> list[str]:

@@ -65,8 +65,8 @@ class RunExplanation:
         """
         starts = [*self.starts()]
         sentences = [sentence(self.chain, start, clock=clock) for start in starts[:_SENTENCES]]
-        if (left := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node:
-            sentences.append(f"and {left:,} more")
+        if (omitted := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node:
+            sentences.append(f"and {omitted:,} more")
         if (ended_by := self.ended_by()) is not None:
             sentences.append(f"the run ended by {ended_by}")
         if not sentences:
@@ -132,11 +132,11 @@ class RunExplanation:
         scheduler = self.view.scheduler
         if scheduler is None or self.node:
             return ()
-        shown = {reason.node for reason in self.chain.reasons}
+        explained = {reason.node for reason in self.chain.reasons}
         return [
             request
             for request in scheduler.features.feedback.requests.open.values()
-            if request.task not in shown and _precedes_nodes(scheduler, request)
+            if request.task not in explained and _precedes_nodes(scheduler, request)
         ]
 
 
@@ -184,8 +184,8 @@ class RunExplainer:
             chain = await self._with_sub_plans(view, chain)
         else:
             chain = await self._inner_chain(view, name)
-        shown = {reason.node for reason in chain.reasons}
-        notes = [note for note in view.notes if note["node_id"] is None or note["node_id"] in shown]
+        explained = {reason.node for reason in chain.reasons}
+        notes = [note for note in view.notes if note["node_id"] is None or note["node_id"] in explained]
         return RunExplanation(top, node, _with_path(chain, path), notes)
 
     async def _find(self, view: RunView, node: str) -> tuple[RunView, str, str]:
@@ -201,14 +201,14 @@ class RunExplainer:
         if scheduler.record_of(node) is not None:
             return view, node, resolved.path
         try:
-            there = await view_of_item(view, node, open_reader=self._open_reader)
-            if there is not view or await OffloadedNodes(scheduler, self._store).find(node) is not None:
-                return there, node, resolved.path
+            item_view = await view_of_item(view, node, open_reader=self._open_reader)
+            if item_view is not view or await OffloadedNodes(scheduler, self._store).find(node) is not None:
+                return item_view, node, resolved.path
         except ItemNotStarted as unknown:
             raise NodeNotFound(str(unknown)) from None
         except StoreError as error:
             raise NodeNotFound(unreadable_note(error)["message"]) from None
-        near = get_close_matches(node, [each.id for each, _ in scheduler.state.visible_nodes()][:1_000], 1)
+        near = get_close_matches(node, [node_.id for node_, _ in scheduler.state.visible_nodes()][:1_000], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NodeNotFound(f"the run {view.workflow_id!r} has no node {node!r}{hint}")
 
@@ -251,7 +251,7 @@ class RunExplainer:
     async def _inner_chain(self, view: RunView, node: str) -> Chain:
         """Return the chain of a node of an offloaded region."""
         offloaded = OffloadedNodes(view.scheduler, self._store)
-        waiting, known = deque([node]), {node}
+        waiting, visited = deque([node]), {node}
         reasons: list[Reason] = []
         while waiting and len(reasons) < MAX_REASONS:
             name = waiting.popleft()
@@ -262,8 +262,8 @@ class RunExplainer:
                 reasons.append(reason_of(view.scheduler, name, call=view.pending.get(name)))
             else:
                 continue
-            causes = [reason for reason in reasons[-1].because if reason not in known]
-            known.update(causes)
+            causes = [reason for reason in reasons[-1].because if reason not in visited]
+            visited.update(causes)
             waiting.extend(causes)
         return Chain(reasons, len(waiting))
 

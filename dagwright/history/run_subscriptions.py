@@ -67,16 +67,16 @@ class RunUpdate:
     shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     facts: MomentFacts = field(default_factory=MomentFacts, repr=False)
 
-    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return a value derived from the view, computed once for all subscribers.
 
         Args:
             what: key of the value.
         """
-        if what not in self.shared:
-            self.shared[what] = make()
-        made: T = self.shared[what]
-        return made
+        if key not in self.shared:
+            self.shared[key] = make()
+        value: T = self.shared[key]
+        return value
 
     @property
     def position(self) -> SubscriptionCursor:

@@ -38,12 +38,12 @@ class PartialTexts:
         """
         before = self.newest
         is_same = before is not None and (before.node, before.attempt) == (node, update.attempt)
-        known = before.text if before is not None and is_same else ""
-        if update.start > len(known):
+        previous_text = before.text if before is not None and is_same else ""
+        if update.start > len(previous_text):
             return False
-        text = known[: update.start] + update.text
+        text = previous_text[: update.start] + update.text
         # Text of the same attempt is never replaced.
-        if is_same and (len(text) == len(known) or not text.startswith(known)):
+        if is_same and (len(text) == len(previous_text) or not text.startswith(previous_text)):
             return False
         self.newest = PartialText(node, update.attempt, text)
         return bool(text)

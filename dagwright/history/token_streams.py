@@ -355,7 +355,7 @@ def text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, TextSoFar] | N
         for call in calls
         if call.activity_type.name == ACTIVITY_CALL_MODEL and (delivered := _text_in_heartbeat(call)) is not None
     ]
-    return max(text_calls, key=lambda each: each[:2])[1:] if text_calls else None
+    return max(text_calls, key=lambda text_call: text_call[:2])[1:] if text_calls else None
 
 
 def _text_in_heartbeat(call: PendingActivityInfo) -> TextSoFar | None:
@@ -372,9 +372,9 @@ def answering_node(plan: CompiledPlan) -> str | None:
     if len(plan.output_bindings) != 1:
         return None
     ((path, template),) = plan.output_bindings
-    whole = template[0] if len(template) == 1 else None
-    is_whole_result = path == () and isinstance(whole, ResultOf) and (whole.field, whole.path) == ("result", ())
-    return whole.node if is_whole_result and isinstance(whole, ResultOf) else None
+    part = template[0] if len(template) == 1 else None
+    is_whole_result = path == () and isinstance(part, ResultOf) and (part.field, part.path) == ("result", ())
+    return part.node if is_whole_result and isinstance(part, ResultOf) else None
 
 
 def _answering_child(view: RunView | None, described: DescribeWorkflowExecutionResponse) -> _Child | None:

@@ -33,7 +33,7 @@ _NO_NEEDS = ()
 
 
 def inspect_added(
-    written: Mapping[str, JsonValue],
+    node_document: Mapping[str, JsonValue],
     uses: Sequence[tuple[ValuePath, HandleUse]],
     *,
     owner: object,
@@ -52,18 +52,18 @@ def inspect_added(
     Raises:
         PlanInvalid: a field of the node is invalid.
     """
-    document = to_document({"plan": 1, "nodes": [dict(written)]}, dialect="plan")
-    found = inspect_node(document, ids=values.results, makers=values.makers, tools=tools, names=PYTHON_NAMES)
-    node, tool = found.node, tools.get(found.node.tool or "")
+    document = to_document({"plan": 1, "nodes": [dict(node_document)]}, dialect="plan")
+    inspection = inspect_node(document, ids=values.results, makers=values.makers, tools=tools, names=PYTHON_NAMES)
+    node, tool = inspection.node, tools.get(inspection.node.tool or "")
     checks = ValueChecks(values, NameHints(HINT_BUDGET), PYTHON_NAMES, is_strict=True)
-    of_values = checks.problems_of(node, found.references, tool=tool, sub_plan=found.sub_plan)
+    of_values = checks.problems_of(node, inspection.references, tool=tool, sub_plan=inspection.sub_plan)
     problems = [
         *problems_of_handles(node, uses, owner=owner),
-        *(_with_hint_of_option(at_node(problem), tool) for problem in found.problems),
+        *(_with_hint_of_option(at_node(problem), tool) for problem in inspection.problems),
         *(Problem(each.code, each.message, pointer(*each.at), node.id, each.hint) for each in of_values),
     ]
     # The checks of handles come first: their messages name the handle.
-    return found, [*{problem.pointer: problem for problem in reversed(problems)}.values()][::-1]
+    return inspection, [*{problem.pointer: problem for problem in reversed(problems)}.values()][::-1]
 
 
 def at_node(problem: Problem) -> Problem:
@@ -94,8 +94,8 @@ def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]],
 def _with_hint_of_option(problem: Problem, tool: ToolDeclaration | None) -> Problem:
     """Add a hint to an unknown argument of a tool whose name is similar to an option of `Plan.add`."""
     name = problem.pointer.removeprefix("/arguments/")
-    known: Mapping[str, Any] = {} if tool is None else (tool.input_schema or {}).get("properties", {})
-    if problem.hint is not None or "/" in name or name in known or tool is None:
+    parameters: Mapping[str, Any] = {} if tool is None else (tool.input_schema or {}).get("properties", {})
+    if problem.hint is not None or "/" in name or name in parameters or tool is None:
         return problem
     option = _SAME_OPTION.get(name)
     return replace(problem, hint=f"did you mean {option!r}?" if option else suggestion(name, _OPTION_NAMES))
@@ -110,8 +110,8 @@ def problem_of_option(
         parameters: of the tool, or inputs of the sub-plan.
         arguments: names in the `arguments` option, which are unambiguous.
     """
-    given = [name for name, value in options.items() if value is not None and value is not _NO_NEEDS]
-    name = next((name for name in given if name in parameters and name not in arguments), None)
+    given_names = [name for name, value in options.items() if value is not None and value is not _NO_NEEDS]
+    name = next((name for name in given_names if name in parameters and name not in arguments), None)
     if name is None:
         return None
     message = f"{name!r} is an option of the node, and also an argument"
@@ -122,11 +122,11 @@ def problem_of_option(
 def problems_of_input(name: str, declared: Mapping[str, Any]) -> list[Problem]:
     """Return the problems of the declaration of an input, and of its default."""
     at = pointer("inputs", name)
-    wrong = [
+    mismatches = [
         Problem("invalid_field", f"{name}: {text}", at + pointer(*path), hint=hint)
         for path, text, hint in wrong_types(declared)
     ]
     try:
-        return wrong or wrong_defaults({name: declared}, PYTHON_NAMES)
+        return mismatches or wrong_defaults({name: declared}, PYTHON_NAMES)
     except ValueError as error:
         return [Problem("invalid_field", f"the input {name!r}: {error}", at)]

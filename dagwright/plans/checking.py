@@ -48,10 +48,10 @@ def declarations_of(tools: Tools) -> dict[str, ToolDeclaration]:
             functions.append(tool)
     loaded = load_tools(references) if references else ToolRegistry()
     try:
-        given = ToolRegistry.of(*functions)
+        registry = ToolRegistry.of(*functions)
     except ValueError as error:
         raise ToolLoadError(str(error)) from None
-    return loaded.merged(given).declarations()
+    return loaded.merged(registry).declarations()
 
 
 @cache
@@ -88,9 +88,9 @@ def problems_of_plan(
         own: built-in tools, and tools that were added to the plan.
         tools: further tools that it may call.
     """
-    known = {**own, **declarations_of(tools)}
+    declarations = {**own, **declarations_of(tools)}
     try:
-        checked = check_plan(document, known, dialect=dialect, any_tool=allow_unknown_tools)
+        checked = check_plan(document, declarations, dialect=dialect, any_tool=allow_unknown_tools)
         if not allow_unknown_tools:
             check_size(checked)
     except PlanInvalid as invalid:

@@ -163,7 +163,7 @@ class Drawing:
         counts = f" {node.counts}" if node.counts else ""
         attempts = f"{node.attempts:,}" if node.attempts else ""
         cells = (name, escaped(single_line(node.work)), f"{state}{counts}{error}", duration_text(node), attempts)
-        return "<tr>" + "".join(f'<td style="{cell}">{each}</td>' for each in cells) + "</tr>"
+        return "<tr>" + "".join(f'<td style="{cell}">{content}</td>' for content in cells) + "</tr>"
 
 
 def duration_text(node: DrawnNode) -> str:
@@ -187,7 +187,9 @@ def draw_plan(checked: Checked) -> Drawing:
         )
         for node in checked.nodes
     ]
-    edges = [(needed, number) for number, each in enumerate(checked.dependencies) for needed in each]
+    edges = [
+        (dependency, number) for number, dependencies in enumerate(checked.dependencies) for dependency in dependencies
+    ]
     return _limited(Drawing(nodes, edges, title=checked.plan.title))
 
 
@@ -218,8 +220,8 @@ def draw_run(
         _drawn(node, documents.get(node["node_id"], {}), items.get(node["node_id"], {}), now) for node in graph["nodes"]
     ]
     position = {node.id: number for number, node in enumerate(drawn)}
-    known = [(source, target) for source, target in graph["edges"] if source in position and target in position]
-    edges = [(position[source], position[target]) for source, target in known]
+    drawn_edges = [(source, target) for source, target in graph["edges"] if source in position and target in position]
+    edges = [(position[source], position[target]) for source, target in drawn_edges]
     return _limited(Drawing(drawn, edges, title=title, status=status))
 
 
@@ -245,17 +247,17 @@ def _drawn(
 
 def _items_of(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """Return the number of items per state for each map; items follow their node, or are counted in its document."""
-    found: dict[str, dict[str, int]] = {}
+    counts_of_maps: dict[str, dict[str, int]] = {}
     last = ""
     for name, document in documents.items():
         if last and name.startswith(f"{last}[") and name.endswith("]"):
-            counts = found.setdefault(last, {})
+            counts = counts_of_maps.setdefault(last, {})
             counts[document["status"]] = counts.get(document["status"], 0) + 1
             continue
         last = name
         if isinstance(counted := document.get("items"), Mapping):
-            found[name] = {status: count for status, count in counted.items() if status in _STATES and count}
-    return found
+            counts_of_maps[name] = {status: count for status, count in counted.items() if status in _STATES and count}
+    return counts_of_maps
 
 
 def _duration_s(document: Mapping[str, Any], now: datetime | None) -> float | None:

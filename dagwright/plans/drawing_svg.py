@@ -113,11 +113,11 @@ def draw_svg(nodes: Sequence[NodeToDraw], edges: Sequence[tuple[int, int]], *, t
 
 def _groups(nodes: Sequence[NodeToDraw]) -> dict[str, list[int]]:
     """Return the positions of the nodes of each group, in the order of their first nodes."""
-    found: dict[str, list[int]] = {}
+    members: dict[str, list[int]] = {}
     for position, node in enumerate(nodes):
         if node.group is not None:
-            found.setdefault(node.group, []).append(position)
-    return found
+            members.setdefault(node.group, []).append(position)
+    return members
 
 
 def _layout(

@@ -45,8 +45,8 @@ def text_columns(text: str) -> int:
     """Return the width of a text in columns: East Asian characters and emoji have two columns."""
     if text.isascii():
         return len(text)
-    visible = [each for each in text if not unicodedata.combining(each)]
-    return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in visible)
+    visible = [character for character in text if not unicodedata.combining(character)]
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in visible)
 
 
 def _first(text: str, columns: int) -> str:

@@ -239,51 +239,53 @@ def _compare(left: object, sign: str, right: object) -> Condition:
 
 
 def _check_comparison(left: object, sign: str, right: object) -> None:
-    one, other = schema_of(left), schema_of(right)
-    common = _kinds(one) & _kinds(other)
+    left_schema, right_schema = schema_of(left), schema_of(right)
+    common = _kinds(left_schema) & _kinds(right_schema)
     if not (common if sign in ("==", "!=") else common & _ORDERED):
         raise TypeError(
             f"{left!r:.80} {sign} {right!r:.80}: "
-            f"{names_of_types(one.types, PYTHON_NAMES)} cannot be compared with "
-            f"{names_of_types(other.types, PYTHON_NAMES)}"
+            f"{names_of_types(left_schema.types, PYTHON_NAMES)} cannot be compared with "
+            f"{names_of_types(right_schema.types, PYTHON_NAMES)}"
         )
     _check_constants(left, right)
 
 
 def _check_constants(left: object, right: object) -> None:
     """Refuse a comparison of a value that is one of several constants with a different value."""
-    known, given = schema_of(left).constants, schema_of(right).constants
-    if known is None or given is None or any(each in given for each in known):
+    left_constants, right_constants = schema_of(left).constants, schema_of(right).constants
+    if left_constants is None or right_constants is None or any(each in right_constants for each in left_constants):
         return
-    shown, wrong = (right, known) if isinstance(left, Operand) else (left, given)
-    names = [each if isinstance(each, str) else json.dumps(each) for each in wrong]
-    near = suggestion(shown, names) if isinstance(shown, str) else None
+    value, allowed = (right, left_constants) if isinstance(left, Operand) else (left, right_constants)
+    names = [each if isinstance(each, str) else json.dumps(each) for each in allowed]
+    near = suggestion(value, names) if isinstance(value, str) else None
     message = f"{left!r:.80} is never {right!r:.80}: it is one of {listed(names)}"
     raise PlanInvalid([Problem("invalid_field", message, hint=near)])
 
 
 def _check_membership(value: object, values: object) -> None:
     _require(values, _CONTAINERS, "in")
-    schema, one = schema_of(values), schema_of(value)
+    schema, value_schema = schema_of(values), schema_of(value)
     if "array" not in schema.types:
         _require(value, _TEXT, "a key of a dict")
         return
     literals = list(values) if isinstance(values, list | tuple | set | frozenset) else None
     items = [schema.at((0,))] if literals is None else [schema_of(literal) for literal in literals]
-    if items and "object" not in schema.types and not any(_kinds(one) & _kinds(item) for item in items):
+    if items and "object" not in schema.types and not any(_kinds(value_schema) & _kinds(item) for item in items):
         types = names_of_types(frozenset().union(*(item.types for item in items)), PYTHON_NAMES)
-        raise TypeError(f"{value!r:.80} is {names_of_types(one.types, PYTHON_NAMES)}, and {values!r:.80} has {types}")
+        raise TypeError(
+            f"{value!r:.80} is {names_of_types(value_schema.types, PYTHON_NAMES)}, and {values!r:.80} has {types}"
+        )
     for literal in literals or ():
         _check_constants(value, literal)
 
 
 def _compute(left: object, sign: str, right: object) -> Expression:
     text = f"{cel_of(left)} {sign} {cel_of(right)}"
-    one, other = schema_of(left), schema_of(right)
-    common = _kinds(one) & _kinds(other) & (_ADDED if sign == "+" else _NUMBER)
+    left_schema, right_schema = schema_of(left), schema_of(right)
+    common = _kinds(left_schema) & _kinds(right_schema) & (_ADDED if sign == "+" else _NUMBER)
     if not common:
-        given = [names_of_types(each.types, PYTHON_NAMES) for each in (one, other)]
-        raise TypeError(f"{left!r:.80} {sign} {right!r:.80}: {sign} does not take {given[0]} and {given[1]}")
+        type_names = [names_of_types(schema.types, PYTHON_NAMES) for schema in (left_schema, right_schema)]
+        raise TypeError(f"{left!r:.80} {sign} {right!r:.80}: {sign} does not take {type_names[0]} and {type_names[1]}")
     return Expression(text, schema=ValueSchema({"type": sorted(common)}), operands=(left, right))
 
 
@@ -292,8 +294,8 @@ def _combine(left: Operand, sign: str, right: Operand) -> Condition:
         raise TypeError(
             f"{right!r} is not a condition; in Python, & and | bind tighter than <, so write (a < b) & (c > d)"
         )
-    for each in (left, right):
-        _require(each, _BOOLEAN, sign[0])
+    for operand in (left, right):
+        _require(operand, _BOOLEAN, sign[0])
     return Condition(f"{left.cel()} {sign} {right.cel()}", operands=(left, right))
 
 
@@ -311,7 +313,7 @@ def schema_of(value: object) -> ValueSchema:
 
 def _kinds(schema: ValueSchema) -> JsonTypes:
     """Return the types of a value, with one type for all numbers."""
-    return frozenset("number" if each == "integer" else each for each in schema.types)
+    return frozenset("number" if type_name == "integer" else type_name for type_name in schema.types)
 
 
 def _require(value: object, accepted: JsonTypes, taker: str) -> None:
@@ -322,8 +324,8 @@ def _require(value: object, accepted: JsonTypes, taker: str) -> None:
     """
     types = schema_of(value).types
     if not types & accepted:
-        shown, expected = names_of_types(types, PYTHON_NAMES), names_of_types(accepted, PYTHON_NAMES)
-        raise TypeError(f"{value!r:.80} is {shown}, and {taker} takes {expected}")
+        actual, expected = names_of_types(types, PYTHON_NAMES), names_of_types(accepted, PYTHON_NAMES)
+        raise TypeError(f"{value!r:.80} is {actual}, and {taker} takes {expected}")
 
 
 def cel_of(value: object) -> str:
@@ -346,7 +348,7 @@ def cel_of(value: object) -> str:
         items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
         return f"[{', '.join(map(cel_of, items))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{cel_of(key)}: {cel_of(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{cel_of(key)}: {cel_of(item)}' for key, item in value.items())}}}"
     raise TypeError(f"a condition cannot hold {value!r:.80}: expected a handle or {_VALUES}")
 
 

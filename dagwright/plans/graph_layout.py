@@ -114,17 +114,17 @@ def layout_graph(
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     """Return the layer of each node: its longest path; nodes without dependencies are close to their dependents."""
     after: list[list[int]] = [[] for _ in range(count)]
-    left = [0] * count
+    missing = [0] * count
     for source, target in edges:
         after[source].append(target)
-        left[target] += 1
-    roots = [node for node in range(count) if not left[node]]
+        missing[target] += 1
+    roots = [node for node in range(count) if not missing[node]]
     layer, done = [0] * count, list(roots)
     for node in done:
         for target in after[node]:
             layer[target] = max(layer[target], layer[node] + 1)
-            left[target] -= 1
-            if not left[target]:
+            missing[target] -= 1
+            if not missing[target]:
                 done.append(target)
     if len(done) < count:
         raise CyclicGraph("the graph has a cycle")
@@ -141,28 +141,28 @@ def _with_waypoints(layer_of: list[int], edges: Sequence[tuple[int, int]]) -> _L
     for source, target in edges:
         path, last = [source], source
         for layer in range(layer_of[source] + 1, layer_of[target]):
-            place = waypoints.get((source, layer))
-            if place is None:
-                place = waypoints[source, layer] = len(layers)
+            waypoint = waypoints.get((source, layer))
+            if waypoint is None:
+                waypoint = waypoints[source, layer] = len(layers)
                 layers.append(layer)
                 after.append([])
-                after[last].append(place)
-            path.append(place)
-            last = place
+                after[last].append(waypoint)
+            path.append(waypoint)
+            last = waypoint
         after[last].append(target)
         paths[source, target] = [*path, target]
     before: list[list[int]] = [[] for _ in layers]
-    for place, targets in enumerate(after):
+    for waypoint, targets in enumerate(after):
         for target in targets:
-            before[target].append(place)
+            before[target].append(waypoint)
     return _Layered(layers, after, paths, before_of=before)
 
 
 def _ordered(graph: _Layered) -> list[list[int]]:
     """Return the order of each layer with the fewest crossings found."""
     orders: list[list[int]] = [[] for _ in range(max(graph.layer_of, default=-1) + 1)]
-    for place in _depth_first(graph):
-        orders[graph.layer_of[place]].append(place)
+    for vertex in _depth_first(graph):
+        orders[graph.layer_of[vertex]].append(vertex)
     best, fewest = [list(order) for order in orders], _crossings(graph, orders)
     for sweep in range(_SWEEPS):
         if not fewest:
@@ -179,28 +179,28 @@ def _ordered(graph: _Layered) -> list[list[int]]:
 def _depth_first(graph: _Layered) -> list[int]:
     """Return all nodes and waypoints in depth-first order: a good initial order, which keeps neighbours together."""
     seen: set[int] = set()
-    found: list[int] = []
-    for root in (place for place in range(len(graph.layer_of)) if not graph.before_of[place]):
+    visited: list[int] = []
+    for root in (vertex for vertex in range(len(graph.layer_of)) if not graph.before_of[vertex]):
         stack = [root]
         while stack:
-            place = stack.pop()
-            if place in seen:
+            vertex = stack.pop()
+            if vertex in seen:
                 continue
-            seen.add(place)
-            found.append(place)
-            stack += reversed(graph.next_of[place])
-    return found
+            seen.add(vertex)
+            visited.append(vertex)
+            stack += reversed(graph.next_of[vertex])
+    return visited
 
 
 def _sort_layer(orders: list[list[int]], index: int, neighbours: Sequence[Sequence[int]], *, by: int) -> None:
     """Sort a layer by the mean position of the neighbours in the adjacent layer."""
     if not 0 <= index + by < len(orders):
         return
-    position = {place: number for number, place in enumerate(orders[index + by])}
+    position = {vertex: number for number, vertex in enumerate(orders[index + by])}
     order = orders[index]
     preferred = {
-        place: (sum(map(position.__getitem__, near)) / len(near)) if (near := neighbours[place]) else float(number)
-        for number, place in enumerate(order)
+        vertex: (sum(map(position.__getitem__, near)) / len(near)) if (near := neighbours[vertex]) else float(number)
+        for number, vertex in enumerate(order)
     }
     order.sort(key=preferred.__getitem__)
 
@@ -209,10 +209,10 @@ def _crossings(graph: _Layered, orders: Sequence[Sequence[int]]) -> int:
     """Count the crossings between adjacent layers."""
     total = 0
     for index in range(len(orders) - 1):
-        position = {place: number for number, place in enumerate(orders[index + 1])}
+        position = {vertex: number for number, vertex in enumerate(orders[index + 1])}
         ends: list[int] = []
-        for place in orders[index]:
-            targets = sorted(map(position.__getitem__, graph.next_of[place]))
+        for vertex in orders[index]:
+            targets = sorted(map(position.__getitem__, graph.next_of[vertex]))
             total += sum(len(ends) - bisect_right(ends, target) for target in targets)
             for target in targets:
                 insort(ends, target)
@@ -224,40 +224,40 @@ def _placed(graph: _Layered, heights: Sequence[float], *, count: int, gaps: Spac
     offsets = [_offsets(order, heights, count=count, gaps=gaps) for order in graph.orders]
     middles = [0.0] * len(graph.layer_of)
     for order, offset in zip(graph.orders, offsets, strict=True):
-        for place, at in zip(order, offset, strict=True):
-            middles[place] = at - offset[-1] / 2
-    weights = [1.0 if place < count else _WAYPOINT_WEIGHT for place in range(len(middles))]
+        for vertex, at in zip(order, offset, strict=True):
+            middles[vertex] = at - offset[-1] / 2
+    weights = [1.0 if vertex < count else _WAYPOINT_WEIGHT for vertex in range(len(middles))]
     for number in range(_ROUNDS):
         is_last = number >= _ROUNDS - 2
         for index in range(len(graph.orders)) if number % 2 == 0 else reversed(range(len(graph.orders))):
             order = graph.orders[index]
             side = None if is_last else number % 2 == 0
-            preferred = [_preferred(graph, place, middles, weights, forward=side) for place in order]
-            found = _apart(preferred, offsets[index], [weights[place] for place in order])
-            for place, at in zip(order, found, strict=True):
-                middles[place] = at
-    lowest = min((middles[place] - heights[place] / 2 for place in range(len(middles))), default=0.0)
+            preferred = [_preferred(graph, vertex, middles, weights, forward=side) for vertex in order]
+            centres = _apart(preferred, offsets[index], [weights[vertex] for vertex in order])
+            for vertex, at in zip(order, centres, strict=True):
+                middles[vertex] = at
+    lowest = min((middles[vertex] - heights[vertex] / 2 for vertex in range(len(middles))), default=0.0)
     return [middle - lowest for middle in middles]
 
 
 def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int, gaps: Spacing) -> list[float]:
     """Return the minimum distance of each node of a layer from the first."""
-    found = [0.0]
+    offsets = [0.0]
     for above, below in pairwise(order):
         gap = gaps.waypoint if above >= count or below >= count else gaps.node
-        found.append(found[-1] + (heights[above] + heights[below]) / 2 + gap)
-    return found[: len(order)]
+        offsets.append(offsets[-1] + (heights[above] + heights[below]) / 2 + gap)
+    return offsets[: len(order)]
 
 
 def _preferred(
-    graph: _Layered, place: int, middles: Sequence[float], weights: Sequence[float], *, forward: bool | None
+    graph: _Layered, vertex: int, middles: Sequence[float], weights: Sequence[float], *, forward: bool | None
 ) -> float:
     """Return the mean of the neighbours on one side, or on both if `forward` is `None`."""
-    near = (*graph.before_of[place], *graph.next_of[place]) if forward is None else ()
-    near = near or tuple(graph.before_of[place] if forward else graph.next_of[place])
-    near = near or (*graph.before_of[place], *graph.next_of[place])
+    near = (*graph.before_of[vertex], *graph.next_of[vertex]) if forward is None else ()
+    near = near or tuple(graph.before_of[vertex] if forward else graph.next_of[vertex])
+    near = near or (*graph.before_of[vertex], *graph.next_of[vertex])
     if not near:
-        return middles[place]
+        return middles[vertex]
     total = sum(weights[other] for other in near)
     return sum(middles[other] * weights[other] for other in near) / total
 
@@ -268,8 +268,8 @@ def _apart(preferred: Sequence[float], offsets: Sequence[float], weights: Sequen
     Source: isotonic regression by pooling adjacent violators.
     """
     blocks: list[tuple[float, float, int]] = []
-    for place, offset, weight in zip(preferred, offsets, weights, strict=True):
-        mean, total, size = place - offset, weight, 1
+    for centre, offset, weight in zip(preferred, offsets, weights, strict=True):
+        mean, total, size = centre - offset, weight, 1
         while blocks and blocks[-1][0] >= mean:
             other, other_total, other_size = blocks.pop()
             mean = (mean * total + other * other_total) / (total + other_total)
@@ -280,11 +280,13 @@ def _apart(preferred: Sequence[float], offsets: Sequence[float], weights: Sequen
 
 
 def _assembled(graph: _Layered, sizes: Sequence[Box], middles: Sequence[float], *, gaps: Spacing) -> Layout:
-    widths = [max((sizes[place].width for place in order if place < len(sizes)), default=0.0) for order in graph.orders]
+    widths = [
+        max((sizes[vertex].width for vertex in order if vertex < len(sizes)), default=0.0) for order in graph.orders
+    ]
     lefts = [0.0, *accumulate(width + gaps.layer for width in widths)][: len(widths)]
     boxes = [
-        Box(widths[layer], size.height, lefts[layer], middles[place] - size.height / 2)
-        for place, (size, layer) in enumerate(zip(sizes, graph.layer_of, strict=False))
+        Box(widths[layer], size.height, lefts[layer], middles[vertex] - size.height / 2)
+        for vertex, (size, layer) in enumerate(zip(sizes, graph.layer_of, strict=False))
     ]
     routes = [
         Route(source, target, _points(path, graph.layer_of, lefts, widths, middles))
@@ -302,11 +304,11 @@ def _points(
     widths: Sequence[float],
     middles: Sequence[float],
 ) -> list[tuple[float, float]]:
-    found: list[tuple[float, float]] = []
-    for number, place in enumerate(path):
-        layer = layer_of[place]
+    points: list[tuple[float, float]] = []
+    for number, vertex in enumerate(path):
+        layer = layer_of[vertex]
         if number:
-            found.append((lefts[layer], middles[place]))
+            points.append((lefts[layer], middles[vertex]))
         if number < len(path) - 1:
-            found.append((lefts[layer] + widths[layer], middles[place]))
-    return found
+            points.append((lefts[layer] + widths[layer], middles[vertex]))
+    return points

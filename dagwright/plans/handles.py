@@ -109,8 +109,8 @@ class Handle(Operand, Generic[T_co]):
             parse_query(text)
         except ValueError as error:
             raise PlanInvalid([Problem("invalid_reference", f"{query!r:.80}: {error}")]) from None
-        found = ValueSchema({"type": "array"})
-        return Handle(replace(reference, path=text), owner=self._owner, schema=found, source=self._source)
+        result_schema = ValueSchema({"type": "array"})
+        return Handle(replace(reference, path=text), owner=self._owner, schema=result_schema, source=self._source)
 
     def _with_step(self, step: str | int) -> Reference:
         reference = self._reference
@@ -159,8 +159,8 @@ class Handle(Operand, Generic[T_co]):
 
     def __repr__(self) -> str:
         types = self._schema.types
-        shown = "" if types == ALL else f": {names_of_types(types, PYTHON_NAMES)}"
-        return f"<handle {self._reference}{format_path(self._input_path)}{shown}>"
+        suffix = "" if types == ALL else f": {names_of_types(types, PYTHON_NAMES)}"
+        return f"<handle {self._reference}{format_path(self._input_path)}{suffix}>"
 
 
 class NodeHandle(Handle[T_co]):

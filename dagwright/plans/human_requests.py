@@ -59,9 +59,9 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
         PlanInvalid: a duration is invalid.
     """
     inferred: RequestType = "SELECTION" if options is not None else "INFORMATION" if schema is not None else "APPROVAL"
-    given: dict[str, object] = {"type": type or inferred, "prompt": prompt}
+    fields: dict[str, object] = {"type": type or inferred, "prompt": prompt}
     if type is None and inferred == Human.model_fields["type"].default:
-        del given["type"]
+        del fields["type"]
     parts: dict[str, object] = {
         "schema": schema,
         "options": options,
@@ -73,4 +73,4 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
         "reminder": None if reminder is None else write_duration(reminder, "reminder"),
         "on_timeout": None if on_timeout == "fail" else on_timeout,
     }
-    return HumanRequest(given | {name: part for name, part in parts.items() if part is not None})
+    return HumanRequest(fields | {name: part for name, part in parts.items() if part is not None})

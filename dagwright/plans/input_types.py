@@ -39,7 +39,7 @@ def _inlined(schema: Any, definitions: Mapping[str, Any], *, levels: int) -> Any
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
-        found = definitions[schema["$ref"].removeprefix("#/$defs/")]
+        definition = definitions[schema["$ref"].removeprefix("#/$defs/")]
         beside = {key: part for key, part in schema.items() if key != "$ref"}
-        return _inlined({**found, **beside}, definitions, levels=levels + 1)
+        return _inlined({**definition, **beside}, definitions, levels=levels + 1)
     return {key: _inlined(part, definitions, levels=levels) for key, part in schema.items()}

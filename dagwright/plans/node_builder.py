@@ -63,51 +63,51 @@ class NodeBuilder:
         """
         writer = JsonWriter()
         node_id = self._new_id(options.get("id"), work.name)
-        written: dict[str, JsonValue] = {"id": node_id}
+        document: dict[str, JsonValue] = {"id": node_id}
         try:
-            written |= {"title": options["title"]} if options.get("title") is not None else {}
-            written[work.field] = writer.write(work.value, (work.field,))
-            written |= {name: writer.write(each, (name,)) for name, each in fields.items() if each is not None}
-            written |= {"arguments": writer.write(arguments, ("arguments",))} if arguments else {}
+            document |= {"title": options["title"]} if options.get("title") is not None else {}
+            document[work.field] = writer.write(work.value, (work.field,))
+            document |= {name: writer.write(value, (name,)) for name, value in fields.items() if value is not None}
+            document |= {"arguments": writer.write(arguments, ("arguments",))} if arguments else {}
             rest = {name: value for name, value in options.items() if name not in ("id", "title")}
-            written |= written_options(rest, writer)  # type: ignore[arg-type] # the same without two of its keys
+            document |= written_options(rest, writer)  # type: ignore[arg-type] # the same without two of its keys
             uses = [*writer.uses, *_uses_of_options(options)]
-            found, problems = inspect_added(written, uses, owner=self.owner, values=self.values, tools=self.tools)
+            inspection, problems = inspect_added(document, uses, owner=self.owner, values=self.values, tools=self.tools)
         except PlanInvalid as invalid:
             raise PlanInvalid(self._placed(invalid.problems, node_id)) from None
         if problems:
-            raise PlanInvalid(self._placed(problems, found.node.id))
-        schema = self.values.add(found.node, tools=found.tools, sub_plan=found.sub_plan)
-        return written, NodeHandle(found.node.id, owner=self.owner, schema=schema)
+            raise PlanInvalid(self._placed(problems, inspection.node.id))
+        schema = self.values.add(inspection.node, tools=inspection.tools, sub_plan=inspection.sub_plan)
+        return document, NodeHandle(inspection.node.id, owner=self.owner, schema=schema)
 
     def _placed(self, problems: Collection[Problem], node_id: str) -> list[Problem]:
         base = pointer("nodes", self.index)
         return [replace(problem, pointer=base + problem.pointer, node=node_id) for problem in map(at_node, problems)]
 
-    def _new_id(self, given: str | None, name: str) -> str:
-        if given is None:
+    def _new_id(self, chosen: str | None, name: str) -> str:
+        if chosen is None:
             return free_id(name, self.values.results)
-        if not isinstance(given, str):
-            raise TypeError(f"add(): id must be a string, not {given!r:.60}")
-        if given in self.values.results:
-            message = f"the id {given!r:.80} is already used"
-            raise PlanInvalid([Problem("duplicate_id", message, pointer("nodes", self.index, "id"), given)])
-        return given
+        if not isinstance(chosen, str):
+            raise TypeError(f"add(): id must be a string, not {chosen!r:.60}")
+        if chosen in self.values.results:
+            message = f"the id {chosen!r:.80} is already used"
+            raise PlanInvalid([Problem("duplicate_id", message, pointer("nodes", self.index, "id"), chosen)])
+        return chosen
 
 
 def _uses_of_options(options: NodeOptions) -> list[tuple[ValuePath, HandleUse]]:
     """Return the handles of a condition and of `needs`, whose written form is a text."""
     needs, when = options.get("needs", ()), options.get("when")
     uses: list[tuple[ValuePath, HandleUse]] = [
-        (("depends_on", index), HandleUse(each)) for index, each in enumerate(needs) if isinstance(each, Handle)
+        (("depends_on", index), HandleUse(need)) for index, need in enumerate(needs) if isinstance(need, Handle)
     ]
     return [*uses, *((("when",), HandleUse(operand)) for operand in operands_of(when) if isinstance(operand, Handle))]
 
 
-def free_id(name: str, taken: Collection[str]) -> str:
+def free_id(name: str, taken_ids: Collection[str]) -> str:
     """Return a name, with a number appended if the name is taken."""
-    count, found = 1, name
-    while found in taken:
+    count, candidate = 1, name
+    while candidate in taken_ids:
         count += 1
-        found = f"{name}_{count}"
-    return found
+        candidate = f"{name}_{count}"
+    return candidate

@@ -76,13 +76,13 @@ def written_options(options: NodeOptions, writer: JsonWriter) -> dict[str, JsonV
         PlanInvalid: a value is not JSON, or a duration is invalid.
         TypeError: a condition cannot be serialized.
     """
-    found: dict[str, JsonValue] = {}
+    document: dict[str, JsonValue] = {}
     for name, value in options.items():
         if value is None or (name == "needs" and not _listed(value)):
             continue
-        key, written = _written(name, value)
-        found[key] = writer.write(written, (key,))
-    return found
+        key, json_value = _written(name, value)
+        document[key] = writer.write(json_value, (key,))
+    return document
 
 
 def _written(name: str, value: Any) -> tuple[str, object]:
@@ -90,7 +90,7 @@ def _written(name: str, value: Any) -> tuple[str, object]:
         return name, write_duration(value, name)
     match name:
         case "needs":
-            return "depends_on", [_dependency(each) for each in _listed(value)]
+            return "depends_on", [_dependency(item) for item in _listed(value)]
         case "when":
             return name, _condition(value)
         case "retry":
@@ -132,8 +132,8 @@ def _with_delays(retry: Mapping[str, Any]) -> dict[str, object]:
     if not isinstance(retry, Mapping):
         raise TypeError(f"retry={retry!r:.60}: expected an object, such as retry={{'max_attempts': 3}}")
     return {
-        name: write_duration(each, "retry", name)
-        if name in _DELAYS and isinstance(each, timedelta | int | float | str)
-        else each
-        for name, each in retry.items()
+        name: write_duration(setting, "retry", name)
+        if name in _DELAYS and isinstance(setting, timedelta | int | float | str)
+        else setting
+        for name, setting in retry.items()
     }

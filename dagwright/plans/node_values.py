@@ -40,9 +40,9 @@ class JsonWriter:
             self.uses += [(at, HandleUse(handle)) for handle in value.handles]
             return str(value)
         if isinstance(value, Mapping):
-            return {_key(key, at): self.write(each, (*at, key)) for key, each in value.items()}
+            return {_key(key, at): self.write(item, (*at, key)) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.write(each, (*at, index)) for index, each in enumerate(value)]
+            return [self.write(item, (*at, index)) for index, item in enumerate(value)]
         return _json_of(value, at)
 
 
@@ -56,11 +56,11 @@ def write_constant(value: object, *at: str) -> JsonValue:
         PlanInvalid: the value has a handle, or is not JSON.
     """
     writer = JsonWriter()
-    written = writer.write(value, at)
+    json_value = writer.write(value, at)
     for path, use in writer.uses:
         message = f"{use.handle!r} is used in {'.'.join(at)}, which is constant"
         raise PlanInvalid([Problem("invalid_reference", message, pointer(*path), hint="give a value")])
-    return written
+    return json_value
 
 
 def write_duration(value: Duration, *at: str) -> str:
@@ -92,11 +92,11 @@ def _json_of(value: object, at: ValuePath) -> JsonValue:
     if isinstance(value, Expression):
         raise _not_json(value, at, "a condition is only allowed in when=; let a tool compute values of arguments")
     try:
-        found: JsonValue = pydantic_core.to_jsonable_python(value)
+        json_value: JsonValue = pydantic_core.to_jsonable_python(value)
     except (pydantic_core.PydanticSerializationError, ValueError):
         hint = "add it to the plan first, and give its handle" if callable(value) else "give a JSON value or a handle"
         raise _not_json(value, at, hint) from None
-    return found
+    return json_value
 
 
 def _not_json(value: object, at: ValuePath, hint: str) -> PlanInvalid:

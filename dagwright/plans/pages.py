@@ -66,19 +66,19 @@ async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
     """Offload the large regions of a plan and its sub-plans to the store; return the plan without them."""
     detached = offload_regions(plan)
     nodes = list(detached.plan.nodes)
-    for number, inside in detached.offloaded.items():
-        nodes[number] = replace(nodes[number], inner=await _put_inside(inside, store))
+    for number, region in detached.offloaded.items():
+        nodes[number] = replace(nodes[number], inner=await _put_region(region, store))
     for number, node in enumerate(nodes):
         if node.sub_plan is not None:
             nodes[number] = replace(node, sub_plan=await _detached(node.sub_plan, store))
     return replace(detached.plan, nodes=tuple(nodes))
 
 
-async def _put_inside(inside: RegionDocument, store: PayloadStore) -> str:
+async def _put_region(region: RegionDocument, store: PayloadStore) -> str:
     pages = [
-        (await store.put(page), count) for page, count in _pages(inside.nodes, inside.replaced, most=INSIDE_PAGE_NODES)
+        (await store.put(page), count) for page, count in _pages(region.nodes, region.replaced, most=INSIDE_PAGE_NODES)
     ]
-    head = {**inside.head, "pages": [ref for ref, _ in pages], "counts": [count for _, count in pages]}
+    head = {**region.head, "pages": [ref for ref, _ in pages], "counts": [count for _, count in pages]}
     return await store.put(pydantic_core.to_json(head))
 
 

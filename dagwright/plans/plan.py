@@ -198,8 +198,8 @@ class Plan:
         document = self._document
         if self._dialect != _NATIVE or not isinstance(document, dict):
             return document
-        known = {name: document[name] for name in _ORDER if name in document}
-        return known | document
+        ordered = {name: document[name] for name in _ORDER if name in document}
+        return ordered | document
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Return the plan as an object.
@@ -366,12 +366,12 @@ class Plan:
     @output.setter
     def output(self, value: object) -> None:
         writer = JsonWriter()
-        written = writer.write(value)
+        document = writer.write(value)
         for path, use in writer.uses:
             if use.owner is not self or use.is_of_item or use.is_secret:
                 message = f"{use.handle!r} cannot stand in the output: expected results and inputs of this plan"
                 raise PlanInvalid([Problem("invalid_reference", message, pointer("output", *path))])
-        self._native()["output"] = written
+        self._native()["output"] = document
 
     # Nodes.
 
@@ -442,10 +442,10 @@ class Plan:
         )  # fmt: skip
         if not isinstance(arguments, Mapping | None):
             raise TypeError(f"add(): arguments must be a mapping, not {arguments!r:.60}")
-        work, given = self._work_of(target), {**(arguments or {}), **more_arguments}
-        if (problem := problem_of_option(work.parameters, options, given)) is not None:
+        work, arguments_of_call = self._work_of(target), {**(arguments or {}), **more_arguments}
+        if (problem := problem_of_option(work.parameters, options, arguments_of_call)) is not None:
             raise PlanInvalid([problem])
-        return self._add(work, given, options)
+        return self._add(work, arguments_of_call, options)
 
     @overload
     def call(
@@ -537,8 +537,8 @@ class Plan:
         nodes = self._native()["nodes"]
         assert isinstance(nodes, list)
         builder = NodeBuilder(self, self._known, len(nodes), self._declarations)
-        written, handle = builder.build(work, arguments, options, **fields)
-        nodes.append(written)
+        document, handle = builder.build(work, arguments, options, **fields)
+        nodes.append(document)
         return handle
 
     def _work_of(self, target: object) -> Work:

@@ -83,11 +83,13 @@ def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PlanFile
     Args:
         published: by name.
     """
-    named = _is_in_text(plan) if isinstance(plan, str) else {*_sub_plan_names(plan)}.__contains__
+    is_named = _is_in_text(plan) if isinstance(plan, str) else {*_sub_plan_names(plan)}.__contains__
     # A plan in a text dialect cannot be a sub-plan.
-    usable = {name: each for name, each in published.items() if not isinstance(each.written, str)}
-    found = [(called, each.written) for name, each in usable.items() for called in (name, each.file)]
-    return PostedPlan(plan, dialect, {called: written for called, written in found if named(called)}, [*usable])
+    usable = {name: file for name, file in published.items() if not isinstance(file.written, str)}
+    files_by_name = [(called, file.written) for name, file in usable.items() for called in (name, file.file)]
+    return PostedPlan(
+        plan, dialect, {called: plan_of_file for called, plan_of_file in files_by_name if is_named(called)}, [*usable]
+    )
 
 
 def read_posted(posted: PostedPlan) -> Any:
@@ -97,9 +99,9 @@ def read_posted(posted: PostedPlan) -> Any:
         PlanInvalid: the text cannot be parsed.
     """
     plan = posted.plan
-    written = read_text(plan, name="the plan") if isinstance(plan, str) else plan
+    document = read_text(plan, name="the plan") if isinstance(plan, str) else plan
     try:
-        return with_published(written, posted.published, names=posted.names)
+        return with_published(document, posted.published, names=posted.names)
     except PlanInvalid as invalid:
         return invalid
 
@@ -110,8 +112,8 @@ def checked_posted(posted: PostedPlan, tools: Tools) -> tuple[Checked, Any]:
     Raises:
         PlanInvalid: the plan is invalid.
     """
-    written = read_posted(posted)
-    return check_plan(written, tools, dialect=posted.dialect), written
+    document = read_posted(posted)
+    return check_plan(document, tools, dialect=posted.dialect), document
 
 
 def check_posted(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
@@ -144,12 +146,12 @@ def prepare_posted(
         PlanInvalid: the inputs are invalid, or the policy rejects the plan.
     """
     try:
-        checked, written = checked_posted(posted, tools)
+        checked, document = checked_posted(posted, tools)
     except PlanInvalid as invalid:
         return RefusedPlan(invalid, _errors(posted.plan, invalid))
     if policy is not None and (refused := policy_problems(checked, policy)):
         raise PlanInvalid(refused)
-    return PreparedPlan(compiled_to_ask(checked, inputs), source_of(written, checked.dialect))
+    return PreparedPlan(compiled_to_ask(checked, inputs), source_of(document, checked.dialect))
 
 
 def compiled_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
@@ -163,9 +165,9 @@ def compiled_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan
     return prepare_to_ask(checked, inputs)
 
 
-def source_of(written: Any, dialect: str) -> dict[str, Any]:
+def source_of(document: Any, dialect: str) -> dict[str, Any]:
     """Identity of a plan that was sent: its text, its dialect and an empty context."""
-    return {"plan": written, "dialect": dialect, "context": {}}
+    return {"plan": document, "dialect": dialect, "context": {}}
 
 
 def with_published(document: Any, published: Mapping[str, Any], *, names: Sequence[str] = ()) -> Any:
@@ -194,13 +196,13 @@ def _completed(
     nodes = list(document["nodes"])
     for index, node in enumerate(nodes):
         plan = node.get("plan") if isinstance(node, dict) else None
-        place = at + pointer("nodes", index, "plan")
+        plan_pointer = at + pointer("nodes", index, "plan")
         if isinstance(plan, dict):
-            nodes[index] = {**node, "plan": _completed(plan, published, at=place, missing=missing)}
+            nodes[index] = {**node, "plan": _completed(plan, published, at=plan_pointer, missing=missing)}
         elif isinstance(plan, str) and plan in published:
             nodes[index] = {**node, "plan": published[plan]}
         elif isinstance(plan, str):
-            missing(plan, place, node.get("id"))
+            missing(plan, plan_pointer, node.get("id"))
     return {**document, "nodes": nodes}
 
 

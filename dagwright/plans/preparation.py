@@ -92,10 +92,10 @@ def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, any_to
     checked, problems = inspect_document(document, tools=tools, any_tool=any_tool)
     hints = NameHints(HINT_BUDGET)
     between = islice(flow_problems(checked, hints), _MOST_FLOW_PROBLEMS) if checked is not None else ()
-    known = {problem.pointer for problem in problems}
-    found = [*problems, *(problem for problem in between if problem.pointer not in known)]
-    if checked is None or found:
-        raise PlanInvalid(found)
+    pointers = {problem.pointer for problem in problems}
+    all_problems = [*problems, *(problem for problem in between if problem.pointer not in pointers)]
+    if checked is None or all_problems:
+        raise PlanInvalid(all_problems)
     worth_saying = chain(undeclared_inputs(checked, hints), misspelt_keywords(checked, hints))
     if notes := [*islice(worth_saying, _MOST_NOTES)]:
         return replace(checked, notes=[*checked.notes, *notes])
@@ -120,8 +120,8 @@ def check_written_plan(
     Raises:
         PlanInvalid: has all problems and ambiguities.
     """
-    known = {} if any_tool else tools
-    document, repairs = read_written_plan(text, dialect=dialect, context=context, tools=known)
+    known_tools = {} if any_tool else tools
+    document, repairs = read_written_plan(text, dialect=dialect, context=context, tools=known_tools)
     try:
         return _checked(with_accepted(document, accepted), tools, any_tool=any_tool), repairs
     except PlanInvalid as invalid:
@@ -144,24 +144,26 @@ def unknown_tools(
     Raises:
         PlanInvalid: the plan has other problems.
     """
-    found: dict[str, None] = {}
+    unknown: dict[str, None] = {}
     open_plans = [check_plan(raw, tools, context=context, dialect=dialect, any_tool=True)]
     while open_plans:
         checked = open_plans.pop()
-        found |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
-        named = list(filter(None, (node.agent_name for node in checked.nodes)))
-        agents = [name for name in named if tool_of_agent(name, checked.tools) is None]
-        inside = [card for card in map(partial(inline_card, checked), named) if card is not None]
-        found |= dict.fromkeys(name for card in inside for name in card.tools if name not in tools)
-        found |= dict.fromkeys(name for agent in agents for name in (AGENT_PREFIX + agent, agent))
+        unknown |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
+        agent_names = list(filter(None, (node.agent_name for node in checked.nodes)))
+        agents = [name for name in agent_names if tool_of_agent(name, checked.tools) is None]
+        cards = [card for card in map(partial(inline_card, checked), agent_names) if card is not None]
+        unknown |= dict.fromkeys(name for card in cards for name in card.tools if name not in tools)
+        unknown |= dict.fromkeys(name for agent in agents for name in (AGENT_PREFIX + agent, agent))
         open_plans += checked.sub_plans.values()
-    return list(found)
+    return list(unknown)
 
 
-def _with_more(unread: PlanInvalid, found: PlanInvalid) -> PlanInvalid:
+def _with_more(unread: PlanInvalid, further: PlanInvalid) -> PlanInvalid:
     """Merge two errors; a value that could not be read is reported only once."""
     reported = {problem.pointer for problem in unread.problems}
-    return PlanInvalid([*unread.problems, *(problem for problem in found.problems if problem.pointer not in reported)])
+    return PlanInvalid(
+        [*unread.problems, *(problem for problem in further.problems if problem.pointer not in reported)]
+    )
 
 
 def inline_card(checked: Checked, agent: str | None) -> AgentCard | None:
@@ -193,8 +195,8 @@ def unused_names(checked: Checked, names: Iterable[str]) -> list[str]:
 def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
     """Return a problem for each input name that the plan neither declares nor reads, or for the first of many."""
     unused = unused_names(checked, names)
-    known = [*checked.inputs, *sorted(_read_by_conditions(checked))] if unused else []
-    return no_such_inputs(unused, known)
+    used_inputs = [*checked.inputs, *sorted(_read_by_conditions(checked))] if unused else []
+    return no_such_inputs(unused, used_inputs)
 
 
 def no_such_inputs(names: Sequence[str], known: Collection[str]) -> list[Problem]:
@@ -244,9 +246,12 @@ _ALL = ""
 def _read_by_conditions(checked: Checked) -> frozenset[str]:
     """Return the names of the inputs that conditions read; they need no declaration."""
     ids = {node.id for node in checked.nodes}
-    found = (read_condition(node.when, ids.__contains__).reading.reads for node in checked.nodes if node.when)
+    reads = (read_condition(node.when, ids.__contains__).reading.reads for node in checked.nodes if node.when)
     return frozenset(
-        str(read.steps[0]) if read.steps else _ALL for reads in found for read in reads if read.source == "inputs"
+        str(read.steps[0]) if read.steps else _ALL
+        for node_reads in reads
+        for read in node_reads
+        if read.source == "inputs"
     )
 
 
@@ -329,5 +334,5 @@ def _refuse_too_large(compiled: CompiledPlan, checked: Checked) -> None:
         refuse_too_large(compiled)
     except PlanTooLarge as error:
         at = next((number for number, node in enumerate(checked.nodes) if node.id == error.node), None)
-        place = checked.document.written_pointer(pointer("nodes", at)) if at is not None else ""
-        raise PlanInvalid([Problem("too_large", str(error), place, error.node)]) from None
+        node_pointer = checked.document.written_pointer(pointer("nodes", at)) if at is not None else ""
+        raise PlanInvalid([Problem("too_large", str(error), node_pointer, error.node)]) from None

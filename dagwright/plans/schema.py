@@ -33,18 +33,18 @@ _SUB_PLAN = {
 
 def plan_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a plan in Dagwright's own dialect."""
-    made = _without_noise(PlanDocument.model_json_schema(mode="validation"))
-    assert isinstance(made, dict)
-    node = made["$defs"]["Node"]
+    schema = _without_noise(PlanDocument.model_json_schema(mode="validation"))
+    assert isinstance(schema, dict)
+    node = schema["$defs"]["Node"]
     node["properties"]["id"] |= {"minLength": 1, "not": {"enum": sorted(RESERVED_IDS)}}
     node["properties"]["plan"] = _SUB_PLAN
     node["oneOf"] = [
         {"required": [kind], "properties": {kind: {"not": {"type": "null"}}}, "title": f"a node with {kind}"}
         for kind in _KINDS
     ]
-    made["properties"]["nodes"]["minItems"] = 1
-    made["properties"]["inputs"]["additionalProperties"] = False
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright plan", **made}
+    schema["properties"]["nodes"]["minItems"] = 1
+    schema["properties"]["inputs"]["additionalProperties"] = False
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright plan", **schema}
 
 
 def _without_noise(schema: Any, *, names_follow: bool = False) -> Any:
@@ -65,8 +65,8 @@ def agents_schema() -> dict[str, Any]:
     card = _without_noise(AgentCard.model_json_schema(mode="validation"))
     card["required"] = [name for name in card["required"] if name != "name"]
     agents = {"type": "object", "minProperties": 1, "additionalProperties": card}
-    made = {"type": "object", "properties": {"agents": agents}, "required": ["agents"], "additionalProperties": False}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright agents", **made}
+    schema = {"type": "object", "properties": {"agents": agents}, "required": ["agents"], "additionalProperties": False}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright agents", **schema}
 
 
 def schema_texts() -> Mapping[Path, str]:

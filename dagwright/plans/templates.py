@@ -72,8 +72,8 @@ class Template:
     @property
     def description(self) -> str | None:
         """Purpose of the plan: `description` in its `metadata`, if that is a text."""
-        found = self.checked.plan.metadata.get("description")
-        return found if isinstance(found, str) and found.strip() else None
+        description = self.checked.plan.metadata.get("description")
+        return description if isinstance(description, str) and description.strip() else None
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -185,14 +185,14 @@ class TemplateFolder:
             return self._published
 
     def _file(self, path: Path) -> _File:
-        known = self._files.get(path)
-        return known if known is not None and known.is_current else _read_file(path, self._tools)
+        cached = self._files.get(path)
+        return cached if cached is not None and cached.is_current else _read_file(path, self._tools)
 
     def _publish(self, now: Published) -> None:
         """Replace the published templates, and log each new problem."""
-        known, self._published = self._published.lines, now
+        previous_lines, self._published = self._published.lines, now
         for line in now.lines:
-            if line not in known:
+            if line not in previous_lines:
                 _LOG.error("a published plan cannot be used", problem=line)
 
 
@@ -214,25 +214,25 @@ def _published(files: Mapping[Path, _File]) -> Published:
     problems: dict[str, list[str]] = {}
     first: dict[str, Path] = {}
     for path, file in files.items():
-        wrong = file.problems
+        file_problems = file.problems
         if _NAME.fullmatch(path.stem) is None:
-            wrong = [f"{path.name}: a template has a name of 1 to 64 letters, digits, - and _; rename the file"]
+            file_problems = [f"{path.name}: a template has a name of 1 to 64 letters, digits, - and _; rename the file"]
         elif (same := first.setdefault(path.stem, path)) is not path:
-            wrong = [f"{path.name}: {same.name} has the same name before its suffix; rename one of them"]
+            file_problems = [f"{path.name}: {same.name} has the same name before its suffix; rename one of them"]
         elif file.template is not None:
             templates[path.stem] = file.template
-        if wrong:
-            problems.setdefault(path.stem, []).extend(wrong)
+        if file_problems:
+            problems.setdefault(path.stem, []).extend(file_problems)
     return Published(templates, problems)
 
 
 def _files_in(folder: Path) -> list[Path]:
     try:
-        inside = sorted(folder.iterdir())
+        entries = sorted(folder.iterdir())
     except OSError as error:
         reason = error.strerror or str(error)
         raise TemplatesUnreadable(f"the folder of plans, {folder}, cannot be read: {reason}") from None
-    files = [path for path in inside if path.suffix in _SUFFIXES and path.is_file() and not path.name.startswith(".")]
+    files = [path for path in entries if path.suffix in _SUFFIXES and path.is_file() and not path.name.startswith(".")]
     if not files:
         raise TemplatesUnreadable(f"the folder of plans, {folder}, holds no file that ends with {', '.join(_SUFFIXES)}")
     return files
@@ -257,28 +257,30 @@ def _from_folder(line: str, path: Path, read: Iterable[Path]) -> str:
     return line
 
 
-def _without(path: str, shown: str, text: str) -> str:
+def _without(path: str, replacement: str, text: str) -> str:
     # The current folder, `.`, has no name.
-    return text.replace(printable(path), printable(shown)) if shown else text
+    return text.replace(printable(path), printable(replacement)) if replacement else text
 
 
 def _template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dict[Path, FileStamp]) -> Template:
-    written = inline_files(read_plan_file(path), base=path.parent, stamps=stamps)
-    checked = check_plan(written, tools)
+    document = inline_files(read_plan_file(path), base=path.parent, stamps=stamps)
+    checked = check_plan(document, tools)
     check_size(checked)
     if refused := policy_problems(checked, default_policy("person")):
         raise PlanInvalid(refused)
-    return Template(path.stem, path.name, written, checked)
+    return Template(path.stem, path.name, document, checked)
 
 
 def _lines(path: Path, invalid: PlanInvalid) -> list[str]:
     entries = [_line(path, problem) for problem in invalid.problems[:_PROBLEMS_SHOWN]]
-    left = len(invalid.problems) - _PROBLEMS_SHOWN
+    omitted = len(invalid.problems) - _PROBLEMS_SHOWN
     return (
-        [*entries, f"{path.name}: and {left:,} more; `dagwright check {path.name}` lists all"] if left > 0 else entries
+        [*entries, f"{path.name}: and {omitted:,} more; `dagwright check {path.name}` lists all"]
+        if omitted > 0
+        else entries
     )
 
 
 def _line(path: Path, problem: Problem) -> str:
-    place = f" at {problem.pointer}" if problem.pointer else ""
-    return f"{path.name}: {problem.code}{place}: {problem.text}"
+    location = f" at {problem.pointer}" if problem.pointer else ""
+    return f"{path.name}: {problem.code}{location}: {problem.text}"
