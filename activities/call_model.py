@@ -29,10 +29,12 @@ from dagwright.activities.call_headers import (
     given_model,
     requested_projections,
 )
-from dagwright.activities.errors import RetryDecision, WorkerStopped, activity_failure_of, retry_decision
+from dagwright.activities.deferral import Deferrals, counted_backoff
+from dagwright.activities.errors import CallDeferred, RetryDecision, WorkerStopped, activity_failure_of, retry_decision
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.model_caller import ModelCaller, failure_details
 from dagwright.activities.plan_stream import PlanStream
+from dagwright.activities.service_waits import deferral_of, requested_wait
 from dagwright.activities.store_retry import STORE_MARGIN_S, StoreRetry
 from dagwright.activities.text_heartbeats import HeartbeatPace, TextHeartbeats
 from dagwright.activities.values import LargeValues
@@ -67,14 +69,18 @@ T = TypeVar("T")
 CallModel = Callable[..., Awaitable[RawValue]]
 
 
-def model_activity(clients: ModelClients, values: LargeValues) -> CallModel:
-    """Return the activity `call_model`."""
+def model_activity(clients: ModelClients, values: LargeValues, *, deferrals: Deferrals | None = None) -> CallModel:
+    """Return the activity `call_model`.
+
+    Args:
+        deferrals: ends attempts without counting them; `None` if every attempt counts.
+    """
     pace = HeartbeatPace()
 
     # Any number of arguments: a malformed call fails here with a reason instead of being retried forever.
     @activity.defn(name=ACTIVITY_CALL_MODEL)
     async def call_model(*arguments: Any) -> RawValue:
-        return await _Attempt(clients, values, activity.info(), pace=pace).answer(arguments)
+        return await _Attempt(clients, values, deferrals, pace=pace).answer(arguments)
 
     return call_model
 
@@ -82,11 +88,16 @@ def model_activity(clients: ModelClients, values: LargeValues) -> CallModel:
 class _Attempt:
     """One attempt of one model call."""
 
-    def __init__(self, clients: ModelClients, values: LargeValues, info: activity.Info, *, pace: HeartbeatPace) -> None:
+    def __init__(
+        self, clients: ModelClients, values: LargeValues, deferrals: Deferrals | None, *, pace: HeartbeatPace
+    ) -> None:
+        info = activity.info()
         self._pace = pace
         self._heartbeats = Heartbeats(info)
         self._models = ModelCaller(clients, info, self._heartbeats)
         self._values = values
+        self._deferrals = deferrals
+        # The text of each attempt replaces that of the earlier ones, also of deferred ones.
         self._info = info
         timeout = info.start_to_close_timeout
         self._ends_at = time.monotonic() + (float("inf") if timeout is None else timeout.total_seconds())
@@ -100,10 +111,11 @@ class _Attempt:
                 details = activity.cancellation_details()
                 if details is None or not details.worker_shutdown:
                     raise
-                raise self._failure(WorkerStopped("The worker was stopped during the model call")) from None
+                stopped = WorkerStopped("The worker was stopped during the model call")
+                raise await self._failure(stopped) from None
             # Errors of the model, and of what surrounds the call: the payload store, a lost value.
             except Exception as error:
-                raise self._failure(error) from None
+                raise await self._failure(error) from None
 
     async def _respond(self, request: ModelRequest) -> ModelResponse:
         if request.planning is None:
@@ -176,7 +188,7 @@ class _Attempt:
         """Return the response as the history records it, after storing it if it is large."""
         plain = plain_json(response_to_json(answer))
         encoded = encoded_json(plain)
-        metadata = attempt_metadata(self._info, self._models.usage)
+        metadata = attempt_metadata(self._heartbeats.info, self._models.usage)
         if len(encoded) <= INLINE_VALUE_BYTES:
             return RawValue(Payload(metadata=metadata, data=encoded))
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
@@ -205,15 +217,28 @@ class _Attempt:
             self._ends_at - STORE_MARGIN_S, store, continues=lambda: not activity.is_cancelled()
         )
 
-    def _failure(self, error: BaseException) -> ApplicationError:
-        details = attempt_details(self._info, self._models.usage)
+    def _requested_deferral(self, error: Exception) -> CallDeferred | None:
+        """Return the deferral of the attempt if the model asked to wait, and not for too long in total."""
+        wait = requested_wait(error)
+        if wait is None or self._deferrals is None:
+            return None
+        name = error.model if isinstance(error, ModelFailure) else self._info.activity_id
+        return deferral_of(wait, name=name, earlier_state=self._heartbeats.deferred_state, now_s=time.time())
+
+    async def _failure(self, error: Exception) -> ApplicationError:
+        details = attempt_details(self._heartbeats.info, self._models.usage)
         if isinstance(error, ModelFailure):
             details |= failure_details(error)
+        error = self._requested_deferral(error) or error
         decision = retry_decision(error, Effects.READ)
         if isinstance(error, ArgumentNotLoaded | ResultNotStored):
             # The run waits for the store and makes the call again: an outage uses up no attempt.
             decision = RetryDecision(ERROR_STORE_RETRY, is_final=True)
             details[DETAIL_UNSTORED_BYTES] = error.size_bytes if isinstance(error, ResultNotStored) else 0
+        if isinstance(error, CallDeferred) and self._deferrals is not None:
+            await self._deferrals.record(error, self._heartbeats)
+        elif not decision.is_final and decision.delay is None:
+            decision = replace(decision, delay=counted_backoff(self._heartbeats))
         failure = activity_failure_of(error, decision, details=details, redaction=Redaction())
         structlog.get_logger("dagwright.activities").warning(
             "model call failed",

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import pydantic_core
@@ -57,15 +58,18 @@ from dagwright.activities.left_calls import LeftCalls
 from dagwright.activities.model_caller import ModelCaller, failure_details
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import CacheLookup, ResultCache
+from dagwright.activities.service_waits import deferral_of, requested_wait
 from dagwright.activities.store_retry import STORE_MARGIN_S, StoreRetry
 from dagwright.activities.tool_runs import Outcome, ToolRun, run_tool
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import (
+    DETAIL_DEFERRED,
     DETAIL_FULL_TEXT,
     DETAIL_LINEAGE,
     DETAIL_UNSTORED_BYTES,
+    ERROR_DEFERRED,
     ERROR_STORE_RETRY,
     METADATA_CACHED,
     METADATA_LINEAGE,
@@ -192,9 +196,14 @@ def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
     async def call_tool(*arguments: Any) -> RawValue:
         info = activity.info()
         if info.attempt == 1 and (failure := batch_failure()) is not None:
+            await _record_deferral(failure, shared.guards.deferrals)
             raise failure
         if shared.guards.left is not None and (running := shared.guards.left.take(info)) is not None:
-            return await running.adopt()
+            try:
+                return await running.adopt()
+            except ApplicationError as failure:
+                await _record_deferral(failure, shared.guards.deferrals)
+                raise
         effects = call_effects(shared.spec.declaration, arguments[0] if arguments else None)
         call = ToolCall(shared, info, effects)
         if effects is not Effects.WRITE:
@@ -203,6 +212,15 @@ def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
             return await call.answer(arguments)
 
     return call_tool
+
+
+async def _record_deferral(failure: BaseException, deferrals: Deferrals | None) -> None:
+    """Record the deferral of an attempt that was made in a batch, whose activity is not that of the call."""
+    if deferrals is not None and isinstance(failure, ApplicationError) and failure.type == ERROR_DEFERRED:
+        details = failure.details[0] if failure.details else None
+        state = details.get(DETAIL_DEFERRED) if isinstance(details, Mapping) else None
+        deferred = CallDeferred(failure.message, failure.next_retry_delay or timedelta(0), state=state)
+        await deferrals.record(deferred, Heartbeats(activity.info()))
 
 
 class ToolCall:
@@ -233,7 +251,8 @@ class ToolCall:
         self._started_s = time.monotonic()
         starts = shared.guards.starts if effects is Effects.WRITE else None
         self._deferrals = shared.guards.deferrals
-        self._limits = shared.guards.limits if heartbeats is None else None
+        self._is_in_batch = heartbeats is not None
+        self._limits = None if self._is_in_batch else shared.guards.limits
         self._heartbeats = heartbeats or Heartbeats(info, starts=starts)
         self._info = info if heartbeats is not None else self._heartbeats.info
         self._models = ModelCaller(shared.models, self._info, self._heartbeats)
@@ -416,6 +435,17 @@ class ToolCall:
         data = pydantic_core.to_json(stored_to_json(stored))
         return RawValue(Payload(metadata={**self._metadata(), METADATA_STORED: b"1"}, data=data))
 
+    def _with_requested_wait(
+        self, error: BaseException, decision: RetryDecision
+    ) -> tuple[BaseException, RetryDecision]:
+        """Return the deferral of the attempt if a service or model asked to wait, and not for too long in total."""
+        wait = requested_wait(error)
+        if wait is None or decision.is_final or self._deferrals is None:
+            return error, decision
+        state, name = self._heartbeats.deferred_state, self._spec.name
+        deferred = deferral_of(wait, name=name, earlier_state=state, now_s=time.time())
+        return (error, decision) if deferred is None else (deferred, retry_decision(deferred, self._effects))
+
     async def _failure(self, error: BaseException) -> ApplicationError:
         """Return the failure of the attempt, after storing its full text if that is long."""
         details = attempt_details(self._info, self._models.usage) | {"tool_version": self._version}
@@ -434,6 +464,7 @@ class ToolCall:
         declaration = self._spec.declaration
         judge = retry_decision if declaration.worker is None else worker_tool_retry_decision
         decision = judge(error, self._effects)
+        error, decision = self._with_requested_wait(error, decision)
         if isinstance(error, ArgumentNotLoaded) and self._was_called and self._effects is Effects.WRITE:
             # The tool itself raised it, possibly after its change.
             decision = replace(decision, is_final=True)
@@ -443,11 +474,12 @@ class ToolCall:
             details[DETAIL_UNSTORED_BYTES] = unstored_bytes
         if self._effects is Effects.WRITE and not decision.is_final:
             # An attempt that did not call the tool does not count: the server may pause or repeat it.
-            allowed = allowed_attempts() if self._was_called else None
+            has_counted = self._was_called and not isinstance(error, CallDeferred)
+            allowed = allowed_attempts() if has_counted else None
             decision = replace(decision, is_final=allowed is not None and self._heartbeats.calls >= allowed)
             await self._heartbeats.record_end()
-        if isinstance(error, CallDeferred) and self._deferrals is not None:
-            await self._deferrals.record(error, self._heartbeats)
+        if isinstance(error, CallDeferred):
+            details |= await self._record_deferral(error)
         elif not decision.is_final and decision.delay is None:
             decision = replace(decision, delay=counted_backoff(self._heartbeats))
         whole = full_failure_text(error, self._redaction)
@@ -465,6 +497,15 @@ class ToolCall:
             message=failure.message,
         )
         return failure
+
+    async def _record_deferral(self, deferred: CallDeferred) -> dict[str, Any]:
+        """Record that the attempt does not count, and return the failure details for that."""
+        if self._is_in_batch:
+            # The activity is that of the batch; the call will have its own.
+            return {DETAIL_DEFERRED: deferred.state}
+        if self._deferrals is not None:
+            await self._deferrals.record(deferred, self._heartbeats)
+        return {}
 
     def _unstored_bytes(self, error: BaseException) -> int | None:
         """Return the size of a result that the store rejected, 0 if the store did not return a value, else `None`."""

@@ -72,6 +72,7 @@ class Heartbeats:
         """No other heartbeat is sent while the record is: it would report a start before the server has the record."""
         self._calls = (earlier_calls(info.heartbeat_details, info.attempt), info.attempt - 1)
         """How many attempts have called the tool of a `write`, and the last of these attempts."""
+        self._earlier_calls = self._calls
         self._is_record_over = False
         """The attempt needs no record any more, so the SDK sends its heartbeats."""
         self._beating: asyncio.Task[None] | None = None
@@ -134,6 +135,7 @@ class Heartbeats:
         """
         if self._beating is not None:
             await self._beating
+        self._calls = self._earlier_calls
         self._deferrals = DeferralReport(self._deferrals.count + 1, self._attempt, state)
         # The SDK reports its own last heartbeat with the failure.
         self._is_record_over = True
@@ -159,12 +161,12 @@ class Heartbeats:
     async def _record_start(self, starts: CallStarts) -> None:
         if self._beating is not None:
             await self._beating
-        before, self._calls = self._calls, (self._calls[0] + 1, self._info.attempt)
+        self._calls = (self._calls[0] + 1, self._info.attempt)
         self._started, self._is_recording = self._info.attempt, True
         try:
             await starts.record(self._info.task_token, self._heartbeat_details())
         except (CallStopped, asyncio.CancelledError) as stopped:
-            self._started, self._calls, self._is_recording = None, before, False
+            self._started, self._calls, self._is_recording = None, self._earlier_calls, False
             if isinstance(stopped, CallStopped):
                 self._starts = None
             else:

@@ -21,7 +21,7 @@ from dagwright.tools.builtin.addresses import PinnedTransport
 from dagwright.tools.context import ToolContext
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, MissingSecret, NotStarted, RemoteFailed, RetryLater
-from dagwright.tools.retry_after import requested_delay
+from dagwright.tools.retry_after import asking_service, requested_delay
 
 CONNECT_S = 10.0
 _EXCERPT_BYTES = 400
@@ -124,13 +124,15 @@ class ServiceCall:
         status = response.status_code
         excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
         message = f"{self._safe_url} answers {status}" + (f": {excerpt}" if excerpt else "")
-        delay = requested_delay(response.headers)
+        delay, asked_by = requested_delay(response.headers), asking_service(status, self._url.host)
         if status == httpx.codes.TOO_MANY_REQUESTS:
-            return self._retryable(RetryLater(message, after=delay))
+            return self._retryable(RetryLater(message, delay, asked_by=asked_by))
         if response.is_redirect:
             return GiveUp(f"{message}; redirects are not followed: write the address itself as service_url")
         if response.is_server_error or status in _RETRYABLE_STATUSES:
-            return RemoteFailed(f"{message}; its result is unknown") if self._is_write else RetryLater(message, delay)
+            if self._is_write:
+                return RemoteFailed(f"{message}; its result is unknown")
+            return RetryLater(message, delay, asked_by=asked_by)
         return GiveUp(message)
 
     def _read(self, content: bytes) -> Any:

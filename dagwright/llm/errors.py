@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.text import cut_bytes, one_line
 from dagwright.planning.model_calls.model_failure import ACTIONS, ModelFailure
 from dagwright.planning.model_calls.model_requests import Action, ModelError
-from dagwright.tools.retry_after import requested_delay
+from dagwright.tools.retry_after import asking_service, requested_delay
 
 Kind = Literal["status", "stream", "connection", "timeout", "broken", "answer"]
 
@@ -117,6 +118,9 @@ def to_model_failure(trouble: ServiceError, target: CallTarget, *, now: datetime
     delay = requested_delay(trouble.headers, now=now) if ACTIONS[error] is Action.RETRY else None
     failure = ModelFailure(error, description, advice=advice, delay=delay)
     failure.partial, failure.usage = trouble.partial, trouble.usage
+    failure.model = target.model
+    if delay is not None:
+        failure.asked_by = asking_service(trouble.status, urlsplit(target.base_url).hostname or target.base_url)
     return failure
 
 

@@ -68,16 +68,19 @@ def failure_text(answer: Mapping[str, Any]) -> str | None:
     return _text_of(answer.get("content") or ()) or "the server says that the call failed, and not why"
 
 
-def tool_error_of(code: int, message: str, *, status: int | None, retry_after: Any = None) -> ToolError:
+def tool_error_of(
+    code: int, message: str, *, status: int | None, retry_after: Any = None, asked_by: str | None = None
+) -> ToolError:
     """Convert a protocol error to a tool error.
 
     Args:
         status: HTTP status of the response, if there was one.
         retry_after: delay that the server requested, if any.
+        asked_by: the server that requested it, as in `RetryLater`.
     """
     if status == _TOO_MANY:
         # The server rejected the call before running it.
-        return RetryLater(f"{message} (HTTP {status})", after=retry_after)
+        return RetryLater(f"{message} (HTTP {status})", after=retry_after, asked_by=asked_by)
     if status in _REFUSED and message != _SESSION_IS_GONE and code != INVALID_PARAMS:
         hint = "; look at the headers of the server in the file of MCP servers" if status in (401, 403) else ""
         return GiveUp(f"{message} (HTTP {status}){hint}")

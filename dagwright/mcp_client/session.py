@@ -30,7 +30,7 @@ from dagwright.mcp_client.call_results import CONNECTION_CLOSED, is_session_gone
 from dagwright.mcp_client.config import Address, Program, ServerConfig
 from dagwright.mcp_client.stderr_tail import StderrTail
 from dagwright.tools.errors import NotStarted, RemoteFailed
-from dagwright.tools.retry_after import requested_delay
+from dagwright.tools.retry_after import asking_service, requested_delay
 
 START_TIMEOUT_S = 60.0
 """`npx` and similar commands download a server before its first start."""
@@ -50,6 +50,7 @@ class _HttpAnswer:
 
     status: int | None = None
     retry_after: timedelta | None = None
+    asked_by: str | None = None
 
 
 _answer: ContextVar[_HttpAnswer | None] = ContextVar("dagwright_mcp_http_answer", default=None)
@@ -168,7 +169,9 @@ class McpSession:
         if error.code == CONNECTION_CLOSED and isinstance(self._server.endpoint, Program):
             return RemoteFailed(f"it ended during the call, so its result is unknown{self._why()}")
         status = http_answer.status if http_answer.status is not None and http_answer.status >= 400 else None
-        return tool_error_of(error.code, error.message, status=status, retry_after=http_answer.retry_after)
+        return tool_error_of(
+            error.code, error.message, status=status, retry_after=http_answer.retry_after, asked_by=http_answer.asked_by
+        )
 
     async def close(self) -> None:
         """Close the connection, end the server if it is a program, and wait until it has ended."""
@@ -257,6 +260,7 @@ async def _note_answer(response: httpx2.Response) -> None:
     if http_answer is not None and response.request.method == "POST":
         http_answer.status = response.status_code
         http_answer.retry_after = requested_delay(response.headers)
+        http_answer.asked_by = asking_service(response.status_code, response.request.url.host)
 
 
 @asynccontextmanager

@@ -148,7 +148,7 @@ def _shared_activities(
         end_cancelled,
         compile_activity(scope, has_state=StateAttribute(client).is_registered, notifies=toolset.hook is not None),
         notify_activity(toolset.hook),
-        model_activity(models, values),
+        model_activity(models, values, deferrals=Deferrals(client)),
         read_plan_activity(toolset.declarations(), values),
         load_activity(toolset.store),
         output_activity(client, toolset.store),

@@ -3,16 +3,59 @@
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 from temporalio.client import Client
 
 from dagwright.activities.errors import CallDeferred
 from dagwright.settings import Settings
-from dagwright.tools import ToolRegistry, context, tool
+from dagwright.testing import ModelServer, busy
+from dagwright.tools import RetryLater, ToolRegistry, context, tool
 from tests.support.eventually import eventually
 from tests.support.runs import document_of, serving_runs
 
 pytestmark = pytest.mark.server
+
+
+async def test_a_service_that_asks_to_wait_uses_up_no_attempt(client: Client, tmp_path: Path) -> None:
+    orders, reads = list[int](), list[tuple[int, int]]()
+
+    @tool(effects="write", max_attempts=2)
+    async def order() -> str:
+        orders.append(context().attempt)
+        if len(orders) < 4:
+            # The second time, it does not say when to come back.
+            asked_by = "429 from api.example.org" if len(orders) != 2 else None
+            raise RetryLater("busy", after=timedelta(milliseconds=1), asked_by=asked_by)
+        return "ordered"
+
+    @tool(effects="read", max_attempts=1, batch=True)
+    async def fetch(item: int) -> int:
+        reads.append((item, context().attempt))
+        if reads.count((item, 1)) == 1:
+            request = httpx.Request("GET", "https://api.example.org")
+            response = httpx.Response(503, headers={"Retry-After": "1"}, request=request)
+            raise httpx.HTTPStatusError("no luck", request=request, response=response)
+        return item
+
+    plan = {
+        "nodes": [
+            {"id": "order", "tool": "order", "arguments": {}},
+            {"id": "fetch", "tool": "fetch", "for_each": [1, 2, 3], "arguments": {"item": "{{item}}"}},
+            {"id": "short", "tool": "summarize", "arguments": {"text": "A text."}, "retry": {"max_attempts": 1}},
+        ]
+    }
+    async with ModelServer(busy(retry_after=1), "short") as server:
+        settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
+        async with serving_runs(client, ToolRegistry.of(order, fetch), settings=settings) as runs:
+            handle = await runs.start(plan)
+            document = await document_of(handle)
+            assert document["status"] == "completed", document
+            assert orders == [1, 1, 2, 2]
+            assert sorted(reads) == [(1, 1), (1, 1), (2, 1), (2, 1), (3, 1), (3, 1)]
+            attempts = {name: node["attempts"] for name, node in document["nodes"].items()}
+            assert attempts == {"order": 2, "fetch": 0, **{f"fetch[{item}]": 1 for item in range(3)}, "short": 1}
+            await runs.check_ended()
 
 
 async def test_deferred_attempts_do_not_count(client: Client, tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ class ModelFailure(DagwrightError):
 
     Args:
         delay: delay after which the same call may be retried, if the server sent one.
+        asked_by: the service that asked for the delay, such as `429 from api.example.org`; `None` if the delay follows
+            another failure.
+        model: name of the model; empty if it is not known.
         partial: text that the model wrote before the failure.
         usage: usage of the failed call.
     """
@@ -23,6 +26,8 @@ class ModelFailure(DagwrightError):
         self.action = ACTIONS[error]
         self.advice = advice
         self.delay = delay
+        self.asked_by: str | None = None
+        self.model = ""
         self.partial = ""
         self.usage = Usage()
 

@@ -18,7 +18,7 @@ from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolve_
 from dagwright.tools.context import context, record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, NotStarted, RetryLater, SecretRefused
-from dagwright.tools.retry_after import requested_delay
+from dagwright.tools.retry_after import asking_service, requested_delay
 from dagwright.tools.secret_bindings import may_send_to
 from dagwright.tools.spec import tool
 
@@ -266,17 +266,14 @@ def _refusal(call: HttpCall, response: httpx.Response, content: bytes) -> Except
         excerpt = _CUT_WORD.sub("", excerpt)
     message = f"{call.label} returned {response.status_code}" + (f": {excerpt}" if excerpt else "")
     delay = requested_delay(response.headers)
+    asked_by = asking_service(response.status_code, response.request.url.host)
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-        return _retry_if_safe(call, message, delay=delay)
+        if not call.is_repeatable:
+            context().heartbeat({"sent": False})
+        return RetryLater(message, after=delay, asked_by=asked_by)
     if call.is_repeatable and (response.is_server_error or response.status_code in _PASSING):
-        return RetryLater(message, after=delay)
+        return RetryLater(message, after=delay, asked_by=asked_by)
     return GiveUp(message)
-
-
-def _retry_if_safe(call: HttpCall, message: str, *, delay: Any) -> Exception:
-    if not call.is_repeatable:
-        context().heartbeat({"sent": False})
-    return RetryLater(message, after=delay)
 
 
 def _failure(call: HttpCall, error: Exception) -> Exception:

@@ -9,7 +9,7 @@ from pydantic import Field
 from dagwright.tools.context import record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater
-from dagwright.tools.retry_after import requested_delay
+from dagwright.tools.retry_after import asking_service, requested_delay
 from dagwright.tools.spec import tool
 
 TIMEOUT_S = 30.0
@@ -106,7 +106,8 @@ def _check(response: httpx.Response) -> None:
     if "credits" in response.text.lower():
         raise GiveUp(f"{message}; add credit to the account of SERPER_API_KEY, or set another key")
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
-        raise RetryLater(message, after=requested_delay(response.headers))
+        asked_by = asking_service(response.status_code, response.request.url.host)
+        raise RetryLater(message, after=requested_delay(response.headers), asked_by=asked_by)
     if response.status_code == httpx.codes.NOT_FOUND:
         raise GiveUp(f"{message}; check SERPER_BASE_URL, which was called as {response.request.url}")
     raise GiveUp(message)

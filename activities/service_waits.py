@@ -1,0 +1,80 @@
+"""Requests of services to wait, with status 429 or 503 and `Retry-After`.
+
+The attempt ends without being counted (`dagwright.activities.deferral`), for at most `LONGEST_WAIT_S` in total. Later
+requests to wait are ordinary failures. A status without a time to wait is an ordinary failure, too.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from dagwright.activities.errors import CallDeferred
+from dagwright.core.boundary.limits import MAX_DELAY_S
+from dagwright.core.model.times import format_time
+from dagwright.planning.model_calls.model_failure import ModelFailure
+from dagwright.tools.errors import RetryLater
+from dagwright.tools.retry_after import asking_service, capped, requested_delay
+
+LONGEST_WAIT_S = MAX_DELAY_S
+"""Time after the first request to wait from which on further requests count as failed attempts."""
+_LONGEST_BACKOFF_S = 60.0
+"""Longest delay for a service that requests shorter delays again and again."""
+_SPREAD = 0.1
+"""Share of the delay by which it is extended at random, so that calls do not return at the same moment."""
+_STATE = "asked_to_wait"
+_RANDOM = random.Random()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedWait:
+    """Wait that a service requested.
+
+    Args:
+        by: the service, such as `429 from api.example.org`.
+    """
+
+    by: str
+    delay: timedelta
+
+
+def requested_wait(error: BaseException) -> RequestedWait | None:
+    """Return the wait that a failure requests; `None` if the attempt simply failed."""
+    if isinstance(error, RetryLater | ModelFailure):
+        by = error.asked_by
+        delay = capped(error.after) if isinstance(error, RetryLater) else error.delay
+    elif isinstance(error, httpx.HTTPStatusError):
+        by = asking_service(error.response.status_code, error.response.request.url.host)
+        delay = requested_delay(error.response.headers)
+    else:
+        return None
+    return None if by is None or delay is None else RequestedWait(by, delay)
+
+
+def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: float) -> CallDeferred | None:
+    """Return the deferral of an attempt that was asked to wait; `None` if the calls have waited too long in total.
+
+    Args:
+        name: of the tool or model, for the reason.
+        earlier_state: state that the previous attempt left (`Heartbeats.deferred_state`).
+    """
+    earlier = kept_state(earlier_state).get(_STATE, {})
+    since, times = earlier.get("since", now_s), earlier.get("times", 0)
+    if now_s - since >= LONGEST_WAIT_S:
+        return None
+    least_s = min(2.0 ** min(times, 10), _LONGEST_BACKOFF_S)
+    delay_s = min(max(wait.delay.total_seconds(), least_s), since + LONGEST_WAIT_S - now_s)
+    reason = f"{name} was asked to wait until {format_time(now_s + delay_s)} ({wait.by})"
+    state = {_STATE: {"since": since, "times": times + 1}}
+    return CallDeferred(reason, timedelta(seconds=delay_s * (1 + _SPREAD * _RANDOM.random())), state=state)
+
+
+def kept_state(earlier_state: Any) -> dict[str, Any]:
+    """Return the part of the state of a deferred attempt that a deferral for another reason passes on."""
+    kept = earlier_state.get(_STATE) if isinstance(earlier_state, Mapping) else None
+    if not isinstance(kept, Mapping) or not all(isinstance(kept.get(key), int | float) for key in ("since", "times")):
+        return {}
+    return {_STATE: dict(kept)}

@@ -1,0 +1,51 @@
+"""Requests of services to wait: which failures are one, and for how long the attempts do not count."""
+
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from dagwright.activities.service_waits import LONGEST_WAIT_S, RequestedWait, deferral_of, kept_state, requested_wait
+from dagwright.tools import RetryLater
+
+BY = "429 from api.example.org"
+
+
+def _status_error(status: int, **headers: str) -> httpx.HTTPStatusError:
+    request = httpx.Request("GET", "https://api.example.org/v1?key=secret")
+    response = httpx.Response(status, headers=headers, request=request)
+    return httpx.HTTPStatusError("no luck", request=request, response=response)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (_status_error(429, **{"Retry-After": "7"}), RequestedWait(BY, timedelta(seconds=7))),
+        (_status_error(503, **{"Retry-After": "7"}), RequestedWait("503 from api.example.org", timedelta(seconds=7))),
+        (_status_error(429), None),
+        (_status_error(500, **{"Retry-After": "7"}), None),
+        (RetryLater("busy", timedelta(days=7), asked_by=BY), RequestedWait(BY, timedelta(days=1))),
+        (RetryLater("busy", timedelta(seconds=7)), None),
+        (RetryLater("busy", asked_by=BY), None),
+        (ConnectionError(), None),
+    ],
+)
+def test_a_service_that_states_a_time_requests_a_wait(error: Exception, expected: RequestedWait | None) -> None:
+    assert requested_wait(error) == expected
+
+
+def test_the_delay_grows_and_the_total_wait_is_limited() -> None:
+    state: Any = None
+    now_s, delays = 1_000.0, list[int]()
+    while (
+        wait := deferral_of(RequestedWait(BY, timedelta(0)), name="get", earlier_state=state, now_s=now_s)
+    ) is not None:
+        delay_s = wait.delay.total_seconds()
+        delays.append(int(delay_s / 1.1 + 0.5))
+        now_s, state = now_s + delay_s, kept_state(wait.state)
+    assert [low <= delay <= low * 1.1 + 1 for low, delay in zip((1, 2, 4, 8, 16, 32), delays, strict=False)]
+    assert (max(delays), len(delays) < 1_700) == (60, True)
+    assert LONGEST_WAIT_S <= now_s - 1_000.0 < LONGEST_WAIT_S + 10
+    first = deferral_of(RequestedWait(BY, timedelta(seconds=5)), name="get", earlier_state="?", now_s=0.0)
+    assert str(first) == "get was asked to wait until 1970-01-01T00:00:05.000Z (429 from api.example.org)"
