@@ -6,6 +6,7 @@ exit code is then 1, and 2 if the script is invalid.
 
 import argparse
 import asyncio
+import errno
 import signal
 import sys
 from collections.abc import Sequence
@@ -38,7 +39,14 @@ def main(arguments: Sequence[str]) -> int:
     except ScriptInvalid as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    except (ScriptNotFollowed, OSError) as error:
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            sys.stderr.write(f"{error}\n")
+            return 1
+        another = "end the process that uses it, or choose another `--port`"
+        sys.stderr.write(f"port {options.port} of {options.host} is in use: {another} (without `--port`, a free one)\n")
+        return 1
+    except ScriptNotFollowed as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

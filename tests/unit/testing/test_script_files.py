@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from dagwright.testing import ScriptInvalid, ScriptNotFollowed, read_script
+from dagwright.testing.__main__ import main
 
 SCRIPT = """
 models: [small]
@@ -166,3 +168,12 @@ async def test_program_refuses_a_missing_file(tmp_path: Path) -> None:
     out, result = await process.communicate()
     words = f"{tmp_path / 'none.yaml'}: No such file or directory"
     assert (process.returncode, out, result.decode().strip()) == (2, b"", words)
+
+
+def test_port_in_use_is_reported_with_the_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "script.yaml"
+    file.write_text("steps: [{text: hello}]")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main([str(file), "--port", str(port)]) == 1
+    assert f"port {port} of 127.0.0.1 is in use: end the process that uses it" in capsys.readouterr().err
