@@ -12,7 +12,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
@@ -36,7 +36,7 @@ from dagwright.features.forks.planner import (
     predict_fork,
     reusable_results,
 )
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.map_items import OpenReader
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.planning.plan_and_execute.goal_nodes import without_later_plans
@@ -46,6 +46,9 @@ from dagwright.protocol.messages import RunInput
 from dagwright.protocol.run_snapshot import RunSnapshot, pieces_of, snapshot_to_json, state_to_text
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 INLINE_BYTES = 256 * 1024
 """Limit of the run snapshot in the input of a fork; a larger snapshot goes to the payload store."""
@@ -278,7 +281,7 @@ class Forks:
 
 
 def _reuse_and_prediction(
-    fork_scheduler: RunScheduler, old: RunScheduler, *, source: Source, change: ForkDifferences
+    fork_scheduler: "RunScheduler", old: "RunScheduler", *, source: Source, change: ForkDifferences
 ) -> tuple[ReusableResults, ForkPrediction]:
     """Return the results that a fork reuses, and the nodes that it would execute."""
     reuse = reusable_results(old, fork_scheduler.plan, source=source, change=change)
@@ -293,7 +296,7 @@ def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     return [node.id for node in without_compensation(old).nodes if node.id not in fork_nodes]
 
 
-def _is_same(old: RunScheduler, plan: CompiledPlan, reuse: ReusableResults) -> bool:
+def _is_same(old: "RunScheduler", plan: CompiledPlan, reuse: ReusableResults) -> bool:
     """Return whether a fork has the plan of its run."""
     names = [node.id for node in plan.nodes[: plan.written_count]]
     return not reuse.changed and names == [node.id for node, _ in old.state.visible_nodes()]
@@ -358,7 +361,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
     return replace(plan, nodes=nodes, tools=declared)
 
 
-def _started_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
+def _started_sub_plans(scheduler: "RunScheduler") -> Sequence[str]:
     started = []
     for node, record in scheduler.state.visible_nodes():
         if node.kind == "plan":
@@ -370,7 +373,7 @@ def _started_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
     return started
 
 
-def _is_named(name: str, scheduler: RunScheduler, prediction: ForkPrediction) -> bool:
+def _is_named(name: str, scheduler: "RunScheduler", prediction: ForkPrediction) -> bool:
     """Return whether a fork has the named node or item; items that are not known yet count as existing."""
     if scheduler.record_of(name) is not None or name in prediction.runs:
         return True

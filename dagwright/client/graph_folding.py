@@ -3,15 +3,17 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.run_end import region_counts
 from dagwright.core.scheduler.run_state import offloaded_regions
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.rounds.rounds_documents import drawn_needs, groups_of
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 BOXES = 200
 ARROWS = 450
@@ -64,7 +66,7 @@ class _Box:
         return {**drawn, "states": ", ".join(states)}
 
 
-def picture_of(scheduler: RunScheduler) -> dict[str, Any]:
+def picture_of(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return a graph that can be drawn: that of `graph --format json`, or one whose boxes hold several nodes.
 
     A box with several nodes has the number of nodes per state in `states`. For a question in rounds, the edges show
@@ -91,7 +93,7 @@ def is_folded(graph: Mapping[str, Any]) -> bool:
     return any("states" in node for node in graph["nodes"])
 
 
-def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
+def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
     """Return a box for each loaded node of the run, and one for each offloaded region."""
     visible, groups = list(scheduler.state.visible_nodes()), groups_of(scheduler)
     regions = list(offloaded_regions(scheduler.plan))

@@ -8,7 +8,7 @@ available.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -26,12 +26,14 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.plan_edits.sent_tools import tools_to_json
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView
 from dagwright.protocol.command_messages import MESSAGE_BYTES, actor_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.server import Connection
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _NO_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 """Statuses of the server for an ID that no run has or could have."""
@@ -108,7 +110,7 @@ class PlanNotLoaded(RunNotFound):
     """The run has not loaded its plan yet."""
 
 
-async def read_scheduler(reader: RunReader) -> RunScheduler:
+async def read_scheduler(reader: RunReader) -> "RunScheduler":
     """Return the state of a run whose plan is loaded.
 
     Raises:

@@ -8,7 +8,7 @@ Replay: the workflow forms batches and the history has the result, so these rule
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Phase, Task
@@ -16,7 +16,9 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.regions.batches import BatchNodes, BatchTooLarge
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 MAX_CALLS = 250
 """Calls of one batch. A batch starts calls for a fifth of a second, and the shortest calls take about a millisecond."""
@@ -62,7 +64,7 @@ def parallel_calls(scheduler: Scheduler[Any], *, calls: int) -> int:
 
 
 def followers_of(
-    scheduler: RunScheduler, tasks: Sequence[Task], *, task_queue: str | None, separate: Collection[str]
+    scheduler: "RunScheduler", tasks: Sequence[Task], *, task_queue: str | None, separate: Collection[str]
 ) -> tuple[list[str], bytes]:
     """Return the followers of tasks, in an order in which they can run, and their plan for the activity.
 
@@ -108,7 +110,7 @@ _NEVER = 1 << 60
 """Number of missing dependencies of a node that cannot be a follower."""
 
 
-def _missing_of(scheduler: RunScheduler, number: int, *, task_queue: str | None, separate: Collection[str]) -> int:
+def _missing_of(scheduler: "RunScheduler", number: int, *, task_queue: str | None, separate: Collection[str]) -> int:
     """Return how many dependencies of a possible follower have not ended."""
     state, records = scheduler.state, scheduler.records
     node, wait = state.plan.nodes[number], state.waits[number]

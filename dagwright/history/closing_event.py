@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
@@ -16,9 +16,11 @@ from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _LOCAL_ACTIVITY = "core_local_activity"
 """Name that the SDK gives the markers of local activities."""
@@ -52,7 +54,7 @@ def recorded_document(event: HistoryEvent) -> dict[str, Any] | None:
     return document if is_ours and isinstance(document, dict) and "nodes" in document else None
 
 
-def all_records(scheduler: RunScheduler) -> Iterator[Record]:
+def all_records(scheduler: "RunScheduler") -> Iterator[Record]:
     """Yield the records of all nodes and items."""
     for record in scheduler.records:
         yield record
@@ -112,7 +114,7 @@ async def closing_error(event: HistoryEvent, converter: DataConverter, *, has_do
 
 
 def apply_closing_document(
-    scheduler: RunScheduler, document: Mapping[str, Any] | None, *, error: NodeError | None, at: float
+    scheduler: "RunScheduler", document: Mapping[str, Any] | None, *, error: NodeError | None, at: float
 ) -> None:
     """Update all nodes from the result document; a node without a document ended with the run at the latest.
 

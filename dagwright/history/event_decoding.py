@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import (
@@ -28,13 +28,15 @@ from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
 from dagwright.core.scheduler.run_state import task_of_call
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_inputs import MapBatchInput
 from dagwright.protocol.map_batch_runs import with_items
 from dagwright.protocol.messages import RunInput, SubPlanEnd, pages_of, plan_of_pages, read_message, run_input_from_json
 from dagwright.protocol.outcomes import ResultInvalid, read_sub_plan_end, sub_plan_failure
 from dagwright.protocol.run_snapshot import RunSnapshot
 from dagwright.protocol.run_start import scheduler_for_run
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 FailedCall = ActivityTaskFailedEventAttributes | ActivityTaskTimedOutEventAttributes
 
@@ -99,7 +101,7 @@ _ENDS = ("completed", "failed", "canceled", "timed_out", "terminated")
 
 
 async def sub_plan_end_of(
-    event: HistoryEvent, calls: Mapping[str, str], *, scheduler: RunScheduler, converter: DataConverter
+    event: HistoryEvent, calls: Mapping[str, str], *, scheduler: "RunScheduler", converter: DataConverter
 ) -> SubPlanEnd | None:
     """Return the end of a sub-plan that sent no report; `None` if the event is not about a sub-plan in flight.
 
@@ -178,7 +180,7 @@ async def workflow_end_of(event: HistoryEvent, *, converter: DataConverter) -> W
 class _Call:
     """Call of a sub-plan with its node; without a node if the call was abandoned and retried."""
 
-    def __init__(self, call: str | None, scheduler: RunScheduler) -> None:
+    def __init__(self, call: str | None, scheduler: "RunScheduler") -> None:
         self.id = call or ""
         task_id = task_of_call(scheduler.state, call) if call is not None else None
         self.node = scheduler.state.node_of(task_id) if task_id is not None else None
@@ -244,7 +246,7 @@ class ExecutionStart:
         """Whether a run that does not continue another execution has everything to start."""
         return self.snapshot is None and self.has_plan and (self.map_batch is None or self.map_batch.source is None)
 
-    def new_scheduler(self, *, started_at: float) -> RunScheduler:
+    def new_scheduler(self, *, started_at: float) -> "RunScheduler":
         """Return the scheduler of the run before its start.
 
         Args:

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Closing, Request
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import cut_to_ms
 from dagwright.core.scheduler.run_state import Paused
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 
 class TaskFacts(NamedTuple):
@@ -52,7 +54,7 @@ NOTHING_HIDDEN: Mapping[str, NodeStatus] = {}
 
 
 def facts_of(
-    scheduler: RunScheduler | None,
+    scheduler: "RunScheduler | None",
     tasks: Iterable[str],
     *,
     before: MomentFacts = NO_FACTS,
@@ -73,7 +75,7 @@ def facts_of(
     return MomentFacts(facts, requests, closings, scheduler.state.paused)
 
 
-def _facts(scheduler: RunScheduler, task: str, status: NodeStatus | None) -> TaskFacts:
+def _facts(scheduler: "RunScheduler", task: str, status: NodeStatus | None) -> TaskFacts:
     node, record = scheduler.state.node_of(task), scheduler.record_of(task) or Record()
     ref = scheduler.state.items.ref(task)
     # The result document of a run has milliseconds, and so do its records after the end.

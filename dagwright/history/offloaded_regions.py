@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
@@ -20,9 +20,11 @@ from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.run_state import InnerState, offloaded_regions
 from dagwright.features.regions.offloaded_batches import end_of_entry
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import written_node
 from dagwright.store import PayloadStore, StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _CACHED_BATCHES = 4
 """Batches in memory while all nodes are read: some megabytes each. A batch lists its nodes nearly in the order of their
@@ -66,7 +68,7 @@ class OffloadedNodes:
         store: payload store with its regions.
     """
 
-    def __init__(self, scheduler: RunScheduler | None, store: PayloadStore) -> None:
+    def __init__(self, scheduler: "RunScheduler | None", store: PayloadStore) -> None:
         self._regions: list[_OffloadedRegion] = []
         loaded: list[str] = []
         if scheduler is not None:
@@ -130,7 +132,7 @@ class _Head:
 class _OffloadedRegion:
     """One offloaded region; nodes have their numbers in the region, where nodes outside come first."""
 
-    def __init__(self, scheduler: RunScheduler, number: int, store: PayloadStore) -> None:
+    def __init__(self, scheduler: "RunScheduler", number: int, store: PayloadStore) -> None:
         self._scheduler = scheduler
         self._region = scheduler.plan.nodes[number]
         self._record = scheduler.records[number]

@@ -1,11 +1,11 @@
 """Call batches in the history of a run: their calls, from the input of the activity."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes
 
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.event_decoding import read_argument
 from dagwright.protocol.call_batches import (
     CallBatchResult,
@@ -14,6 +14,9 @@ from dagwright.protocol.call_batches import (
     read_call_batch_result,
 )
 from dagwright.protocol.messages import MessageInvalid
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 
 class OpenCallBatches:
@@ -39,7 +42,7 @@ class OpenCallBatches:
 
     def end(
         self,
-        scheduler: RunScheduler | None,
+        scheduler: "RunScheduler | None",
         activity: str,
         result: Payload | None,
         *,

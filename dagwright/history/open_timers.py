@@ -1,14 +1,17 @@
 """Timers in the history of a run, and the effect of each on the nodes when it fires."""
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import STILL_OUTSIDE
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.history_limits import HistoryLimits
 from dagwright.protocol.messages import read_message
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 
 class OpenTimers:
@@ -26,7 +29,7 @@ class OpenTimers:
     def fire(
         self,
         timer_id: str,
-        scheduler: RunScheduler | None,
+        scheduler: "RunScheduler | None",
         limits: HistoryLimits | None,
         *,
         dispatched: Callable[[], Iterable[str]],

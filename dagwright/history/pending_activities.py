@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.api.enums.v1 import PendingActivityState, PendingWorkflowTaskState, TaskQueueType
 from temporalio.api.failure.v1 import Failure
@@ -25,13 +25,15 @@ from dagwright.core.boundary.wire import (
 )
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.text import cut_bytes
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import TaskFailure
 from dagwright.history.queues import OpenCall, Queue, is_overdue
 from dagwright.history.replay import HistoryReplay
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.store import StoreUnavailable
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _STATES = {
     PendingActivityState.PENDING_ACTIVITY_STATE_STARTED: "started",
@@ -169,7 +171,7 @@ def _own_step(task: PendingWorkflowTaskInfo, queue: str) -> OpenCall:
     return OpenCall(Queue(queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW), is_started=not is_waiting, scheduled_at=since)
 
 
-def _for_the_plan(call: OpenCall, task_id: str | None, scheduler: RunScheduler | None) -> list[OpenCall]:
+def _for_the_plan(call: OpenCall, task_id: str | None, scheduler: "RunScheduler | None") -> list[OpenCall]:
     """Return a call as the plan has it: the call of a region is replaced by the nodes that it would run now."""
     if task_id is None or scheduler is None:
         return [call]
@@ -188,7 +190,7 @@ def _for_the_plan(call: OpenCall, task_id: str | None, scheduler: RunScheduler |
     return [replace(call, task=task_id, is_foreign=tool is not None and tool.is_foreign)]
 
 
-def _is_ready(scheduler: RunScheduler, node_id: str) -> bool:
+def _is_ready(scheduler: "RunScheduler", node_id: str) -> bool:
     record = scheduler.record_of(node_id)
     return record is not None and record.status is NodeStatus.READY
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -23,8 +24,10 @@ from temporalio.service import RPCError
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import AGENT_PREFIX
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.tools.queue_names import FILE, is_of_file, is_queue_of, worker_options
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 NO_WORKER_AFTER_S = 3.0
 """Time after which a scheduled call waits for a worker rather than for its turn; a worker needs about 1 s to start."""
@@ -203,7 +206,7 @@ class WaitMarks:
         """Marked task -> its status without the mark."""
         return {task_id: status for task_id, (_, status) in self._marked.items()}
 
-    def put(self, scheduler: RunScheduler, reasons: Mapping[str, str]) -> None:
+    def put(self, scheduler: "RunScheduler", reasons: Mapping[str, str]) -> None:
         """Mark running or ready tasks as waiting: task id -> reason. A node is marked if all its running items are."""
         self.clear()
         parents: dict[str, str] = {}

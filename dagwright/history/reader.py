@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilterType
@@ -13,11 +13,13 @@ from temporalio.service import RPCError
 
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.map_items import listed_items
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.executions import Cursor
 from dagwright.history.queues import WaitMarks
 from dagwright.history.replay import HistoryReplay
 from dagwright.protocol.conversion import decode_payloads, without_codec
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 PAGE_PAUSE_S = 0.3
 """Pause between two pages of history: faster readers would slow down the run
@@ -156,7 +158,7 @@ class TaskState(NamedTuple):
     reason: str | None
 
 
-def states_of(scheduler: RunScheduler | None) -> dict[str, TaskState]:
+def states_of(scheduler: "RunScheduler | None") -> dict[str, TaskState]:
     """Return the states of all nodes and items that are no longer pending: task id -> state, in plan order."""
     states: dict[str, TaskState] = {}
     if scheduler is None:
@@ -169,7 +171,7 @@ def states_of(scheduler: RunScheduler | None) -> dict[str, TaskState]:
     return states
 
 
-def started_in(scheduler: RunScheduler | None) -> set[str]:
+def started_in(scheduler: "RunScheduler | None") -> set[str]:
     """Return the nodes and items that have started, whatever their outcome."""
     states = states_of(scheduler)
     records = {task: scheduler.record_of(task) for task in states} if scheduler is not None else {}

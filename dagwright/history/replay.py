@@ -9,7 +9,7 @@ ended, its result document replaces the computed state.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
@@ -22,7 +22,6 @@ from dagwright.core.model.requests import Request, Through
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import call_of_task, task_of_call
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT, ONE_ATTEMPT
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import (
     CLOSED_AS,
     TaskFailure,
@@ -76,6 +75,9 @@ from dagwright.protocol.outcomes import (
 from dagwright.protocol.run_snapshot import RunSnapshot, state_from_text
 from dagwright.protocol.run_start import start_restored_run, start_run
 from dagwright.protocol.scheduler_snapshot import restore_state, tasks_in_flight
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _UPDATE_EVENTS = frozenset(
     {
@@ -472,7 +474,7 @@ class HistoryReplay:
                 await self._apply_child_end(event, at)
 
     @property
-    def _started(self) -> RunScheduler | None:
+    def _started(self) -> "RunScheduler | None":
         """Scheduler of a run that has started; messages are stored until then."""
         return self.scheduler if self._limits is not None else None
 
@@ -498,7 +500,7 @@ class HistoryReplay:
         elif budget_message is not None and self._started is not None:
             budgets.apply_budget_message(self._started, budget_message, at=at)
 
-    def _handle_report(self, scheduler: RunScheduler, end: SubPlanEnd, at: float) -> None:
+    def _handle_report(self, scheduler: "RunScheduler", end: SubPlanEnd, at: float) -> None:
         if not is_expected_report(end, scheduler, self._notes):
             return
         try:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.wire import ERROR_PLAN_FAILED
 from dagwright.core.errors import DagwrightError
@@ -17,13 +17,15 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.features.explain.reasons import Reason, ReasonKind, reason_of
 from dagwright.features.explain.why import MAX_REASONS, Chain, blocking_chain, sentence, why
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.map_items import ItemNotStarted, OpenReader, view_of_item
 from dagwright.history.node_paths import SubPlanNotStarted, child_run_id, resolve_path
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.protocol.failures import FROM_NODES
 from dagwright.store import PayloadStore, StoreError
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 RUNS_LOOKED_AT = 30
 """Most sub-plans and runs of map batches that one explanation reads; each costs its history."""
@@ -140,7 +142,7 @@ class RunExplanation:
         ]
 
 
-def _precedes_nodes(scheduler: RunScheduler, request: Request) -> bool:
+def _precedes_nodes(scheduler: "RunScheduler", request: Request) -> bool:
     """Return whether a request belongs to no node, or to a lookup, which runs before all other nodes."""
     return request.task in ("", BUDGET_TASK) or scheduler.state.node_of(request.task).kind == "lookup"
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client, WorkflowExecutionDescription
@@ -22,7 +22,6 @@ from dagwright.core.expressions.value_refs import with_refs_formatted
 from dagwright.core.model.requests import Request
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.features.commands.steering import current_notes
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import is_reference
 from dagwright.history.executions import START, Cursor, executions_of, root_in
 from dagwright.history.pending_activities import (
@@ -57,6 +56,9 @@ from dagwright.protocol.documents import (
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.listings import progress_of
 from dagwright.protocol.messages import RunInput
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 DESCRIBE_PAUSE_S = 1.0
 MAX_CHECKED_SUB_PLANS = 30
@@ -97,7 +99,7 @@ class RunView:
     run_id: str
     status: str
     title: str | None
-    scheduler: RunScheduler | None
+    scheduler: "RunScheduler | None"
     pending: Mapping[str, PendingCall]
     started_at: float | None
     ended_at: float | None
@@ -191,7 +193,7 @@ class HistorySnapshot:
         cursor: position of the last applied event.
     """
 
-    scheduler: RunScheduler | None = None
+    scheduler: "RunScheduler | None" = None
     cursor: Cursor = START
     is_closed: bool = False
 

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.compiler.projections import IDENTIFYING
 from dagwright.core.expressions.stored_values import ProjectedPart, StoredValue
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.text import cut_bytes, cut_for_model, cut_middle_for_model, one_line
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 MAX_TURNS_IN_PROMPT = 20
 """Maximum number of earlier turns in a prompt; the newest ones."""
@@ -95,7 +97,7 @@ def _identity_of_stored(result: StoredValue) -> dict[str, Any]:
     return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, ProjectedPart) and not rest}
 
 
-def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:
+def names_set(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
     """Return the names that a run has set so far, in plan order: name -> identity. The last setting of a name wins.
 
     A tool that `sets` a name gives the name to its result when its node completes, until the node is compensated.

@@ -7,16 +7,18 @@ the same functions.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.usage_reports import MAX_USAGE_VALUE, usage_from_json
 from dagwright.features.budgets.budget import Budget, BudgetReport, budget_from_json
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.command_handler import ReadMessage, bug_message
 from dagwright.protocol.messages import MessageInvalid, RunInput
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.outcomes import sub_plan_task
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 SIGNALS = frozenset({wire.SIGNAL_BUDGET_REPORT, wire.SIGNAL_BUDGET_GRANT})
 _MOST_CALLS = 10_000
@@ -65,7 +67,7 @@ def initial_budget(run_input: RunInput) -> Budget | None:
     return budget_from_json(run_input.budget) if run_input.budget is not None else None
 
 
-def shared_budget(scheduler: RunScheduler) -> Mapping[str, Any] | None:
+def shared_budget(scheduler: "RunScheduler") -> Mapping[str, Any] | None:
     """Return the shared budget for the input of a child run."""
     budget = scheduler.features.budget.budget
     if budget is None:
@@ -121,7 +123,7 @@ def _read(name: str, message: Any) -> BudgetMessage:
     )
 
 
-def apply_budget_message(scheduler: RunScheduler, news: BudgetMessage, *, at: float) -> None:
+def apply_budget_message(scheduler: "RunScheduler", news: BudgetMessage, *, at: float) -> None:
     """Apply a budget message; the report of a child run that has ended has no effect."""
     if isinstance(news, BudgetGrant):
         scheduler.features.budget.handle_grant(news.calls, finishing=news.finishing, at=at)

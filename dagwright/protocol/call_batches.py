@@ -7,7 +7,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 from temporalio.api.common.v1 import Payload
@@ -16,9 +16,11 @@ from temporalio.api.failure.v1 import Failure
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import activity_id
 from dagwright.core.model.states import NodeStatus
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.outcomes import ReadyCall, ResultInvalid, apply_result, read_result
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 ENDED_IN_BATCH = "cancelled after its call had ended in a batch"
 """Reason of a node that a person cancelled while a batch ran, before the run knew that its call had ended."""
@@ -186,7 +188,9 @@ def read_call_batch_result(payload: Payload) -> CallBatchResult:
         return CallBatchResult()
 
 
-def apply_call_batch(scheduler: RunScheduler, result: CallBatchResult, *, calls: Sequence[str], at: float) -> list[str]:
+def apply_call_batch(
+    scheduler: "RunScheduler", result: CallBatchResult, *, calls: Sequence[str], at: float
+) -> list[str]:
     """Apply the results of a batch, and return those of its calls that still count as running.
 
     Args:
@@ -208,12 +212,12 @@ def apply_call_batch(scheduler: RunScheduler, result: CallBatchResult, *, calls:
     return [task_id for task_id in running if _is_running(scheduler, task_id)]
 
 
-def _is_running(scheduler: RunScheduler, task_id: str) -> bool:
+def _is_running(scheduler: "RunScheduler", task_id: str) -> bool:
     record = scheduler.record_of(task_id)
     return record is not None and record.status is NodeStatus.RUNNING
 
 
-def _apply_follower(scheduler: RunScheduler, end: CallEnd, replaced: set[int], *, at: float) -> None:
+def _apply_follower(scheduler: "RunScheduler", end: CallEnd, replaced: set[int], *, at: float) -> None:
     """Apply the result of a follower, unless it depends on a result that the run does not have.
 
     Args:
@@ -232,7 +236,7 @@ def _apply_follower(scheduler: RunScheduler, end: CallEnd, replaced: set[int], *
     replaced.add(number)
 
 
-def _record_late(scheduler: RunScheduler, end: CallEnd) -> bool:
+def _record_late(scheduler: "RunScheduler", end: CallEnd) -> bool:
     """Record that the call of a cancelled node had ended, and return whether its node has the result."""
     record = scheduler.record_of(end.task_id)
     if record is None or record.status is not NodeStatus.CANCELLED:

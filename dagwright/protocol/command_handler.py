@@ -6,12 +6,11 @@ catches unexpected exceptions: a single message never ends a run or stops a read
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import Through
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.command_messages import COMMAND_ID, LENIENT_COMMANDS
 from dagwright.protocol.commands import (
     PLAIN_CANCEL,
@@ -25,6 +24,9 @@ from dagwright.protocol.commands import (
 from dagwright.protocol.messages import MessageInvalid, SubPlanEnd, sub_plan_end_from_json
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.outcomes import sub_plan_task
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 ReadMessage = Callable[[], Any]
 """Function that returns the JSON value of a message, or raises `MessageInvalid`."""
@@ -93,7 +95,7 @@ class CommandHandler:
         """
         self._has_ended = True
 
-    def refusal_of(self, name: str, read: ReadMessage, *, scheduler: RunScheduler | None, at: float) -> str | None:
+    def refusal_of(self, name: str, read: ReadMessage, *, scheduler: "RunScheduler | None", at: float) -> str | None:
         """Return why an update is refused, without side effects.
 
         Args:
@@ -113,7 +115,7 @@ class CommandHandler:
             return bug_message(error)
 
     def handle(
-        self, name: str, read: ReadMessage, *, through: Through, scheduler: RunScheduler | None, at: float
+        self, name: str, read: ReadMessage, *, through: Through, scheduler: "RunScheduler | None", at: float
     ) -> CommandResult:
         """Apply or store the command of a message, and add its notes; apply a command that is sent twice only once.
 
@@ -153,7 +155,7 @@ class CommandHandler:
         if len(self._accepted_ids) > _REMEMBERED_IDS:
             del self._accepted_ids[next(iter(self._accepted_ids))]
 
-    def apply_stored(self, scheduler: RunScheduler, *, at: float) -> Sequence[CommandResult]:
+    def apply_stored(self, scheduler: "RunScheduler", *, at: float) -> Sequence[CommandResult]:
         """Apply the commands that arrived before the run had its plan, in order; their senders get no response."""
         results = []
         for name, command in self._early.pop_all():
@@ -236,7 +238,7 @@ def read_sub_plan_report(read: ReadMessage, notes: Notes) -> SubPlanEnd | None:
     return None
 
 
-def is_expected_report(end: SubPlanEnd, scheduler: RunScheduler, notes: Notes) -> bool:
+def is_expected_report(end: SubPlanEnd, scheduler: "RunScheduler", notes: Notes) -> bool:
     """Return whether a report is about a sub-plan of this run; any other report becomes a note."""
     if sub_plan_task(scheduler, end.task) is not None:
         return True

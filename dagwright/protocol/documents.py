@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
@@ -20,11 +20,13 @@ from dagwright.core.scheduler.map_items import counts_of_items, is_batched, list
 from dagwright.core.scheduler.run_end import counts_of, omitted_sinks
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.positions import lookup_errors
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import names_set
 from dagwright.planning.rounds.rounds_documents import groups_of, rounds_document, short_rounds_document
 from dagwright.protocol.failures import FIRST_FAILED
 from dagwright.protocol.lineage import lineage_of_run
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 REQUESTS_BYTES = 1024 * 1024
 """Limit of the open requests in one document: half of the limit of a query result."""
@@ -43,7 +45,7 @@ class RunFacts:
     notes: Sequence[Mapping[str, Any]] = ()
 
 
-def result_document(scheduler: RunScheduler | None, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
+def result_document(scheduler: "RunScheduler | None", facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
     """Return the result document with all values in full.
 
     Args:
@@ -58,7 +60,7 @@ def result_document(scheduler: RunScheduler | None, facts: RunFacts, *, status: 
     return document
 
 
-def counted_result_document(scheduler: RunScheduler, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
+def counted_result_document(scheduler: "RunScheduler", facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
     """Return the same as `counted_document` of the result document, without building the documents of the nodes."""
     counts = counts_of(scheduler.plan, scheduler.records)
     counts.update(item.record.status for _, record in scheduler.state.visible_nodes() for item in listed_items(record))
@@ -72,7 +74,7 @@ def counted_result_document(scheduler: RunScheduler, facts: RunFacts, *, status:
     return {**_without_nodes(scheduler, facts, status=status), "nodes_ref": reference}
 
 
-def _named_records(scheduler: RunScheduler) -> Iterator[tuple[str, Record]]:
+def _named_records(scheduler: "RunScheduler") -> Iterator[tuple[str, Record]]:
     """Yield each node and item with its name, in the order of documents."""
     for node, record in scheduler.state.visible_nodes():
         yield node.id, record
@@ -88,7 +90,7 @@ def _first_of(failed: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     return {} if first is None else {FIRST_FAILED: {"node_id": first[0], "message": first[1]}}
 
 
-def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
+def _without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *, status: str | None) -> dict[str, Any]:
     output = scheduler.output()[0] if scheduler is not None and scheduler.is_finished else None
     error = _error_of(scheduler) or scheduler.features.extension.goal_error() if scheduler is not None else None
     notes = [dict(note) for note in facts.notes]
@@ -120,7 +122,7 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
     }
 
 
-def _error_of(scheduler: RunScheduler) -> NodeError | None:
+def _error_of(scheduler: "RunScheduler") -> NodeError | None:
     """Return the error of a run; if the run has compensated its calls, with a summary of the compensation."""
     error = scheduler.state.error
     if error is None or not (scheduler.state.phase.is_compensated and scheduler.is_finished):
@@ -131,7 +133,7 @@ def _error_of(scheduler: RunScheduler) -> NodeError | None:
     return replace(error, message=f"{error.message}; {message}")
 
 
-def listed_requests(scheduler: RunScheduler, workflow_id: str) -> list[dict[str, Any]]:
+def listed_requests(scheduler: "RunScheduler", workflow_id: str) -> list[dict[str, Any]]:
     """Return the open requests in the order of their opening, as many as fit into one document."""
     shown: list[dict[str, Any]] = []
     left_bytes = REQUESTS_BYTES
@@ -153,14 +155,14 @@ def _omitted_note(count: int) -> dict[str, Any]:
     return {"code": OUTPUT_OMITTED, "node_id": None, "message": message}
 
 
-def _counts_inside(scheduler: RunScheduler) -> dict[str, int]:
+def _counts_inside(scheduler: "RunScheduler") -> dict[str, int]:
     """Return the counts by state of the nodes that only exist inside of offloaded regions."""
     counts = counts_of(scheduler.plan, scheduler.records)
     counts.subtract(record.status for _, record in scheduler.state.visible_nodes())
     return {status.value: count for status, count in sorted(counts.items()) if count}
 
 
-def node_documents(scheduler: RunScheduler) -> Sequence[tuple[str, dict[str, Any]]]:
+def node_documents(scheduler: "RunScheduler") -> Sequence[tuple[str, dict[str, Any]]]:
     """Return (id, document) of every node in plan order, each `for_each` node followed by its items."""
     documents: list[tuple[str, dict[str, Any]]] = []
     compensated = compensated_by(scheduler.state)
@@ -175,7 +177,7 @@ def node_documents(scheduler: RunScheduler) -> Sequence[tuple[str, dict[str, Any
     return documents
 
 
-def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
+def node_document(scheduler: "RunScheduler", task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
     """Return the document of a node or item."""
     needs = [scheduler.plan.nodes[number].id for number in scheduler.state.visible_dependencies(node)]
     declared = tool_of(node, scheduler.plan.tools) if node.tool in scheduler.plan.tools else None
@@ -196,7 +198,7 @@ def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, 
     return document
 
 
-def answer_documents(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
+def answer_documents(scheduler: "RunScheduler", task_id: str) -> list[dict[str, Any]]:
     """Return the closed requests of a node or item: answer, author and channel."""
     documents = []
     for number in range(1, scheduler.features.feedback.requests.counts.get(task_id, 0) + 1):
@@ -208,7 +210,7 @@ def answer_documents(scheduler: RunScheduler, task_id: str) -> list[dict[str, An
     return documents
 
 
-def override_steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
+def override_steps(scheduler: "RunScheduler", task_id: str) -> list[dict[str, Any]]:
     """Return the manual overrides of a node or item: action, author, time and channel."""
     hand = scheduler.state.overrides.get(task_id)
     return [{**step, "at": format_time(step["at"])} for step in hand.steps] if hand is not None else []
@@ -258,7 +260,7 @@ def written_node(
     }
 
 
-def graph_document(scheduler: RunScheduler) -> dict[str, Any]:
+def graph_document(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return the graph with states: nodes in plan order, and edges from dependencies to dependents.
 
     `group` is the round of a node of a question in rounds; `partial` marks a partial result.

@@ -8,9 +8,12 @@ The engine and the history reader both use this module, so the reader knows whic
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dagwright.core.boundary import limits
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class HistoryLimits:
         """Return whether the hard limit is reached, at which a drain cannot time out."""
         return not limits.has_room(history_bytes=use.size_bytes, history_events=use.events, in_flight=0)
 
-    def has_room(self, use: HistoryUse, scheduler: RunScheduler) -> bool:
+    def has_room(self, use: HistoryUse, scheduler: "RunScheduler") -> bool:
         """Return whether one more task may be in flight."""
         if self.is_draining(use):
             return False

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
@@ -10,10 +10,12 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.lineage import NO_LINEAGE, CallLineage, lineage_from_json
 from dagwright.core.model.states import Record
 from dagwright.core.model.tools import AGENT_KIND, MODEL_TOOL
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 
-def lineage_of_run(scheduler: RunScheduler) -> CallLineage:
+def lineage_of_run(scheduler: "RunScheduler") -> CallLineage:
     """Return the files and addresses that a run has read; for an agent also the models and tools that it called."""
     lineage = scheduler.state.totals.lineage.total()
     extender = scheduler.plan.extender
@@ -28,7 +30,7 @@ def lineage_of_run(scheduler: RunScheduler) -> CallLineage:
     return NO_LINEAGE.with_more(replace(lineage, model_calls=model_calls, tool_calls=tool_calls))
 
 
-def _called(scheduler: RunScheduler) -> Iterator[tuple[CompiledNode, Record]]:
+def _called(scheduler: "RunScheduler") -> Iterator[tuple[CompiledNode, Record]]:
     return ((node, record) for node, record in scheduler.state.visible_nodes() if node.kind == "tool")
 
 

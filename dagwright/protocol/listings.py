@@ -6,17 +6,19 @@ The run writes them to its search attributes and its memo; `workflows.search_att
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import LISTED_ERROR_BYTES, LISTED_REQUEST_BYTES, LISTED_REQUESTS_BYTES
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.core.text import cut_bytes
 from dagwright.features.compensation.compensation import compensation_counts
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.run_labels import ATTRIBUTE_BYTES, fitting_keywords, json_bytes, keyword
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _MOST_REQUESTS = 50
 """Requests in the memo of a run; the smallest have about 300 bytes."""
@@ -39,7 +41,7 @@ class NodeProgress:
         return f"{self.done}/{self.total}"
 
 
-def progress_of(scheduler: RunScheduler) -> NodeProgress:
+def progress_of(scheduler: "RunScheduler") -> NodeProgress:
     """Return the progress of a run. Complexity: linear in the nodes."""
     compensating = compensation_counts(scheduler.state)
     counts = counts_of(scheduler.plan, scheduler.records) - compensating
@@ -53,7 +55,7 @@ def parse_progress(text: str | None) -> NodeProgress | None:
     return NodeProgress(int(done), int(total)) if separator and done.isdecimal() and total.isdecimal() else None
 
 
-def awaited_assignees(scheduler: RunScheduler) -> list[str]:
+def awaited_assignees(scheduler: "RunScheduler") -> list[str]:
     """Return the assignees of the open requests in alphabetical order, as many as fit into a search attribute."""
     assignees = {request.assignee for request in scheduler.features.feedback.requests.open.values()}
     names = sorted({keyword_of_assignee(assignee) for assignee in assignees})
@@ -66,14 +68,14 @@ def keyword_of_assignee(name: str | None) -> str:
     return keyword((name or ANYONE)[:_NAME_CHARACTERS])
 
 
-def requests_version(scheduler: RunScheduler) -> RequestsVersion:
+def requests_version(scheduler: "RunScheduler") -> RequestsVersion:
     """Return a value that changes when `requests_to_json` does."""
     requests = scheduler.features.feedback.requests.open
     listed = islice(requests.values(), _MOST_REQUESTS)
     return len(requests), tuple((each.id, each.assignee, each.deadline_at) for each in listed)
 
 
-def requests_to_json(scheduler: RunScheduler, *, title: str | None) -> dict[str, Any]:
+def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[str, Any]:
     """Return the open requests of a run for its memo: those that were opened first, and the number of all."""
     requests = scheduler.features.feedback.requests.open
     shown: list[dict[str, Any]] = []

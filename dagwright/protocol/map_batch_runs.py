@@ -7,7 +7,7 @@ separate data. The workflow and the history reader both use these functions.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
@@ -22,9 +22,11 @@ from dagwright.core.model.states import MapBatch, NodeStatus, Record, Task
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.scheduler.map_items import MapBatchEnd
 from dagwright.core.scheduler.run_state import task_of_call
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_inputs import MapBatchInput
 from dagwright.protocol.messages import RunInput
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _ITEMS = "~items"
 """Input with the items in the run of a batch."""
@@ -36,7 +38,7 @@ _PIECE_BYTES = 1_000_000
 # Input.
 
 
-def map_batch_run_input(scheduler: RunScheduler, task: Task) -> RunInput:
+def map_batch_run_input(scheduler: "RunScheduler", task: Task) -> RunInput:
     """Return the input of the run of a batch, without the fields that only the workflow knows."""
     plan, map_batch = _plan_of_map_batch(scheduler, task)
     return RunInput(
@@ -47,7 +49,7 @@ def map_batch_run_input(scheduler: RunScheduler, task: Task) -> RunInput:
     )
 
 
-def width_of_map_batch(scheduler: RunScheduler, call: str) -> int | None:
+def width_of_map_batch(scheduler: "RunScheduler", call: str) -> int | None:
     """Return the concurrency of the items of a batch; `None` if the call is not the run of a batch.
 
     Args:
@@ -67,7 +69,7 @@ def width_message(width: int) -> dict[str, Any]:
     return {"max_parallel": width, "reason": "the limit of the parent run was changed"}
 
 
-def _plan_of_map_batch(scheduler: RunScheduler, task: Task) -> tuple[CompiledPlan, MapBatchInput]:
+def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledPlan, MapBatchInput]:
     assert task.map_batch is not None
     plan, node, map_batch = scheduler.plan, task.node, task.map_batch
     tool = plan.tools.get(node.tool)
@@ -138,7 +140,7 @@ def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any
     return {**inputs, _ITEMS: [*items]}
 
 
-def start_map_batch(scheduler: RunScheduler, map_batch: MapBatchInput, *, at: float) -> None:
+def start_map_batch(scheduler: "RunScheduler", map_batch: MapBatchInput, *, at: float) -> None:
     """Report the ends of the dependencies to a run that has started; its map node starts after the last of them."""
     for node_id, record in map_batch.node_ends:
         scheduler.features.regions.report(node_id, record, at=at)
@@ -147,7 +149,7 @@ def start_map_batch(scheduler: RunScheduler, map_batch: MapBatchInput, *, at: fl
 # Result.
 
 
-def own_record(scheduler: RunScheduler) -> Record:
+def own_record(scheduler: "RunScheduler") -> Record:
     """Return the record of the map node in the run of a batch."""
     return scheduler.records[scheduler.plan.written_count - 1]
 
@@ -178,7 +180,7 @@ def _piece(values: Sequence[Any]) -> tuple[str, int]:
     return pydantic_core.to_json(value_to_json([*values])).decode(), len(values)
 
 
-def map_batch_end_to_json(scheduler: RunScheduler, pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
+def map_batch_end_to_json(scheduler: "RunScheduler", pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """Encode the end of a batch for its parent run.
 
     The error of a completed batch is that of its first failed item, whose result is the value of `on_error`.
@@ -203,7 +205,7 @@ def map_batch_end_to_json(scheduler: RunScheduler, pieces: Sequence[tuple[str, i
     return {"map_batch": end}
 
 
-def map_batch_failure_to_json(scheduler: RunScheduler, error: NodeError) -> dict[str, Any]:
+def map_batch_failure_to_json(scheduler: "RunScheduler", error: NodeError) -> dict[str, Any]:
     """Encode the end of a batch whose results cannot be stored: all of its items count as failed."""
     count = len(own_record(scheduler).items)
     return {"map_batch": {"status": NodeStatus.FAILED.value, "counts": {"failed": count}, "error": error.to_json()}}
@@ -235,7 +237,7 @@ def map_batch_end_from_json(encoded: Any, map_batch: MapBatch) -> MapBatchEnd:
     return MapBatchEnd(status, counts, values, pieces, error, encoded.get("failed_key"))
 
 
-def join_input(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
+def join_input(scheduler: "RunScheduler", task: Task) -> dict[str, Any]:
     """Return the input of the activity that joins the results of a large map."""
     lists: list[dict[str, Any]] = []
     for item in scheduler.records[task.ref.node].items:

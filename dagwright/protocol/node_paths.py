@@ -1,12 +1,16 @@
 """Resolution of paths such as `archive/check` from a run to the nodes and requests of its sub-plans."""
 
+from typing import TYPE_CHECKING
+
 from dagwright.core.model.states import NodeStatus
 from dagwright.features.feedback.answer_reading import without_number
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.outcomes import is_sub_plan
 
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
-def sub_plan_of_path(scheduler: RunScheduler, path: str) -> tuple[str, str] | None:
+
+def sub_plan_of_path(scheduler: "RunScheduler", path: str) -> tuple[str, str] | None:
     """Return the task whose sub-plan a path leads into, and the rest of the path, which belongs to the sub-plan.
 
     The sub-plan may not have started, or may have ended, or may be one of the items of a node. Ids of nodes may contain
@@ -27,7 +31,7 @@ def sub_plan_of_path(scheduler: RunScheduler, path: str) -> tuple[str, str] | No
     return None
 
 
-def running_sub_plan_of(scheduler: RunScheduler, path: str) -> tuple[str, str] | None:
+def running_sub_plan_of(scheduler: "RunScheduler", path: str) -> tuple[str, str] | None:
     """Return the same as `sub_plan_of_path` if the sub-plan is running, or else `None`."""
     sub_plan = sub_plan_of_path(scheduler, path)
     if sub_plan is None or not is_sub_plan(scheduler, sub_plan[0]):

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 from temporalio.api.common.v1 import Payload
@@ -52,7 +52,6 @@ from dagwright.core.text import cut_bytes
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.regions.batches import BatchTooLarge, apply_batch, encode_batch
 from dagwright.features.regions.offloaded_batches import apply_offloaded_batch, encode_offloaded_batch
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.lineage import lineage_from_details, lineage_from_metadata
 from dagwright.protocol.map_batch_runs import map_batch_end_from_json, map_batch_run_input
 from dagwright.protocol.messages import (
@@ -63,6 +62,9 @@ from dagwright.protocol.messages import (
     sub_plan_end_from_json,
 )
 from dagwright.protocol.plan_limits import options_problem
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _UNDECLARED = ToolDeclaration(name="")
 
@@ -257,7 +259,7 @@ class ReadyCall:
         return len(self.arguments) + sum(len(pydantic_core.to_json(part)) for part in other_parts)
 
 
-def next_call(scheduler: RunScheduler, at: float) -> ReadyCall | None:
+def next_call(scheduler: "RunScheduler", at: float) -> ReadyCall | None:
     """Return the next task to start with its encoded arguments; tasks that cannot be sent fail."""
     while (task := scheduler.next_task(at)) is not None:
         if task.node.kind == "region":
@@ -286,12 +288,12 @@ def next_call(scheduler: RunScheduler, at: float) -> ReadyCall | None:
     return None
 
 
-def _fail_unsent(scheduler: RunScheduler, task_id: str, error: NodeError, *, at: float) -> None:
+def _fail_unsent(scheduler: "RunScheduler", task_id: str, error: NodeError, *, at: float) -> None:
     scheduler.features.budget.release(task_id)
     scheduler.fail(task_id, error, at=at, attempt=NO_ATTEMPT)
 
 
-def _check_map_batch(scheduler: RunScheduler, task: Task) -> None:
+def _check_map_batch(scheduler: "RunScheduler", task: Task) -> None:
     """Check that the input of the run of a map batch can be sent.
 
     Raises:
@@ -320,13 +322,13 @@ def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
     return call
 
 
-def needs_loading(scheduler: RunScheduler, ready: ReadyCall) -> bool:
+def needs_loading(scheduler: "RunScheduler", ready: ReadyCall) -> bool:
     """Return whether stored values have to be loaded before the call, because the activity cannot load them."""
     tool = scheduler.plan.tools.get(ready.task.node.tool, _UNDECLARED)
     return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.bindings))
 
 
-def is_workflow_call(scheduler: RunScheduler, node: CompiledNode) -> bool:
+def is_workflow_call(scheduler: "RunScheduler", node: CompiledNode) -> bool:
     """Return whether each call of a node starts a workflow that is not a run."""
     return node.kind == "tool" and scheduler.plan.tools.get(node.tool, _UNDECLARED).workflow is not None
 
@@ -337,7 +339,7 @@ def loading_call(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
     return message, replace(ready, bindings=())
 
 
-def apply_loading_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *, at: float) -> None:
+def apply_loading_failure(scheduler: "RunScheduler", task_id: str, error: BaseException, *, at: float) -> None:
     """Handle the failure or cancellation of the loading of arguments; the call itself was not made."""
     if is_cancellation(error):
         scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
@@ -366,7 +368,7 @@ class StoreWait:
 
 
 def wait_for_store(
-    scheduler: RunScheduler, task_id: str, error: BaseException | None, *, at: float
+    scheduler: "RunScheduler", task_id: str, error: BaseException | None, *, at: float
 ) -> StoreWait | None:
     """Return the wait after which a call is repeated that ended because the payload store did not respond.
 
@@ -406,7 +408,7 @@ def _of_calls(error: BaseException, attempt: Attempt) -> Attempt:
     return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
 
 
-def repeated_call(scheduler: RunScheduler, task: Task) -> ReadyCall:
+def repeated_call(scheduler: "RunScheduler", task: Task) -> ReadyCall:
     """Return the call of a task that is sent again."""
     return _ready_call(task, scheduler.plan.tools.get(task.node.tool, _UNDECLARED))
 
@@ -417,7 +419,7 @@ def store_wait_message(ready: ReadyCall, wait: StoreWait) -> bytes:
     return pydantic_core.to_json(message)
 
 
-def apply_result(scheduler: RunScheduler, task_id: str, payload: Payload, *, at: float) -> None:
+def apply_result(scheduler: "RunScheduler", task_id: str, payload: Payload, *, at: float) -> None:
     """Handle the result of a call."""
     node = scheduler.state.node_of(task_id)
     is_join = node.for_each is not None and scheduler.state.map_batch_of(task_id) is not None
@@ -443,7 +445,7 @@ def _answer_of(payload: Payload) -> Any:
         return None
 
 
-def apply_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *, at: float) -> NodeError | None:
+def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException, *, at: float) -> NodeError | None:
     """Handle the failure or cancellation of a call; return the error of a failure."""
     if is_cancellation(error):
         scheduler.task_cancelled(task_id, at=at)
@@ -542,7 +544,7 @@ def found_sub_plan_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubP
     ]
 
 
-def is_sub_plan(scheduler: RunScheduler, task_id: str) -> bool:
+def is_sub_plan(scheduler: "RunScheduler", task_id: str) -> bool:
     """Return whether a task is done by a run of its own; only the ends of such tasks may come by signal."""
     if scheduler.record_of(task_id) is None:
         return False
@@ -553,13 +555,13 @@ def is_sub_plan(scheduler: RunScheduler, task_id: str) -> bool:
     return node.kind == "plan" and (node.for_each is None or task_id != node.id)
 
 
-def sub_plan_task(scheduler: RunScheduler, call: str) -> str | None:
+def sub_plan_task(scheduler: "RunScheduler", call: str) -> str | None:
     """Return the task whose last call is a child run with this id; `None` if there is no such task."""
     task_id = task_of_call(scheduler.state, call)
     return task_id if task_id is not None and is_sub_plan(scheduler, task_id) else None
 
 
-def apply_sub_plan_end(scheduler: RunScheduler, end: SubPlanEnd, *, at: float) -> None:
+def apply_sub_plan_end(scheduler: "RunScheduler", end: SubPlanEnd, *, at: float) -> None:
     """Handle the end of a sub-plan; a second end for the same call has no effect, nor has an end for another call."""
     task_id = sub_plan_task(scheduler, end.task)
     if task_id is None:

@@ -8,7 +8,7 @@ attempts before, so every valid node is in history before it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
@@ -19,11 +19,13 @@ from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.features.commands.steering import RunCommand, UnparsedCommand, refusal_of_run
 from dagwright.features.plan_edits.edit_checks import checked_extension
 from dagwright.features.plan_edits.node_additions import add_early_nodes
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
 from dagwright.planning.plan_and_execute.goal_spec import PLAN, own_id
 from dagwright.protocol.command_messages import MESSAGE_BYTES, CommandMessage
 from dagwright.protocol.messages import MessageInvalid
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _ID_BYTES = 2_000
 
@@ -67,11 +69,11 @@ class AddPlannedNodes:
     count: int
     extension: Extension | None
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return `None`: `Planned.read` has checked the command."""
         return None
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command.
 
         Raises:
@@ -86,11 +88,11 @@ class AddPlannedNodes:
 class _NoChange:
     """Command without effect, for a message of an earlier attempt and for a repeated message."""
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return `None`."""
         return None
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Change nothing."""
 
 
@@ -110,16 +112,16 @@ class Planned(UnparsedCommand):
     offset: int
     nodes: Sequence[Any]
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is refused, or `None`."""
         command = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
         return command if isinstance(command, str) else None
 
-    def read(self, scheduler: RunScheduler, *, at: float) -> RunCommand | str:
+    def read(self, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
         """Return the parsed command, or why it is refused."""
         return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
 
-    def _read(self, scheduler: RunScheduler, at: float, *, budget: ComputeBudget) -> RunCommand | str:
+    def _read(self, scheduler: "RunScheduler", at: float, *, budget: ComputeBudget) -> RunCommand | str:
         attempt, count = scheduler.features.extension.streamed.get(self.call, (1, 0))
         if self.attempt < attempt or (self.attempt == attempt and self.offset < count):
             return _NoChange()
@@ -137,7 +139,7 @@ class Planned(UnparsedCommand):
             return extension
         return AddPlannedNodes(self.call, self.attempt, reported, extension)
 
-    def _refusal_of_call(self, scheduler: RunScheduler) -> str | None:
+    def _refusal_of_call(self, scheduler: "RunScheduler") -> str | None:
         """Return why the call may not add nodes, or `None`; only a running planner call may."""
         task_id = task_of_call(scheduler.state, self.call)
         record = scheduler.record_of(task_id) if task_id is not None else None
@@ -145,7 +147,7 @@ class Planned(UnparsedCommand):
             return f"{self.call[:200]!r} does not write a plan of this run"
         return None if record.status is NodeStatus.RUNNING else f"the plan of {self.call!r} is complete already"
 
-    def _extension(self, scheduler: RunScheduler, budget: ComputeBudget) -> Extension | str:
+    def _extension(self, scheduler: "RunScheduler", budget: ComputeBudget) -> Extension | str:
         extender = scheduler.features.extension.extender
         tools = extender.early_tools() if isinstance(extender, PlanAndExecute) else None
         if not isinstance(extender, PlanAndExecute) or tools is None:

@@ -4,13 +4,12 @@ Clients that need all data read the history instead.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES
 from dagwright.core.expressions.value_refs import with_refs_formatted
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.compensation.compensation import compensated_by
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import (
     compact_value,
     encoded_size,
@@ -18,6 +17,9 @@ from dagwright.protocol.documents import (
     node_document,
     reference_to,
 )
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 GRAPH_PARTS = 10_000
 """Most nodes and edges for which a graph is built: to build a larger one only to measure it takes too long."""
@@ -36,7 +38,7 @@ def status_result(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "waiting_for": fitting, "notes": [*_first_of(document["notes"]), *([note] if left else [])]}
 
 
-def node_result(scheduler: RunScheduler, task_id: str) -> dict[str, Any] | None:
+def node_result(scheduler: "RunScheduler", task_id: str) -> dict[str, Any] | None:
     """Return the document of a node or item; `None` if there is no such node."""
     record = scheduler.record_of(task_id)
     if record is None:
@@ -56,7 +58,7 @@ def node_result(scheduler: RunScheduler, task_id: str) -> dict[str, Any] | None:
     }
 
 
-def graph_result(scheduler: RunScheduler) -> dict[str, Any]:
+def graph_result(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return nodes and edges with their states; for a large plan the counts by state, and a note."""
     steps = scheduler.plan.written_count
     edges = sum(len(node.dependencies) for node, _ in scheduler.state.visible_nodes())

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK
@@ -13,11 +13,14 @@ from dagwright.core.validation.model_policy import policy_of_extender
 from dagwright.features.deadline import Deadline
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.features.lookups.entity_resolver import EntityResolver
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.planning.extenders import extender_of
 from dagwright.protocol.budgets import initial_budget, shared_budget
 from dagwright.protocol.messages import RunInput
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 
 def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
@@ -35,7 +38,7 @@ def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def changed_deadline(scheduler: RunScheduler, run_input: RunInput) -> float | None:
+def changed_deadline(scheduler: "RunScheduler", run_input: RunInput) -> float | None:
     """Return the deadline that people have set instead of that of plan and starter, as a snapshot stores it."""
     limit_s = scheduler.features.deadline.deadline.limit_s
     if limit_s == deadline_of(scheduler.plan, replace(run_input, snapshot=None)):
@@ -66,7 +69,7 @@ def scheduler_for_run(
     *,
     started_at: float,
     inputs: Mapping[str, Any],
-) -> RunScheduler:
+) -> "RunScheduler":
     """Return the scheduler of a run that has not started.
 
     Args:
@@ -109,7 +112,7 @@ def is_by_model(run_input: RunInput) -> bool:
     return run_input.needs_approval or run_input.approved_by is not None
 
 
-def inherited_input(run_input: RunInput, scheduler: RunScheduler, *, number: int) -> RunInput:
+def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: int) -> RunInput:
     """Return the input of a sub-plan with the decisions of people about its parent run.
 
     Args:
@@ -128,7 +131,7 @@ def inherited_input(run_input: RunInput, scheduler: RunScheduler, *, number: int
     )
 
 
-def start_run(scheduler: RunScheduler, run_input: RunInput, *, at: float) -> None:
+def start_run(scheduler: "RunScheduler", run_input: RunInput, *, at: float) -> None:
     """Start a run, or first request its approval and its missing inputs."""
     if run_input.needs_approval or _is_for_approval(scheduler, run_input):
         scheduler.features.feedback.run.ask_for_approval(at)
@@ -139,13 +142,13 @@ def start_run(scheduler: RunScheduler, run_input: RunInput, *, at: float) -> Non
         scheduler.start(at)
 
 
-def _is_for_approval(scheduler: RunScheduler, run_input: RunInput) -> bool:
+def _is_for_approval(scheduler: "RunScheduler", run_input: RunInput) -> bool:
     """Return whether the policy requires approval of the plan; extensions by an extender are approved separately."""
     is_first = run_input.parent is None and run_input.approved_by is None and scheduler.plan.extender is None
     return is_first and scheduler.state.policy.approves_changes and changes_of(scheduler.plan) > 0
 
 
-def start_restored_run(scheduler: RunScheduler, run_input: RunInput | None, *, at: float) -> None:
+def start_restored_run(scheduler: "RunScheduler", run_input: RunInput | None, *, at: float) -> None:
     """Start a restored run that compensates, or that is a fork; other restored runs continue by themselves."""
     if run_input is not None and run_input.only_compensates:
         scheduler.features.compensation.start(at)

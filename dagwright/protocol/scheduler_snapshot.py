@@ -7,7 +7,7 @@ Replay: fields may be added with a default; the meaning of a field never changes
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
@@ -19,14 +19,16 @@ from dagwright.core.scheduler.extension import extension_from_json
 from dagwright.core.scheduler.run_state import Paused, override_from_json
 from dagwright.features.budgets.budget import budget_from_json
 from dagwright.features.fork_reuse.reuse import ReuseTable, reuse_table_from_json
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _FORMAT = 1
 _DEFAULTS = {part.name: getattr(Record(), part.name) for part in fields(Record)}
 _DECODED_SEPARATELY = frozenset({"status", "error", "blocked_by", "items", "result"})
 
 
-def state_to_json(scheduler: RunScheduler) -> dict[str, Any]:
+def state_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     """Encode the state of a scheduler between two events.
 
     Returns:
@@ -53,7 +55,7 @@ def state_to_json(scheduler: RunScheduler) -> dict[str, Any]:
     }
 
 
-def restore_state(scheduler: RunScheduler, state: Any) -> None:
+def restore_state(scheduler: "RunScheduler", state: Any) -> None:
     """Restore the state from `state_to_json` into a scheduler that has not started, instead of starting it.
 
     Tasks that were running are running again.
@@ -89,7 +91,7 @@ def restore_state(scheduler: RunScheduler, state: Any) -> None:
         raise ValueError(f"invalid state of the previous execution: {error!r}") from None
 
 
-def _phase_from_json(state: Mapping[str, Any], scheduler: RunScheduler) -> Phase:
+def _phase_from_json(state: Mapping[str, Any], scheduler: "RunScheduler") -> Phase:
     """Return the phase of a run, which follows from its end and from the extensions of its plan."""
     if not state["is_stopped"]:
         return Phase.COMPENSATING if state["error"] is not None or state["cancelled"] else Phase.ACTIVE
@@ -99,18 +101,18 @@ def _phase_from_json(state: Mapping[str, Any], scheduler: RunScheduler) -> Phase
     return Phase.CLOSED if is_compensating else Phase.STOPPED
 
 
-def _limits_to_json(scheduler: RunScheduler) -> dict[str, Any]:
+def _limits_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     deadline = scheduler.features.deadline.deadline
     return {"max_parallel": scheduler.state.max_in_flight, "deadline_s": deadline.limit_s, "deadline": deadline.what}
 
 
-def _restore_limits(scheduler: RunScheduler, limits: Mapping[str, Any]) -> None:
+def _restore_limits(scheduler: "RunScheduler", limits: Mapping[str, Any]) -> None:
     scheduler.rebuild.limit_in_flight(limits["max_parallel"])
     deadline = scheduler.features.deadline
     deadline.deadline = replace(deadline.deadline, limit_s=limits["deadline_s"], what=str(limits["deadline"]))
 
 
-def _reuse_to_json(scheduler: RunScheduler, table: ReuseTable) -> dict[str, Any]:
+def _reuse_to_json(scheduler: "RunScheduler", table: ReuseTable) -> dict[str, Any]:
     """Return the data that a fork may still reuse: a result is not needed any more once its node has ended."""
     ended = {
         name
@@ -120,7 +122,7 @@ def _reuse_to_json(scheduler: RunScheduler, table: ReuseTable) -> dict[str, Any]
     return {name: reusable.to_json() for name, reusable in table.tasks.items() if name not in ended}
 
 
-def _people_to_json(scheduler: RunScheduler) -> dict[str, Any]:
+def _people_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return the requests, answers and decisions of people, without empty parts."""
     feedback, state = scheduler.features.feedback, scheduler.state
     approved = feedback.state.approved_nodes
@@ -134,7 +136,7 @@ def _people_to_json(scheduler: RunScheduler) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if part}
 
 
-def _restore_people(scheduler: RunScheduler, people: Mapping[str, Any]) -> None:
+def _restore_people(scheduler: "RunScheduler", people: Mapping[str, Any]) -> None:
     overrides = people.get("overrides", {})
     scheduler.state.overrides = {name: override_from_json(override) for name, override in overrides.items()}
     approved_nodes, approved_by = people.get("covered", (0, ""))
@@ -145,7 +147,7 @@ def _restore_people(scheduler: RunScheduler, people: Mapping[str, Any]) -> None:
         scheduler.features.feedback.restore_policy(policy_from_json(people["policy"]))
 
 
-def tasks_in_flight(scheduler: RunScheduler) -> list[str]:
+def tasks_in_flight(scheduler: "RunScheduler") -> list[str]:
     """Return the ids of the tasks that have started and not ended, in plan order."""
     task_ids: list[str] = []
     for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.core.expressions.stored_values import StoredValue, paths_to_json, stored_from_json
@@ -10,8 +10,10 @@ from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
 from dagwright.core.text import first_bytes
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _CALLS_SHOWN = 12
 _TEXTS_SHOWN = 4
@@ -24,7 +26,7 @@ _WITHOUT_EFFECT = {"created": "was there", "removed": "was not there"}
 """Key of a result -> text if its value is false."""
 
 
-def effects_summary(scheduler: RunScheduler) -> str | None:
+def effects_summary(scheduler: "RunScheduler") -> str | None:
     """Return the effects of a run that are not compensated, in plan order; `None` if there are none.
 
     For each call, the tool and the short texts of its result, without ids: `orders.make: order, lamps`.

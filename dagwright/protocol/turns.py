@@ -6,7 +6,7 @@ session is cut to its limits.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES
@@ -14,7 +14,6 @@ from dagwright.core.model.lookups import has_readable_filters
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import PLAN_READER
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import identified, is_session_name, line_or_none
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import FROM_NODES
@@ -22,6 +21,9 @@ from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_from
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.plan_limits import is_queue
 from dagwright.protocol.turn_summaries import answer_ref_from_json, answer_ref_of, effects_summary, response_of
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 TURN_BYTES = 1_000_000
 """Largest encoded message that starts a turn. It is in history twice, and one workflow task may send 4 MB."""
@@ -217,7 +219,7 @@ def _lookups_from_json(encoded: Sequence[Any]) -> list[dict[str, Any]]:
     return lookups[-MAX_LOOKUPS:]
 
 
-def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = None) -> TurnEnd:
+def end_of_turn(document: Mapping[str, Any], scheduler: "RunScheduler | None" = None) -> TurnEnd:
     """Return the end of a turn from its run.
 
     Args:
@@ -244,7 +246,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = No
     )
 
 
-def _explanation(scheduler: RunScheduler) -> Any:
+def _explanation(scheduler: "RunScheduler") -> Any:
     """Return the explanation of the plan; of a generated plan the newest one."""
     for node, record in reversed(list(scheduler.state.visible_nodes())):
         if node.tool == PLAN_READER and isinstance(record.result, Mapping):
@@ -252,7 +254,7 @@ def _explanation(scheduler: RunScheduler) -> Any:
     return scheduler.plan.metadata.get("explanation")
 
 
-def _outcome(document: Mapping[str, Any], response: str | None, scheduler: RunScheduler | None) -> str | None:
+def _outcome(document: Mapping[str, Any], response: str | None, scheduler: "RunScheduler | None") -> str | None:
     error, nodes = document.get("error"), document.get("nodes")
     # An error that is derived from the nodes has less information than the nodes.
     if isinstance(error, Mapping) and error.get("message") and error.get("code") not in FROM_NODES:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
@@ -24,7 +24,9 @@ from dagwright.features.plan_edits.extension_checks import (
     with_other_arguments,
 )
 from dagwright.features.plan_edits.node_additions import add_nodes
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _STARTED = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
@@ -44,7 +46,7 @@ class CancelNode:
     grace_s: float = 30.0
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
@@ -58,7 +60,7 @@ class CancelNode:
             return f"{self.node!r} is being stopped already"
         return None
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
@@ -79,7 +81,7 @@ class CancelNode:
         scheduler.end_tasks(ends, NodeStatus.CANCELLED, at=at)
 
 
-def _open_tasks(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
+def _open_tasks(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
     """Return the open tasks of a node or item: the item, the node, or the node's open items."""
     record = scheduler.records[ref.node]
     if ref.item is not None or not record.items:
@@ -87,7 +89,7 @@ def _open_tasks(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
     return [TaskRef(ref.node, index) for index, each in enumerate(record.items) if each.record.status in _STARTED]
 
 
-def _descendants_requiring(scheduler: RunScheduler, number: int) -> list[int]:
+def _descendants_requiring(scheduler: "RunScheduler", number: int) -> list[int]:
     """Return the pending nodes that require a node, directly or not, in breadth or depth order of the search."""
     dependents: dict[int, None] = {}
     waiting = [number]
@@ -115,7 +117,7 @@ class RetryNode:
     arguments: Mapping[str, Any] | None = None
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
@@ -134,7 +136,7 @@ class RetryNode:
             return refusal or _refusal_of_size(scheduler, self.arguments, "arguments")
         return scheduler.state.refusal_of_rebuild()
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
@@ -155,7 +157,7 @@ class RetryNode:
         scheduler.state.override_of(self.node).steps.append(self.by.step("retry_node", at, **details))
 
 
-def _refusal_of_size(scheduler: RunScheduler, sent: Any, what: str) -> str | None:
+def _refusal_of_size(scheduler: "RunScheduler", sent: Any, what: str) -> str | None:
     """Return why a run cannot store a value from a person, or `None`; such values are part of its state."""
     size, stored = size_of(sent), scheduler.features.feedback.requests.stored_bytes
     if size <= SHORT_BYTES or stored + size <= RUN_ANSWERS_BYTES:
@@ -166,13 +168,13 @@ def _refusal_of_size(scheduler: RunScheduler, sent: Any, what: str) -> str | Non
     )
 
 
-def _refusal_of_call(scheduler: RunScheduler, node: CompiledNode, arguments: Mapping[str, Any]) -> str | None:
+def _refusal_of_call(scheduler: "RunScheduler", node: CompiledNode, arguments: Mapping[str, Any]) -> str | None:
     """Return why the arguments do not match the known schema of the node's tool, or `None`."""
     tool = scheduler.plan.tools.get(node.tool)
     return problem_of_call(tool, arguments) if tool is not None else None
 
 
-def _can_be_tried(scheduler: RunScheduler, ref: TaskRef) -> bool:
+def _can_be_tried(scheduler: "RunScheduler", ref: TaskRef) -> bool:
     record = scheduler.state.record(ref)
     if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
         return True
@@ -180,7 +182,7 @@ def _can_be_tried(scheduler: RunScheduler, ref: TaskRef) -> bool:
     return request is not None and request.purpose == "error"
 
 
-def _failed_parts(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
+def _failed_parts(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
     """Return the tasks of a node or item to retry."""
     items = scheduler.records[ref.node].items
     if ref.item is not None or not items:
@@ -197,7 +199,7 @@ class SetResult:
     result: Any
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
@@ -217,7 +219,7 @@ class SetResult:
             return refusal
         return scheduler.state.refusal_of_rebuild() or _refusal_of_size(scheduler, self.result, "results")
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
@@ -238,7 +240,7 @@ class SetResult:
 # The plan.
 
 
-def _refusal_of_added_nodes(scheduler: RunScheduler) -> str | None:
+def _refusal_of_added_nodes(scheduler: "RunScheduler") -> str | None:
     return refusal_of_run(scheduler) or (COMPENSATING_REFUSAL if scheduler.state.phase is Phase.COMPENSATING else None)
 
 
@@ -254,12 +256,12 @@ class AddNodes:
     by: Actor = UNKNOWN_ACTOR
     stored_bytes: int = 0
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         refusal = _refusal_of_added_nodes(scheduler) or refusal_of_extension(scheduler.state, self.extension)
         return refusal or refusal_of_own_ids(scheduler.state, self.extension)
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
         add_nodes(scheduler, self.extension, self.by, at=at)
         scheduler.features.feedback.requests.stored_bytes += self.stored_bytes
@@ -278,16 +280,16 @@ class AddUnparsedNodes(UnparsedCommand):
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is refused, or `None`."""
         command = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
         return command if isinstance(command, str) else None
 
-    def read(self, scheduler: RunScheduler, *, at: float) -> AddNodes | str:
+    def read(self, scheduler: "RunScheduler", *, at: float) -> AddNodes | str:
         """Return the parsed command, or why it is refused."""
         return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
 
-    def _read(self, scheduler: RunScheduler, at: float, *, budget: ComputeBudget) -> AddNodes | str:
+    def _read(self, scheduler: "RunScheduler", at: float, *, budget: ComputeBudget) -> AddNodes | str:
         refusal = _refusal_of_added_nodes(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
         if refusal is not None:
             return refusal

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.references import suggestion
@@ -22,7 +22,9 @@ from dagwright.core.scheduler.run_state import Paused
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import NOTE_COMPENSATED, compensation_summary
 from dagwright.features.explain.reasons import missing_values
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 STOPPED = "the run is being stopped"
 _ENDED = "the run has ended"
@@ -38,10 +40,10 @@ _MISSING_VALUES = 3
 class RunCommand(Protocol):
     """A command of a person to a run."""
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is refused, or `None`; it has no side effects."""
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command.
 
         Raises:
@@ -53,15 +55,15 @@ class UnparsedCommand(ABC):
     """A command whose content is expensive to parse; it is parsed once, into a `RunCommand`, when it is applied."""
 
     @abstractmethod
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is refused, or `None`; it has no side effects."""
 
     @abstractmethod
-    def read(self, scheduler: RunScheduler, *, at: float) -> RunCommand | str:
+    def read(self, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
         """Return the parsed command, or why it is refused; the cost is charged to a compute budget."""
 
 
-def apply_command(sent: RunCommand | UnparsedCommand, scheduler: RunScheduler, *, at: float) -> str | None:
+def apply_command(sent: RunCommand | UnparsedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
     """Apply a command, or return why it is refused."""
     command = sent.read(scheduler, at=at) if isinstance(sent, UnparsedCommand) else sent
     if isinstance(command, str):
@@ -84,7 +86,7 @@ class Pause:
 
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _ENDED
@@ -94,7 +96,7 @@ class Pause:
         actor = f", {_who_paused(paused)}" if paused.by or paused.reason else ""
         return f"the run is paused already{actor}"
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
         scheduler.state.paused = Paused(at, self.by.name, self.by.reason)
 
@@ -105,11 +107,11 @@ class Resume:
 
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         return "the run is not paused" if scheduler.state.paused is None else None
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:  # noqa: ARG002 - a command
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:  # noqa: ARG002 - a command
         """Apply the command."""
         scheduler.state.paused = None
 
@@ -123,13 +125,13 @@ class Cancel:
 
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         if scheduler.is_stopped:
             return f"{STOPPED} already"
         return _ENDED if scheduler.is_finished else None
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
         scheduler.cancel(at, reason=self.by.reason)
 
@@ -141,11 +143,11 @@ class SetPolicy:
     policy: Policy
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         return STOPPED if scheduler.is_stopped else None
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
         scheduler.features.feedback.set_policy(self.policy, at, by=self.by.name or "")
 
@@ -165,7 +167,7 @@ class SetLimits:
     budget: Mapping[Kind, Limit | None] | None = None
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
+    def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is refused, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _ENDED
@@ -179,7 +181,7 @@ class SetLimits:
             return "the run shares the budget of its parent run; change it there"
         return None
 
-    def apply(self, scheduler: RunScheduler, *, at: float) -> None:
+    def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command.
 
         Raises:
@@ -193,7 +195,7 @@ class SetLimits:
             scheduler.features.budget.set_limits(self.budget, at)
 
 
-def current_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
+def current_notes(scheduler: "RunScheduler | None") -> list[dict[str, Any]]:
     """Return the notes about the current state of a run: paused, compensating, finishing early, missing values.
 
     The reason of a pause is in the note of the command.
@@ -218,7 +220,7 @@ def current_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
     return [*notes, *islice(missing_value_notes(scheduler), _MISSING_NOTES)]
 
 
-def missing_value_notes(scheduler: RunScheduler) -> Iterator[dict[str, Any]]:
+def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
     """Yield a note for each skipped node whose condition reads a path that a result does not have."""
     skipped = (
         node for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.SKIPPED and node.when
@@ -234,7 +236,7 @@ def _who_paused(paused: Paused) -> str:
     return Actor(paused.by, paused.reason).describe("paused")
 
 
-def refusal_of_run(scheduler: RunScheduler) -> str | None:
+def refusal_of_run(scheduler: "RunScheduler") -> str | None:
     """Return why commands to nodes are refused, or `None`.
 
     Before the plan is approved, its records must not change, because nodes would start.
@@ -245,7 +247,7 @@ def refusal_of_run(scheduler: RunScheduler) -> str | None:
     return _NOT_STARTED.format(first.id) if first is not None else None
 
 
-def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
+def ref_or_refusal(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
     """Return the node or item of an id, or why commands to it are refused."""
     if (refusal := refusal_of_run(scheduler)) is not None:
         return refusal
@@ -265,7 +267,7 @@ def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
     return ref
 
 
-def limits_to_json(scheduler: RunScheduler) -> dict[str, Any]:
+def limits_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return `max_parallel`, `deadline` (RFC 3339 time, null means no deadline) and `budget`, if the run has one."""
     encoded = {
         "max_parallel": scheduler.state.max_in_flight,
@@ -278,6 +280,6 @@ def limits_to_json(scheduler: RunScheduler) -> dict[str, Any]:
     )
 
 
-def policy_to_json(scheduler: RunScheduler) -> dict[str, Any]:
+def policy_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return `policy`."""
     return {"policy": scheduler.state.policy.to_json()}

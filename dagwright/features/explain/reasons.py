@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.condition_parser import Read
@@ -26,7 +26,9 @@ from dagwright.core.model.times import format_time
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import is_batched
 from dagwright.core.scheduler.readiness import can_be_paused, max_calls_of_tool
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 ReasonKind = Literal[
     "dependency", "items", "person", "waiting", "retry", "running", "run", "group", "paused", "limit", "ready",
@@ -97,7 +99,7 @@ class Reason:
         }
 
 
-def reason_of(scheduler: RunScheduler, task_id: str, *, call: ServerCall | None = None) -> Reason:
+def reason_of(scheduler: "RunScheduler", task_id: str, *, call: ServerCall | None = None) -> Reason:
     """Return the reason for the state of a node (`id`) or an item (`id[key]`).
 
     Args:
@@ -140,7 +142,7 @@ def listed(names: Sequence[str], *, last: str = "and") -> str:
 # Open nodes.
 
 
-def _pending(scheduler: RunScheduler, node: CompiledNode, task_id: str) -> Reason:
+def _pending(scheduler: "RunScheduler", node: CompiledNode, task_id: str) -> Reason:
     needed = [scheduler.plan.nodes[number].id for number in node.dependencies]
     open_ids = [name for name in needed if not _status_of(scheduler, name).is_final]
     kind, required = node.join
@@ -154,12 +156,12 @@ def _pending(scheduler: RunScheduler, node: CompiledNode, task_id: str) -> Reaso
     return Reason(task_id, NodeStatus.PENDING, "dependency", message, because=open_ids)
 
 
-def _status_of(scheduler: RunScheduler, task_id: str) -> NodeStatus:
+def _status_of(scheduler: "RunScheduler", task_id: str) -> NodeStatus:
     record = scheduler.record_of(task_id)
     return NodeStatus.PENDING if record is None else record.status
 
 
-def _waiting(scheduler: RunScheduler, task_id: str, record: Record) -> Reason:
+def _waiting(scheduler: "RunScheduler", task_id: str, record: Record) -> Reason:
     request = scheduler.features.feedback.requests.of_task(task_id)
     if request is None:
         return Reason(task_id, record.status, "waiting", "waits", record.reason or "")
@@ -190,7 +192,7 @@ def _with_items(node: CompiledNode, record: Record) -> Reason:
     return Reason(node.id, record.status, "items", message, since=record.started_at, because=because)
 
 
-def _ready(scheduler: RunScheduler, task_id: str, node: CompiledNode, record: Record) -> Reason:
+def _ready(scheduler: "RunScheduler", task_id: str, node: CompiledNode, record: Record) -> Reason:
     if node.kind == "reported":
         return Reason(task_id, record.status, "group", "runs with other pure nodes in one call")
     if (paused := scheduler.state.paused) is not None:
@@ -201,7 +203,7 @@ def _ready(scheduler: RunScheduler, task_id: str, node: CompiledNode, record: Re
     return Reason(task_id, record.status, "ready", "is about to start")
 
 
-def _limit(scheduler: RunScheduler, node: CompiledNode) -> str | None:
+def _limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
     """Return the limit at which a ready task waits."""
     running: Counter[str] = Counter()
     of_tools: Counter[str] = Counter()
@@ -228,7 +230,7 @@ def _limit(scheduler: RunScheduler, node: CompiledNode) -> str | None:
     return None
 
 
-def _running(scheduler: RunScheduler, task_id: str, record: Record, *, call: ServerCall | None) -> Reason:
+def _running(scheduler: "RunScheduler", task_id: str, record: Record, *, call: ServerCall | None) -> Reason:
     node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
     if node.kind == "plan" or (map_batch is not None and map_batch.count):
         return Reason(task_id, record.status, "run", "runs as a run of its own", since=record.started_at)
@@ -260,7 +262,7 @@ def _error_message(error: NodeError) -> str:
 class _Ended:
     """Why a node or item ended as it did."""
 
-    def __init__(self, scheduler: RunScheduler, task_id: str, node: CompiledNode, record: Record) -> None:
+    def __init__(self, scheduler: "RunScheduler", task_id: str, node: CompiledNode, record: Record) -> None:
         self._scheduler = scheduler
         self._id = task_id
         self._node = node
@@ -406,7 +408,7 @@ def _preview(value: Any) -> Any:
     return shown if len(text) <= PREVIEW_CHARACTERS else f"{text[:PREVIEW_CHARACTERS]}…"
 
 
-def missing_values(scheduler: RunScheduler, node: CompiledNode) -> list[str]:
+def missing_values(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:
     """Return the places that the condition of a node reads and that are missing or null, in words."""
 
     def start_of(read: Read) -> Any:

@@ -6,13 +6,15 @@ The functions are pure: the caller passes the scheduler rebuilt from history, an
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import seconds_of
 from dagwright.core.scheduler.run_options import UNRESOLVED
 from dagwright.features.explain.reasons import Reason, ServerCall, open_task_ids, reason_of
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 MAX_REASONS = 200
 """Most nodes and items in one chain: a node of a wide plan may depend on 100,000 others."""
@@ -35,7 +37,7 @@ class Chain:
         return (reason for reason in self.reasons if reason.node not in causes)
 
 
-def why(scheduler: RunScheduler, task_id: str, *, calls: Mapping[str, ServerCall]) -> Chain:
+def why(scheduler: "RunScheduler", task_id: str, *, calls: Mapping[str, ServerCall]) -> Chain:
     """Return the chain of reasons for the state of a node or item, back to the roots.
 
     Args:
@@ -48,7 +50,7 @@ def why(scheduler: RunScheduler, task_id: str, *, calls: Mapping[str, ServerCall
     return _chain_from(scheduler, [task_id], calls=calls)
 
 
-def blocking_chain(scheduler: RunScheduler, *, calls: Mapping[str, ServerCall]) -> Chain:
+def blocking_chain(scheduler: "RunScheduler", *, calls: Mapping[str, ServerCall]) -> Chain:
     """Return the reasons of all open tasks; for a run that has ended, of the root failures and cancellations.
 
     The fact `blocks` is the number of nodes that a failure blocks.
@@ -105,7 +107,7 @@ def _escalation_text(facts: Mapping[str, Any], clock: Callable[[float], str]) ->
     return ", ".join([first, *steps])
 
 
-def _chain_from(scheduler: RunScheduler, starts: Iterable[str], *, calls: Mapping[str, ServerCall]) -> Chain:
+def _chain_from(scheduler: "RunScheduler", starts: Iterable[str], *, calls: Mapping[str, ServerCall]) -> Chain:
     waiting = deque(starts)
     known = set(waiting)
     reasons: list[Reason] = []
@@ -119,12 +121,12 @@ def _chain_from(scheduler: RunScheduler, starts: Iterable[str], *, calls: Mappin
     return Chain(reasons, len(waiting))
 
 
-def _open_tasks(scheduler: RunScheduler) -> Iterator[str]:
+def _open_tasks(scheduler: "RunScheduler") -> Iterator[str]:
     for node, record in scheduler.state.visible_nodes():
         yield from open_task_ids(record, node)
 
 
-def _roots_of_end(scheduler: RunScheduler) -> Iterator[str]:
+def _roots_of_end(scheduler: "RunScheduler") -> Iterator[str]:
     """Yield the nodes that failed or were cancelled independently of other nodes."""
     for node, record in scheduler.state.visible_nodes():
         # Nodes of a run with unresolved lookups are left out: the lookups are the error of the run.

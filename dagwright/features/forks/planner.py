@@ -7,7 +7,7 @@ run again unless the user requests it.
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
@@ -20,7 +20,9 @@ from dagwright.core.scheduler.map_items import is_batched, is_map_batch
 from dagwright.features.compensation.compensation import compensated_tasks
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map
 from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable, is_result
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _NOT_IN_FINGERPRINT = frozenset({"dependencies", "projections", "kind", "title", "priority", "supersedes"})
 """Fields that do not affect the call of a node; its kind depends on its region."""
@@ -80,7 +82,7 @@ class ReusableResults:
 
 
 def reusable_results(
-    old: RunScheduler, plan: CompiledPlan, *, source: Source, change: ForkDifferences
+    old: "RunScheduler", plan: CompiledPlan, *, source: Source, change: ForkDifferences
 ) -> ReusableResults:
     """Return the results of a run that a fork can reuse.
 
@@ -92,7 +94,7 @@ def reusable_results(
 
 
 class _ResultCollector:
-    def __init__(self, old: RunScheduler, plan: CompiledPlan, source: Source, change: ForkDifferences) -> None:
+    def __init__(self, old: "RunScheduler", plan: CompiledPlan, source: Source, change: ForkDifferences) -> None:
         self._old = old
         self._plan = plan
         self._source = source
@@ -277,7 +279,7 @@ class ForkPrediction:
 
 
 def predict_fork(
-    scheduler: RunScheduler, old: RunScheduler, reuse: ReusableResults, *, change: ForkDifferences
+    scheduler: "RunScheduler", old: "RunScheduler", reuse: ReusableResults, *, change: ForkDifferences
 ) -> ForkPrediction:
     """Predict a fork with a scheduler of it that has not started; the scheduler must not be used afterwards."""
     scheduler.features.reuse.use(reuse.table)
@@ -312,7 +314,7 @@ def _has_reusable_items(table: ReuseTable, node: CompiledNode) -> bool:
 def _why(
     node: CompiledNode,
     task_id: str,
-    old: RunScheduler,
+    old: "RunScheduler",
     reuse: ReusableResults,
     change: ForkDifferences,
     *,

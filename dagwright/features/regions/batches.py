@@ -7,7 +7,7 @@ order. The workflow and the history reader use the same functions, so both have 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
@@ -17,7 +17,9 @@ from dagwright.core.expressions.references import Placeholder, Reference, Result
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, node_to_json, plan_from_json
 from dagwright.core.model.states import NodeStatus, Record, Task
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _STATUS_OF = {status.value: status for status in NodeStatus}
 """Lookup table that takes half the time of `NodeStatus(value)`, which a large region needs for each node."""
@@ -45,7 +47,7 @@ class BatchInput:
 # Input of a batch.
 
 
-def encode_batch(scheduler: RunScheduler, task: Task) -> bytes:
+def encode_batch(scheduler: "RunScheduler", task: Task) -> bytes:
     """Return the payload of the next batch of a region: as many of its open nodes as fit, at least one.
 
     Raises:
@@ -65,7 +67,7 @@ class BatchNodes:
         awaited: nodes that end while the batch runs, and are no nodes of it.
     """
 
-    def __init__(self, scheduler: RunScheduler, *, awaited: Sequence[int] = ()) -> None:
+    def __init__(self, scheduler: "RunScheduler", *, awaited: Sequence[int] = ()) -> None:
         self._scheduler = scheduler
         self._awaited = dict.fromkeys(awaited)
         self._positions: dict[int, int] = {}
@@ -240,7 +242,7 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def apply_batch(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
+def apply_batch(scheduler: "RunScheduler", task_id: str, answer: Any, *, at: float) -> None:
     """Apply the output of a batch: the ends of its nodes in order, then the end of the batch.
 
     If the output contains no expected end, another batch would not either, and the nodes run as single tasks.
@@ -255,7 +257,7 @@ def apply_batch(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float
 
 
 def apply_outcomes(
-    scheduler: RunScheduler, ends: Iterable[tuple[str, Record]], versions: Mapping[str, str], *, at: float
+    scheduler: "RunScheduler", ends: Iterable[tuple[str, Record]], versions: Mapping[str, str], *, at: float
 ) -> bool:
     """Apply the ends of nodes in the output of a batch; return whether at least one of them was expected.
 

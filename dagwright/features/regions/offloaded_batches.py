@@ -7,7 +7,7 @@ previous batch. The last reference therefore leads to all ends, and any worker c
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
@@ -18,7 +18,9 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus, Record, Task
 from dagwright.core.scheduler.run_state import InnerState
 from dagwright.features.regions.batches import BatchTooLarge, apply_outcomes, end_from_json, end_to_json
-from dagwright.features.run_scheduler import RunScheduler
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class OffloadedBatchInput:
     outside: Mapping[str, Any] | None
 
 
-def encode_offloaded_batch(scheduler: RunScheduler, task: Task) -> bytes:
+def encode_offloaded_batch(scheduler: "RunScheduler", task: Task) -> bytes:
     """Return the payload of the next batch.
 
     Raises:
@@ -56,7 +58,7 @@ def encode_offloaded_batch(scheduler: RunScheduler, task: Task) -> bytes:
     return encoded
 
 
-def _outside(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
+def _outside(scheduler: "RunScheduler", task: Task) -> dict[str, Any]:
     """Return the data that the region needs from outside, without completed nodes that it does not read."""
     ended = []
     read = set(task.node.reads)
@@ -86,7 +88,7 @@ def read_offloaded_batch(message: Mapping[str, Any]) -> OffloadedBatchInput:
     return OffloadedBatchInput(inner, before, outside)
 
 
-def apply_offloaded_batch(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
+def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, answer: Any, *, at: float) -> None:
     """Apply the output of a batch.
 
     Args:
@@ -118,7 +120,7 @@ def _state(answer: Mapping[str, Any]) -> InnerState:
     return InnerState(batch=str(answer["batch"]), counts=counts, open=int(answer["open"]), ends=int(answer["ends"]))
 
 
-def ends_to_json(scheduler: RunScheduler, numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:
+def ends_to_json(scheduler: "RunScheduler", numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:
     """Encode the ends of nodes for the payload store, in the order of the numbers."""
     records = scheduler.records
     return {"ended": [[number, *end_to_json(records[number])] for number in numbers], "versions": dict(versions)}

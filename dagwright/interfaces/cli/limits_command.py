@@ -1,7 +1,7 @@
 """`limits`, `policy`, and budgets as text: `tokens=50000,money=1.50,time=2h`."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.client.steering import Command, CommandAuthor, read_scheduler
 from dagwright.core.model.budget_limits import limits_from_json
@@ -10,7 +10,6 @@ from dagwright.core.text import cut_bytes
 from dagwright.features.budgets.budget import budget_of_options as checked_budget
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
@@ -21,6 +20,9 @@ from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, value_text
 from dagwright.interfaces.cli.plan_input import read_policy
 from dagwright.interfaces.cli.run_changes import send
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _NO_LIMIT = "none"
 _DIGITS = 20
@@ -130,8 +132,8 @@ def _show(
     request: LimitsRequest,
     output: Output,
     *,
-    document: Callable[[RunScheduler], Mapping[str, Any]],
-    message: Callable[[RunScheduler], str],
+    document: "Callable[[RunScheduler], Mapping[str, Any]]",
+    message: "Callable[[RunScheduler], str]",
 ) -> int:
     settings = command_settings()
 
@@ -146,7 +148,7 @@ def _show(
     return run_async(work, output)
 
 
-def _limits_text(scheduler: RunScheduler) -> str:
+def _limits_text(scheduler: "RunScheduler") -> str:
     until = scheduler.features.deadline.deadline.at
     deadline = "no deadline" if until is None else f"deadline {local_date(until)}"
     text = f"{scheduler.state.max_in_flight} nodes at the same time; {deadline}"
@@ -160,5 +162,5 @@ def _limits_text(scheduler: RunScheduler) -> str:
     return f"{text}; budget {used or 'without a limit'}"
 
 
-def _policy_text(scheduler: RunScheduler) -> str:
+def _policy_text(scheduler: "RunScheduler") -> str:
     return value_text(scheduler.state.policy.to_json())

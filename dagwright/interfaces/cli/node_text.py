@@ -7,15 +7,17 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import seconds_of
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.run_end import counts_of
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.interfaces.cli.output import one_line
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _TIMEOUTS = {
     "activity Heartbeat timeout": "its worker died or hung",
@@ -40,7 +42,7 @@ def explained_failure(message: str) -> str:
     return _TIMEOUTS.get(message, message)
 
 
-def displayed_counts(scheduler: RunScheduler) -> Counter[NodeStatus]:
+def displayed_counts(scheduler: "RunScheduler") -> Counter[NodeStatus]:
     """Return the number of nodes per displayed state."""
     counts = counts_of(scheduler.plan, scheduler.records)
     for _, record in scheduler.state.visible_nodes() if counts[NodeStatus.SUPERSEDED] else ():

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.graph import levels_of
@@ -10,10 +11,12 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import format_elapsed
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import items_done, listed_items
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.node_text import displayed_counts, explained_failure, record_text, work_text
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 MAX_INDENT = 8
 """Maximum depth of the tree that is shown: a chain of 50 would leave no room for text."""
@@ -130,7 +133,7 @@ def progress_of(view: RunView, tree: Sequence[TreeNode], *, now: float, room: in
     )
 
 
-def _chosen_nodes(scheduler: RunScheduler, tree: Sequence[TreeNode], *, room: int) -> list[tuple[int, TreeNode]]:
+def _chosen_nodes(scheduler: "RunScheduler", tree: Sequence[TreeNode], *, room: int) -> list[tuple[int, TreeNode]]:
     """Return the nodes to show, with their order: all if they fit, else by priority with room for groups."""
     tree_nodes = list(enumerate(tree))
     if len(tree_nodes) <= room:

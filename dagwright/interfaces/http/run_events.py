@@ -12,13 +12,12 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dagwright.client.events import run_event_type
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.run_end import counts_of
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
@@ -27,6 +26,9 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.sse import Events, event, events_of_moment, with_error_event
 from dagwright.protocol.documents import compact_value
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
 _END = "e"
 _SEPARATOR = "/"
@@ -149,7 +151,7 @@ def node_document(update: RunUpdate, task: str) -> dict[str, Any]:
     return parts if scheduler is None else {**parts, **_facts(scheduler, task, state)}
 
 
-def _facts(scheduler: RunScheduler, task: str, state: TaskState) -> dict[str, Any]:
+def _facts(scheduler: "RunScheduler", task: str, state: TaskState) -> dict[str, Any]:
     record, node = scheduler.record_of(task), scheduler.state.node_of(task)
     parts: dict[str, Any] = {"title": node.title, "tool": node.tool}
     # The scheduler may be ahead of this update; the other fields then belong to a later event.

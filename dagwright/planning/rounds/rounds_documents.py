@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
@@ -13,7 +13,6 @@ from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_o
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.text import cut_bytes
 from dagwright.features.plan_extension.extender import GoalUnreachable
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.model_calls.response_summary import summarize_response
 from dagwright.planning.rounds.rounds_extender import Rounds, why_stopped
 from dagwright.planning.rounds.rounds_nodes import is_answered
@@ -22,8 +21,11 @@ from dagwright.planning.rounds.rounds_state import RoundsState, SubGoalProgress
 from dagwright.planning.rounds.state_text import shortened_oldest
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS
 
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
 
-def groups_of(scheduler: RunScheduler) -> Mapping[str, str]:
+
+def groups_of(scheduler: "RunScheduler") -> Mapping[str, str]:
     """Return the group of each node of a run that answers a question in rounds; empty for other runs.
 
     Returns:
@@ -42,7 +44,7 @@ def groups_of(scheduler: RunScheduler) -> Mapping[str, str]:
     return {node: f"round {number}" for node, number in rounds.items()}
 
 
-def drawn_needs(scheduler: RunScheduler, node: CompiledNode) -> Sequence[int]:
+def drawn_needs(scheduler: "RunScheduler", node: CompiledNode) -> Sequence[int]:
     """Return the numbers of the nodes with a drawn edge to a node of a question in rounds.
 
     A sub-goal has edges from the nodes whose slots it receives, and a call of the planner from the previous call.
@@ -97,7 +99,7 @@ _BRIEF = _SizeLimits(200, 200, 200, 200)
 """Limits for the short form, which is used if all sub-goals together are too large."""
 
 
-def rounds_document(scheduler: RunScheduler, compact: Compact) -> dict[str, Any] | None:
+def rounds_document(scheduler: "RunScheduler", compact: Compact) -> dict[str, Any] | None:
     """Return the progress of a run that answers a question in rounds; `None` for other runs.
 
     Args:
@@ -121,7 +123,7 @@ def short_rounds_document(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _document(run: RoundsState, scheduler: RunScheduler, rounds: RoundsSpec, compact: Compact) -> dict[str, Any]:
+def _document(run: RoundsState, scheduler: "RunScheduler", rounds: RoundsSpec, compact: Compact) -> dict[str, Any]:
     last = run.last
     output = scheduler.output()[0] if scheduler.is_finished and scheduler.state.error is None else None
     entries = [_round(run, number, compact) for number in range(1, last.round + 1)]
@@ -143,7 +145,7 @@ def _document(run: RoundsState, scheduler: RunScheduler, rounds: RoundsSpec, com
     }
 
 
-def _phase(run: RoundsState, scheduler: RunScheduler) -> str:
+def _phase(run: RoundsState, scheduler: "RunScheduler") -> str:
     if scheduler.is_finished:
         ended_well = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
         return "done" if ended_well else "failed"
@@ -241,7 +243,7 @@ def _preview(value: Any) -> str:
     return pydantic_core.to_json(value).decode(errors="replace")[:_PREVIEW_CHARACTERS]
 
 
-def _synthesis_inputs(run: RoundsState, scheduler: RunScheduler) -> dict[str, Any] | None:
+def _synthesis_inputs(run: RoundsState, scheduler: "RunScheduler") -> dict[str, Any] | None:
     if run.last.action == "done":
         return dict(run.last.synthesis_inputs)
     is_stopped = is_answered(scheduler.state) and why_stopped(run) is not None
