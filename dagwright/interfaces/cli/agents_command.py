@@ -30,11 +30,11 @@ def add(file: str, output: Output) -> int:
     for name, tools in missing.items():
         output.log(f"the agent {name!r} names unknown tools: {', '.join(tools)}; give them with --tools")
     if output.is_json:
-        entries = [{"name": each.name, "version": each.number, "created": each.is_new} for each in added]
+        entries = [{"name": version.name, "version": version.number, "created": version.is_new} for version in added]
         output.document({"status": "added", "file": file, "agents": entries})
     else:
-        for each in added:
-            output.print(f"{each.name}: version {each.number}{'' if each.is_new else ', unchanged'}")
+        for version in added:
+            output.print(f"{version.name}: version {version.number}{'' if version.is_new else ', unchanged'}")
     return ExitCode.COMPLETED
 
 
@@ -55,9 +55,9 @@ def show(name: str, output: Output) -> int:
     """Show the newest card of an agent and its versions."""
     with _stored() as stored:
         versions = stored.versions(name)
-        known = [version.card.name for version in stored.current()]
+        agent_names = [version.card.name for version in stored.current()]
     if not versions:
-        raise _unknown(name, known)
+        raise _unknown(name, agent_names)
     newest = versions[0]
     if output.is_json:
         output.document(
@@ -75,9 +75,9 @@ def show(name: str, output: Output) -> int:
 def remove(name: str, output: Output) -> int:
     """Remove an agent for new plans."""
     with _stored() as stored:
-        known = [version.card.name for version in stored.current()]
+        agent_names = [version.card.name for version in stored.current()]
         if not stored.remove(name):
-            raise _unknown(name, known)
+            raise _unknown(name, agent_names)
     message = f"{name} is removed for new plans; runs that use it keep its card"
     if output.is_json:
         output.document({"status": "removed", "name": name, "message": message})
@@ -92,8 +92,8 @@ def _stored() -> Iterator[StoredAgents]:
         yield StoredAgents(database)
 
 
-def _unknown(name: str, known: list[str]) -> CommandRefused:
-    near = suggestion(name, known) or "`dagwright agents list` lists the agents"
+def _unknown(name: str, agent_names: list[str]) -> CommandRefused:
+    near = suggestion(name, agent_names) or "`dagwright agents list` lists the agents"
     return CommandRefused(f"there is no agent {name!r}; {near}", status=Refusal.NOT_FOUND)
 
 

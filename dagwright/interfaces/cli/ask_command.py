@@ -101,9 +101,9 @@ def _refuse_options(request: AskRequest) -> None:
         raise CommandRefused("--max-replans: --profile intents never plans again; leave it out")
 
 
-def _refuse_given(options: Mapping[str, bool], why: str) -> None:
+def _refuse_given(options: Mapping[str, bool], reason: str) -> None:
     if names := [name for name, is_given in options.items() if is_given]:
-        raise CommandRefused(f"{' and '.join(names)}: {why}")
+        raise CommandRefused(f"{' and '.join(names)}: {reason}")
 
 
 def _prepared(

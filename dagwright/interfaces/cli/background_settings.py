@@ -69,15 +69,15 @@ def refuse_other_settings(settings: Settings, *, ignored: frozenset[str] = froze
 
 
 def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -> OtherSettings:
-    what = f"the {daemon.name.partition('-')[0]} in the background of {settings.state_dir}"
+    subject = f"the {daemon.name.partition('-')[0]} in the background of {settings.state_dir}"
     if names is None:
-        return OtherSettings(f"{what} has unknown settings", ": end it with `dagwright down`")
+        return OtherSettings(f"{subject} has unknown settings", ": end it with `dagwright down`")
     fix = "use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
     consequence = "continues with it" if daemon.name.startswith(GATEWAY) else "would take part in the run"
     if is_elsewhere := bool(_SERVER_SETTINGS & {*names}):
         # It would not disturb the run, but background processes are found by name only.
         consequence, fix = "serves only that", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
-    difference = f"{what} was started with another value of {_setting_text(names, settings)}"
+    difference = f"{subject} was started with another value of {_setting_text(names, settings)}"
     return OtherSettings(difference, f", and {consequence}: {fix}", is_elsewhere=is_elsewhere)
 
 
@@ -164,8 +164,8 @@ def _background(settings: Settings) -> list[Daemon]:
 
 def _commands(settings: Settings) -> list[Daemon]:
     folder = settings.state_dir / "serving"
-    known = [Daemon(folder, path.stem) for path in sorted(folder.glob("*.lock"))]
-    return [command for command in known if command.is_running()]
+    daemons = [Daemon(folder, path.stem) for path in sorted(folder.glob("*.lock"))]
+    return [command for command in daemons if command.is_running()]
 
 
 def _forget_dead(settings: Settings) -> None:

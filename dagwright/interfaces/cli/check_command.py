@@ -45,7 +45,7 @@ _NODES_OF_SLICE = 5_000
 """Pure nodes of one activity."""
 
 
-def expected_events(checked: Checked, held: CompiledPlan | None) -> int:
+def expected_events(checked: Checked, held_plan: CompiledPlan | None) -> int:
     """Estimate the number of history events of a run in which every call succeeds at the first attempt.
 
     A `for_each` over a result counts as no item, because the number of items is unknown before the run;
@@ -55,13 +55,13 @@ def expected_events(checked: Checked, held: CompiledPlan | None) -> int:
         held: the plan with its regions; `None` if the pure tools are unknown.
     """
     items = {node.id: _items_of(node.for_each) for node in checked.nodes if node.for_each is not None}
-    if held is None:
+    if held_plan is None:
         calls = len(checked.nodes) - len(items) + sum(items.values())
         return _OF_RUN + _OF_CALL * calls + _OF_LEVEL * len(checked.levels)
-    steps = [node for node in held.nodes if node.kind != "reported"]
+    steps = [node for node in held_plan.nodes if node.kind != "reported"]
     more_slices = sum(max(len(node.members), node.inner_count) // _NODES_OF_SLICE for node in steps)
     calls = sum(items.get(node.id, 1) for node in steps) + more_slices
-    return _OF_RUN + _OF_CALL * calls + _OF_LEVEL * (_depth(held.nodes) + more_slices)
+    return _OF_RUN + _OF_CALL * calls + _OF_LEVEL * (_depth(held_plan.nodes) + more_slices)
 
 
 def events_per_item(checked: Checked) -> dict[str, int]:
@@ -118,18 +118,18 @@ def _check(request: CheckRequest, output: Output) -> int:
         try:
             if request.is_repairing:
                 checked, repairs = _repaired(source, request, tools=tools, context=context)
-                held = None if request.allows_unknown_tools else check_size(checked)
+                held_plan = None if request.allows_unknown_tools else check_size(checked)
             else:
-                checked, held = _checked(source, request, tools=tools, context=context)
+                checked, held_plan = _checked(source, request, tools=tools, context=context)
             if refused := policy_problems(checked, policy):
                 raise PlanInvalid(refused)
         except PlanInvalid as invalid:
             code = ExitCode.REFUSED
             _write_refusal(source, invalid, output)
         else:
-            document = check_document(checked, source, held=held, repairs=repairs)
-            if request.is_compensating and held is not None:
-                document["notes"] += [note.to_json() for note in compensation_notes(held)]
+            document = check_document(checked, source, held=held_plan, repairs=repairs)
+            if request.is_compensating and held_plan is not None:
+                document["notes"] += [note.to_json() for note in compensation_notes(held_plan)]
             document["notes"] += [note.to_json() for note in notes_of_context(checked, context)]
             _write_document(document, output)
     return code
@@ -209,8 +209,8 @@ def _write_document(document: Mapping[str, Any], output: Output) -> None:
         output.document(document, is_line=True)
         return
     name = "standard input" if document["file"] == STANDARD_INPUT else document["file"]
-    where = f"{name}, line {document['line']}" if document["line"] else name
-    output.print(one_line(f"{where}: valid", limit=5_000))
+    location = f"{name}, line {document['line']}" if document["line"] else name
+    output.print(one_line(f"{location}: valid", limit=5_000))
     output.show(_table(document))
 
 
@@ -260,5 +260,5 @@ def _listed(ids: list[str]) -> str:
 
 
 def _some(ids: list[str], *, sign: str) -> str:
-    shown = sign.join(ids[:IDS_SHOWN])
-    return shown if len(ids) <= IDS_SHOWN else f"{shown}{sign}… ({len(ids):,} in all)"
+    listed_ids = sign.join(ids[:IDS_SHOWN])
+    return listed_ids if len(ids) <= IDS_SHOWN else f"{listed_ids}{sign}… ({len(ids):,} in all)"

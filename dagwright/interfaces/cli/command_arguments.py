@@ -343,6 +343,6 @@ def refuse_half_characters(request: object) -> None:
     for field in fields(request) if is_dataclass(request) else ():
         value = getattr(request, field.name)
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
-        wrong = next((text for text in texts if any("\ud800" <= sign <= "\udfff" for sign in text)), None)
-        if wrong is not None and field.name not in _FILES:
-            raise CommandRefused(f"'{one_line(wrong, limit=60)}' is not valid UTF-8", status=Refusal.INVALID_FIELD)
+        invalid = next((text for text in texts if any("\ud800" <= sign <= "\udfff" for sign in text)), None)
+        if invalid is not None and field.name not in _FILES:
+            raise CommandRefused(f"'{one_line(invalid, limit=60)}' is not valid UTF-8", status=Refusal.INVALID_FIELD)

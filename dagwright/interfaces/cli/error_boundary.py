@@ -127,8 +127,8 @@ def open_standard_streams() -> None:
 
 
 def _print_disk_full(error: OSError, output: Output) -> None:
-    where = str(error.filename or "the output, or the disk of the state folder,")
-    message = f"{where} is full: {error.strerror}"
+    location = str(error.filename or "the output, or the disk of the state folder,")
+    message = f"{location} is full: {error.strerror}"
     try:
         output.problem(message, status=Refusal.DISK_FULL)
     except OSError:
@@ -163,11 +163,11 @@ def _write_traceback(error: Exception, settings: Callable[[], "Settings"]) -> Pa
     folder = Path(tempfile.gettempdir())
     # The settings or the disk may be the cause, and the message must be shown nevertheless.
     with suppress(Exception):
-        known = settings()
-        if known.log_level == "debug":
+        current_settings = settings()
+        if current_settings.log_level == "debug":
             sys.stderr.write(text)
-        make_private_folder(known.state_dir)
-        folder = known.state_dir
+        make_private_folder(current_settings.state_dir)
+        folder = current_settings.state_dir
     path = folder / _LOG_NAME
     with suppress(OSError), open(path, "a", encoding="utf-8", errors="backslashreplace", opener=private_opener) as log:
         log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")

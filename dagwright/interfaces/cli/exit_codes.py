@@ -234,7 +234,7 @@ class Refusal(StrEnum):
     @classmethod
     def of(cls, code: str) -> "Refusal":
         """Return the status with the code of a rejected turn or request; `REFUSED` for an unknown code."""
-        return next((each for each in cls if each == code), cls.REFUSED)
+        return next((refusal for refusal in cls if refusal == code), cls.REFUSED)
 
 
 class CommandRefused(Exception):

@@ -66,8 +66,8 @@ def lines_of(explanation: RunExplanation) -> Iterator[str]:
             yield f"{open_request.id} {open_request.waits_for.partition(chr(10))[0]}"
             yield from (f"  {line}" for line in option_lines(request))
             yield f"  {answer_command(request)}"
-        if (left := len(requests_before_nodes) - _REQUESTS_SHOWN) > 0:
-            yield f"and {left:,} more requests; `dagwright inbox` lists all"
+        if (omitted := len(requests_before_nodes) - _REQUESTS_SHOWN) > 0:
+            yield f"and {omitted:,} more requests; `dagwright inbox` lists all"
         for start in starts:
             blocks = start.facts.get("blocks")
             blocked = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""

@@ -92,11 +92,11 @@ def _difference_lines(draft: ForkDraft) -> Iterator[str]:
     prediction = draft.prediction
     if prediction.reused:
         yield f"reused: {_names(prediction.reused, most=_NODES_SHOWN)}"
-    for task_id, why in [*prediction.runs.items()][:_NODES_SHOWN]:
+    for task_id, reason in [*prediction.runs.items()][:_NODES_SHOWN]:
         effects = draft.effects.get(task_id)
-        yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {why}"
-    if (left := len(prediction.runs) - _NODES_SHOWN) > 0:
-        yield f"runs: and {left:,} more"
+        yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {reason}"
+    if (omitted := len(prediction.runs) - _NODES_SHOWN) > 0:
+        yield f"runs: and {omitted:,} more"
     if prediction.undecided:
         yield f"reused if their inputs do not change: {_names(prediction.undecided, most=_NODES_SHOWN)}"
     if prediction.later:
@@ -108,8 +108,8 @@ def _difference_lines(draft: ForkDraft) -> Iterator[str]:
 
 def _names(names: Sequence[str], *, most: int) -> str:
     """Return the names as `a, b and 3 more`."""
-    shown = ", ".join(one_line(name, limit=80) for name in names[:most])
-    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
+    listed_names = ", ".join(one_line(name, limit=80) for name in names[:most])
+    return f"{listed_names} and {len(names) - most:,} more" if len(names) > most else listed_names
 
 
 def _print_fork(draft: ForkDraft, started: Started, output: Output) -> None:

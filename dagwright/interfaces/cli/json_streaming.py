@@ -34,7 +34,7 @@ async def write_object(parts: Parts, write: Write) -> None:
         write(f"{separator}\n  {_line(name)}: ")
         separator = ","
         if isinstance(value, Elements):
-            await _write_lines("[]", (_line(each) async for each in value.each), write)
+            await _write_lines("[]", (_line(entry) async for entry in value.each), write)
         elif isinstance(value, AsyncIterable):
             await _write_lines("{}", (f"{_line(key)}: {_line(member)}" async for key, member in value), write)
         else:

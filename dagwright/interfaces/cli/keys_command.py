@@ -46,8 +46,8 @@ def list_keys(_: None, output: Output) -> int:
     if output.is_json:
         output.document([key.to_json() for key in entries])
     elif not entries:
-        what = "no client can call the API" if are_needed else "the API needs none"
-        output.print(f"there are no keys, so {what}; `dagwright keys add OWNER` creates a key")
+        consequence = "no client can call the API" if are_needed else "the API needs none"
+        output.print(f"there are no keys, so {consequence}; `dagwright keys add OWNER` creates a key")
     else:
         table = Table(box=None, pad_edge=False)
         for name in ("ID", "OWNER", "SCOPES", "WEIGHT", "CREATED"):

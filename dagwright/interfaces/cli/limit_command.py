@@ -26,10 +26,10 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         toolset = load_toolset(settings, request.tools)
-        known, queue = toolset.declarations(), settings.task_queue
+        declarations, queue = toolset.declarations(), settings.task_queue
         try:
             limit = parse_limit(request.limit)
-            subject = await check_subject(request.subject, known, toolset.store, task_queue=queue)
+            subject = await check_subject(request.subject, declarations, toolset.store, task_queue=queue)
             async with open_connection(settings) as connection:
                 await set_limit(connection.client, subject, limit, task_queue=queue, by=by)
         except (CallLimitInvalid, LimitUnreachable) as error:
@@ -73,10 +73,10 @@ def list_call_limits(_: None, output: Output) -> int:
         async with connected_to_read(settings, output) as connection:
             limits = [limit_of(use) for use in await list_uses(connection.client)]
         if output.is_json:
-            output.document([asdict(each) for each in limits])
+            output.document([asdict(limit) for limit in limits])
             return ExitCode.COMPLETED
-        for each in limits:
-            output.print(one_line(_line(each), limit=500))
+        for limit in limits:
+            output.print(one_line(_line(limit), limit=500))
         if not limits:
             output.print("no limits")
         return ExitCode.COMPLETED

@@ -64,7 +64,7 @@ def read_new_limits(text: str) -> Mapping[str, Any]:
 def _parts(text: str) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     for part in text.split(","):
-        name, equals, value = (each.strip() for each in part.partition("="))
+        name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name and equals and value):
             commas = ", and numbers without commas" if part.strip().isdecimal() else ""
             raise ValueError(f"invalid limit {part.strip()!r:.60}; write NAME=NUMBER{commas}")

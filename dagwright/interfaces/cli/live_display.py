@@ -86,8 +86,8 @@ class Picture:
         room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_rows - len(lines)
         if (rounds := rounds_of(view)) is not None:
             # At the end of a run, they are written completely below the progress.
-            shown = () if view.is_closed else (rounds_table(rounds, room=room, calls=calls_of(view, now=now)),)
-            return Group(_header(view, now=now), *shown, *questions, *notes, *lines)
+            tables = () if view.is_closed else (rounds_table(rounds, room=room, calls=calls_of(view, now=now)),)
+            return Group(_header(view, now=now), *tables, *questions, *notes, *lines)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
         progress = progress_of(view, self._tree[1], now=now, room=room)
@@ -184,13 +184,13 @@ def _option_rows(request: Request, *, width: int, most: int) -> list[str]:
     if len(rows) <= most:
         return rows
     shown: list[str] = []
-    left = len(options)
+    omitted = len(options)
     for option in options:
         if len(shown) + len(option) >= most:
             break
         shown += option
-        left -= 1
-    return [*shown, f"and {left:,} more: dagwright inbox"]
+        omitted -= 1
+    return [*shown, f"and {omitted:,} more: dagwright inbox"]
 
 
 def _wrapped(text: str, *, width: int, most: int) -> list[str]:
@@ -207,15 +207,15 @@ def _questions(
     Args:
         message, options: lines for the question and for the options, for each request that is shown.
     """
-    shown: list[RenderableType] = []
+    rows: list[RenderableType] = []
     for request, question, lines in zip(requests, message, options, strict=False):
         listed_requests = [_cut(line, style="yellow") for line in question]
         choices = [_cut(f"{_INDENT}{line}", style="") for line in lines]
-        shown.append(Group(*listed_requests, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
+        rows.append(Group(*listed_requests, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
     if len(requests) > _REQUESTS_SHOWN:
-        left = len(requests) - _REQUESTS_SHOWN
-        shown.append(Text(f"and {left:,} more requests: dagwright inbox", style="yellow"))
-    return shown
+        omitted = len(requests) - _REQUESTS_SHOWN
+        rows.append(Text(f"and {omitted:,} more requests: dagwright inbox", style="yellow"))
+    return rows
 
 
 class LivePicture:

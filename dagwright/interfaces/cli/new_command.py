@@ -106,9 +106,9 @@ def write_worker(name: str, output: Output) -> int:
     """
     _check_name(name)
     texts = {Path(f"{name}.py"): _WORKER, Path(f"test_{name}.py"): _TEST}
-    if there := [str(path) for path in texts if path.exists()]:
-        exist, them = ("exists", "it") if len(there) == 1 else ("exist", "them")
-        raise CommandRefused(f"{' and '.join(there)} already {exist}; choose another name, or remove {them}")
+    if existing := [str(path) for path in texts if path.exists()]:
+        exist, them = ("exists", "it") if len(existing) == 1 else ("exist", "them")
+        raise CommandRefused(f"{' and '.join(existing)} already {exist}; choose another name, or remove {them}")
     for path, text in texts.items():
         path.write_text(text.substitute(name=name, command=_COMMAND.format(name)), encoding="utf-8")
     if output.is_json:

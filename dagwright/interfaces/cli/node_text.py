@@ -174,8 +174,8 @@ def requested_text(answer: Mapping[str, Any]) -> str:
     )
 
 
-def _at(written: str) -> str:
-    return local_date(seconds_of(written))
+def _at(time_text: str) -> str:
+    return local_date(seconds_of(time_text))
 
 
 def usage_text(usage: Mapping[str, Any]) -> str:

@@ -125,16 +125,16 @@ def refusal(source: PlanSource, invalid: PlanInvalid) -> dict[str, Any]:
 def refusal_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
     """Return a line for each problem, up to a limit."""
     name = "standard input" if source.file == STANDARD_INPUT else source.file
-    where = name if source.line is None else f"{name}, line {source.line}"
+    location = name if source.line is None else f"{name}, line {source.line}"
     lines = []
     for problem in invalid.problems[:PROBLEMS_SHOWN]:
         # A plan as text has no pointers, but its nodes have IDs.
         position = f" at {problem.pointer}" if problem.pointer else ""
         if not position and isinstance(source.plan, str) and problem.node:
             position = f" in {problem.node}"
-        lines.append(f"{where}: {problem.code}{position}: {problem.text}")
-    left = len(invalid.problems) - PROBLEMS_SHOWN
-    return [*lines, f"{where}: and {counted(left, 'more problem')}; --json lists all"] if left > 0 else lines
+        lines.append(f"{location}: {problem.code}{position}: {problem.text}")
+    omitted = len(invalid.problems) - PROBLEMS_SHOWN
+    return [*lines, f"{location}: and {counted(omitted, 'more problem')}; --json lists all"] if omitted > 0 else lines
 
 
 def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:

@@ -82,13 +82,13 @@ def prepare_run(
         fairness=read_fairness(request.fairness_key, request.fairness_weight),
     )
     context = read_context(request.context)
-    known: dict[str, Any] = {**(session.names if session is not None else {}), **context}
+    names: dict[str, Any] = {**(session.names if session is not None else {}), **context}
     texts = read_pairs(request.inputs, option="--input")
     inputs = read_inputs_file(request.inputs_file)
     if request.is_repairing:
-        raw, checked, repairs = _repaired(request, toolset, output, context=known, any_tool=any_tool)
+        raw, checked, repairs = _repaired(request, toolset, output, context=names, any_tool=any_tool)
     else:
-        raw, checked, repairs = _strict(request, toolset, source, context=known, any_tool=any_tool)
+        raw, checked, repairs = _strict(request, toolset, source, context=names, any_tool=any_tool)
     policy = options.policy or default_policy("model" if request.approve_plan else "person")
     if refused := policy_problems(checked, policy):
         raise PlanInvalid(refused)
@@ -183,15 +183,15 @@ def deadline_s_of(deadline: str | None) -> float | None:
     return seconds_of_option("--deadline", deadline)
 
 
-def seconds_of_option(name: str, written: str | None) -> float | None:
+def seconds_of_option(name: str, option_text: str | None) -> float | None:
     """Return the seconds of a duration option; `None` if it was not given.
 
     Raises:
         CommandRefused: it is not a duration.
     """
-    if written is None:
+    if option_text is None:
         return None
     try:
-        return parse_duration(written).total_seconds()
+        return parse_duration(option_text).total_seconds()
     except ValueError as error:
         raise CommandRefused(f"{name}: {error}") from None

@@ -82,11 +82,11 @@ class LineWriter:
 
     def _show_escalations(self, request_id: str, escalations: Sequence[Mapping[str, Any]]) -> None:
         """Write a line for each escalation that has not been written."""
-        for number, each in enumerate(escalations):
+        for number, escalation in enumerate(escalations):
             if (request_id, number) not in self._escalated:
                 self._escalated.add((request_id, number))
-                message = f"{one_line(request_id)} from {each['from'] or 'anyone'} to {each['to']}"
-                self._line(seconds_of(each["at"]), "escalated", one_line(message))
+                message = f"{one_line(request_id)} from {escalation['from'] or 'anyone'} to {escalation['to']}"
+                self._line(seconds_of(escalation["at"]), "escalated", one_line(message))
 
     def _show_answers(self, closed: Mapping[str, Closing]) -> None:
         """Write the answers to requests with an assignee, and the requests that expired."""
@@ -118,8 +118,10 @@ class LineWriter:
         title = "" if before or not what else f"  {one_line(what, limit=120)}"
         self._seen[task_id] = (status, attempt)
         if record.status is NodeStatus.RUNNING:
-            why = f": {one_line(explained_failure(pending.last_failure))}" if pending and pending.last_failure else ""
-            again = f" (attempt {attempt}{why})" if attempt > 1 else ""
+            failure_text = (
+                f": {one_line(explained_failure(pending.last_failure))}" if pending and pending.last_failure else ""
+            )
+            again = f" (attempt {attempt}{failure_text})" if attempt > 1 else ""
             # The start is known for the first attempt only; a later attempt has just started.
             self._line(record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{again}{title}")
         elif before is None or status is not before[0]:
@@ -148,5 +150,5 @@ def _ending(record: Record) -> str:
     if record.attempts > 1:
         facts.append(f"attempt {record.attempts}")
     prefix = f"  {', '.join(facts)}" if facts else ""
-    why = one_line(record_text(record))
-    return f"{prefix}  {why}" if why else prefix
+    reason = one_line(record_text(record))
+    return f"{prefix}  {reason}" if reason else prefix

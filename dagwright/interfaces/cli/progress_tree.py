@@ -118,13 +118,15 @@ def progress_of(view: RunView, tree: Sequence[TreeNode], *, now: float, room: in
     assert scheduler is not None
     counts = displayed_counts(scheduler)
     rows = _chosen_nodes(scheduler, tree, room=max(room, 4))
-    shown = [_node_row(view, tree_node, order=order, now=now) for order, tree_node in rows]
-    left = counts - Counter(row.status for row in shown)
-    groups = [Row(status, 0, f"{left[status]:,} more", detail=status.value) for status in _IMPORTANCE if left[status]]
-    items = _item_rows(view, rows, now=now, room=room - len(shown) - len(groups))
+    node_rows = [_node_row(view, tree_node, order=order, now=now) for order, tree_node in rows]
+    omitted = counts - Counter(row.status for row in node_rows)
+    groups = [
+        Row(status, 0, f"{omitted[status]:,} more", detail=status.value) for status in _IMPORTANCE if omitted[status]
+    ]
+    items = _item_rows(view, rows, now=now, room=room - len(node_rows) - len(groups))
     done = sum(count for status, count in counts.items() if _is_done(status))
     return RunRows(
-        rows=sorted([*shown, *items], key=lambda row: row.order),
+        rows=sorted([*node_rows, *items], key=lambda row: row.order),
         groups=groups,
         counts=counts,
         done=done,

@@ -73,8 +73,8 @@ def field_lines(request: Request) -> list[str]:
     required = schema.get("required") if isinstance(schema, Mapping) else None
     needed = required if isinstance(required, list) else []
     lines = [_field_line(str(name), field, is_needed=name in needed) for name, field in fields.items()]
-    left = len(lines) - _FIELDS_SHOWN
-    return [*lines[:_FIELDS_SHOWN], *([f"and {left:,} more fields"] if left > 0 else [])]
+    omitted = len(lines) - _FIELDS_SHOWN
+    return [*lines[:_FIELDS_SHOWN], *([f"and {omitted:,} more fields"] if omitted > 0 else [])]
 
 
 def option_lines(request: Request) -> list[str]:
@@ -87,8 +87,8 @@ def option_lines(request: Request) -> list[str]:
 def _field_line(name: str, field: Any, *, is_needed: bool) -> str:
     schema = field if isinstance(field, Mapping) else {}
     choices, kind = schema.get("enum"), schema.get("type")
-    shown = [value_as_text(choice) for choice in choices[:OPTIONS_SHOWN]] if isinstance(choices, list) else []
-    facts = [" or ".join(shown) or (kind if isinstance(kind, str) else "")]
+    choice_texts = [value_as_text(choice) for choice in choices[:OPTIONS_SHOWN]] if isinstance(choices, list) else []
+    facts = [" or ".join(choice_texts) or (kind if isinstance(kind, str) else "")]
     if "default" in schema:
         facts.append(f"default {value_as_text(schema['default'])}")
     elif not is_needed:
@@ -163,9 +163,9 @@ _EXAMPLES: Mapping[str, Any] = {"boolean": True, "integer": 1, "number": 1.5, "a
 def _example_of(schema: Mapping[str, Any]) -> Any:
     """Return an object with the required fields of a schema, each with an example value."""
     fields, required = schema.get("properties"), schema.get("required")
-    known = fields if isinstance(fields, Mapping) else {}
+    schema_fields = fields if isinstance(fields, Mapping) else {}
     names = required if isinstance(required, list) else []
-    return {str(name): _example_value(known.get(name)) for name in names[:_FIELDS_SHOWN]}
+    return {str(name): _example_value(schema_fields.get(name)) for name in names[:_FIELDS_SHOWN]}
 
 
 def _example_value(field: Any) -> Any:
@@ -228,8 +228,8 @@ def deadline_text(request: Request, *, now: float) -> str:
     if request["deadline"] is None:
         return ""
     until = seconds_of(request["deadline"])
-    left = f"in {long_duration(until - now)}" if until > now else "now"
-    return f"until {local_date(until)} ({left})"
+    remaining = f"in {long_duration(until - now)}" if until > now else "now"
+    return f"until {local_date(until)} ({remaining})"
 
 
 def age_text(request: Request, *, now: float) -> str:
@@ -246,8 +246,8 @@ def long_duration(seconds: float) -> str:
 
 def listed(requests: Sequence[Request], *, most: int) -> str:
     """Return the IDs of requests as `a, b and 3 more`."""
-    shown = ", ".join(one_line(request["request_id"], limit=80) for request in requests[:most])
-    return f"{shown} and {len(requests) - most:,} more" if len(requests) > most else shown
+    request_names = ", ".join(one_line(request["request_id"], limit=80) for request in requests[:most])
+    return f"{request_names} and {len(requests) - most:,} more" if len(requests) > most else request_names
 
 
 def _shell_word(text: Any) -> str:

@@ -33,10 +33,10 @@ def rounds_table(rounds_part: Mapping[str, Any], *, room: int, calls: Mapping[st
     table.add_column(no_wrap=True)
     table.add_column()
     rows = [*_rows(rounds_part, calls)]
-    most = max(room, 4)
-    if len(rows) > most:
-        table.add_row("", _text(f"{len(rows) - most + 1:,} earlier lines", style="dim"))
-        rows = rows[1 - most :]
+    max_lines = max(room, 4)
+    if len(rows) > max_lines:
+        table.add_row("", _text(f"{len(rows) - max_lines + 1:,} earlier lines", style="dim"))
+        rows = rows[1 - max_lines :]
     for mark, line_text in rows:
         table.add_row(mark, line_text)
     return table

@@ -162,8 +162,8 @@ def run_prepared(
             interrupt_handling.text = stays(started.workflow_id)
             message = "" if started.is_new else " already exists with the same plan; continuing it"
             followed = Followed(started.workflow_id, message, started.is_new)
-            shown = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
-            return await follow_to_end(followed, connection, settings, toolset=toolset, showing=shown)
+            display = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
+            return await follow_to_end(followed, connection, settings, toolset=toolset, showing=display)
 
     return run_async(work, output)
 

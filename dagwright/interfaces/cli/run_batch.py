@@ -107,7 +107,7 @@ def run_batch(request: RunRequest, output: Output) -> int:
 def _print_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Output) -> bool:
     """Report inputs that no plan of the batch has; return whether it can start, as it can if a file gives them."""
     used = {name for line in lines for name in line.run.inputs}
-    known = list(dict.fromkeys(name for line in lines for name in line.run.plan.inputs))
+    input_names = list(dict.fromkeys(name for line in lines for name in line.run.plan.inputs))
     for name in read_inputs_file(request.inputs_file):
         if name not in used:
             output.log(f"--input-file: {request.inputs_file}: ignored, no plan of the batch has the input {name!r}")
@@ -116,7 +116,8 @@ def _print_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Ou
             "invalid_field",
             f"no plan of the batch has the input {name!r}",
             pointer("inputs", name),
-            hint=suggestion(name, known) or (f"they have {', '.join(known)}" if known else "they have none"),
+            hint=suggestion(name, input_names)
+            or (f"they have {', '.join(input_names)}" if input_names else "they have none"),
         )
         for name in read_pairs(request.inputs, option="--input")
         if name not in used
@@ -164,8 +165,8 @@ async def _run(
                 _print_not_started(line, error, output)
         if request.is_detached:
             await leave_to_background(settings, toolset)
-            for line, each in started:
-                _print_left_run(line, each, output)
+            for line, started_run in started:
+                _print_left_run(line, started_run, output)
             return worst_code(codes)
         if request.keeps_server:
             LocalServer(settings).keep()
@@ -185,9 +186,13 @@ async def _followed(
     """Serve all runs until they have ended, show them one after the other, and return their exit codes."""
     codes = []
     async with served(connection.client, toolset, settings=settings):
-        for line, each in started:
+        for line, started_run in started:
             output.print(f"line {line.number}:")
-            followed = Followed(each.workflow_id, "" if each.is_new else " already exists; continuing it", each.is_new)
+            followed = Followed(
+                started_run.workflow_id,
+                "" if started_run.is_new else " already exists; continuing it",
+                started_run.is_new,
+            )
             showing = Showing(_print_run_of_line(line.number), output)
             codes.append(await follow_to_end(followed, connection, settings, toolset=None, showing=showing))
     return codes

@@ -114,17 +114,17 @@ def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _made_lines([(name, node) for name, node in done if node["status"] == "completed"], document)
 
 
-def _made_lines(made: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping[str, Any]) -> Iterator[str]:
-    for name, node in made[:DONE_SHOWN]:
+def _made_lines(results: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping[str, Any]) -> Iterator[str]:
+    for name, node in results[:DONE_SHOWN]:
         yield f"{one_line(name)} {one_line(str(node['tool']))}: {one_line(value_as_text(node['result']), limit=200)}"
-    if (left := len(made) - DONE_SHOWN) > 0:
-        yield f"and {left:,} more; complete list: dagwright result {document['run_id']}"
+    if (omitted := len(results) - DONE_SHOWN) > 0:
+        yield f"and {omitted:,} more; complete list: dagwright result {document['run_id']}"
 
 
 def facts_of_entity(entity: Mapping[str, Any]) -> list[str]:
     """Return the facts that distinguish an entity from others with its name; the ID is last."""
     facts = [value for key, value in entity.items() if key not in ("id", "name", "kind")]
-    return [each for each in (entity.get("kind"), *facts, entity.get("id")) if isinstance(each, str) and each]
+    return [fact for fact in (entity.get("kind"), *facts, entity.get("id")) if isinstance(fact, str) and fact]
 
 
 def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -137,8 +137,8 @@ def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         party = lookup["party"]
         facts = ", ".join(facts_of_entity(party))
         yield one_line(f"{lookup['search_text']!r} is {party.get('name')} ({facts}): {lookup.get('reason')}")
-    if (left := len(lookups) - DONE_SHOWN) > 0:
-        yield f"and {left:,} more lookups"
+    if (omitted := len(lookups) - DONE_SHOWN) > 0:
+        yield f"and {omitted:,} more lookups"
 
 
 def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -148,8 +148,8 @@ def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT) for name in output):
         return
     nodes = document["nodes"].items()
-    made = [(name, node) for name, node in nodes if name.startswith(_INTENT) and name not in output]
-    yield from _made_lines([(name, node) for name, node in made if node["status"] == "completed"], document)
+    results = [(name, node) for name, node in nodes if name.startswith(_INTENT) and name not in output]
+    yield from _made_lines([(name, node) for name, node in results if node["status"] == "completed"], document)
 
 
 def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -169,8 +169,8 @@ def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
             name, notes = node_id, result.get("notes") or []
     lines = [*dict.fromkeys(map(_repair_line, notes))]
     yield from lines[:REPAIRS_SHOWN]
-    if (left := len(lines) - REPAIRS_SHOWN) > 0:
-        yield f"and {left:,} more; complete list: dagwright node {document['run_id']} {name}"
+    if (omitted := len(lines) - REPAIRS_SHOWN) > 0:
+        yield f"and {omitted:,} more; complete list: dagwright node {document['run_id']} {name}"
 
 
 def _repair_line(note: Mapping[str, Any]) -> str:
@@ -209,13 +209,17 @@ def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
         took = f" in {format_elapsed(view.ended_at - view.started_at)}"
     title = f" ({one_line(document['title'], limit=80)})" if document["title"] else ""
     state = document["status"].replace("_", " ")
-    if document["status"] == "cancelled" and not undos and {each for each, count in counts.items() if count} <= _DONE:
+    if (
+        document["status"] == "cancelled"
+        and not undos
+        and {status for status, count in counts.items() if count} <= _DONE
+    ):
         # All nodes had completed before the cancel arrived.
         late = ", after all nodes had completed"
     to_be_sure = precautionary_count(view.scheduler.state) if view.scheduler and undos else 0
     uncertain = f" ({to_be_sure:,} of failed calls that may have had an effect)" if to_be_sure else ""
     groups = (("nodes", _counts_text(counts - undos)), ("compensation", f"{_counts_text(undos)}{uncertain}"))
-    suffix = "".join(f"; {name}: {each}" for name, each in groups if each)
+    suffix = "".join(f"; {name}: {status}" for name, status in groups if status)
     return f"{view.workflow_id}{title}: {state}{took}{late}{suffix}"
 
 
@@ -282,8 +286,8 @@ def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _more_rounds(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the hint to allow more rounds if that is possible; the run itself does not know the commands."""
-    most = (document.get("rounds") or {}).get("max_rounds")
-    if isinstance(most, int) and most < MAX_ROUNDS_LIMIT:
+    max_rounds = (document.get("rounds") or {}).get("max_rounds")
+    if isinstance(max_rounds, int) and max_rounds < MAX_ROUNDS_LIMIT:
         yield f"more rounds: --max-rounds N, at most {MAX_ROUNDS_LIMIT}"
 
 
@@ -302,8 +306,8 @@ def _number(text: str) -> int:
 
 
 def _problem_line(problem: Mapping[str, Any]) -> str:
-    where = problem.get("pointer") or problem.get("node_id")
-    at = f" at {one_line(str(where))}" if where else ""
+    location = problem.get("pointer") or problem.get("node_id")
+    at = f" at {one_line(str(location))}" if location else ""
     hint = f" ({one_line(str(problem['hint']))})" if problem.get("hint") else ""
     message = one_line(str(problem.get("message", "")), limit=2_000)
     return f"error: {problem.get('code', 'failed')}{at}: {message}{hint}"

@@ -82,9 +82,9 @@ def _print_session(view: SessionView, output: Output, server: Server) -> None:
         return
     url = server.run_url(view.workflow_id, run_id=view.run_id)
     output.print(with_link(f"session {one_line(document['session_id'])}: {document['status']}", url))
-    for name, known in document["context"].items():
-        kind = f"{known['kind']}, " if known.get("kind") else ""
-        output.print(one_line(f"@{name}: {known.get('name') or known['id']} ({kind}{known['id']})"))
+    for name, entity in document["context"].items():
+        kind = f"{entity['kind']}, " if entity.get("kind") else ""
+        output.print(one_line(f"@{name}: {entity.get('name') or entity['id']} ({kind}{entity['id']})"))
     for lookup in document["lookups"]:
         party = lookup["party"]
         output.print(

@@ -81,8 +81,8 @@ def run_in_session(turn: TurnRequest, start: Start, toolset: Toolset, *, showing
                 interrupt_handling.text = stays(started.workflow_id)
                 message = f" in the session {one_line(turn.name)}"
                 followed = Followed(started.workflow_id, message, started.is_new)
-                shown = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
-                code = await follow_to_end(followed, connection, settings, toolset=None, showing=shown)
+                display = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
+                code = await follow_to_end(followed, connection, settings, toolset=None, showing=display)
                 await sessions.settled(turn.name, started.workflow_id)
                 return code
 
@@ -119,8 +119,8 @@ async def _started(
 
 def at_work(name: str, turn: Turn) -> str:
     """Describe a session that is running another turn."""
-    what = f" ({one_line(turn.request, limit=60)})" if turn.request else ""
-    return f"the session {one_line(name)} is running {one_line(turn.run)}{what}"
+    request_text = f" ({one_line(turn.request, limit=60)})" if turn.request else ""
+    return f"the session {one_line(name)} is running {one_line(turn.run)}{request_text}"
 
 
 def refusal_of(refused: TurnRejected) -> CommandRefused:

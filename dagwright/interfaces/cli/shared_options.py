@@ -20,7 +20,7 @@ class PlainHelp(TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         # Spaces instead, so that the columns stay aligned.
-        return _TYPE.sub(lambda found: " " * len(found[0]), super().get_help(ctx))
+        return _TYPE.sub(lambda match: " " * len(match[0]), super().get_help(ctx))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the address of the documentation of the command."""

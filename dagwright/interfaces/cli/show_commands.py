@@ -73,12 +73,12 @@ def list_runs(request: ListRequest, output: Output) -> int:
     after = read_cursor(request.after)
 
     async def look(runs: Runs, server: Server) -> int:
-        found, cursor = await runs.filled_page_of_runs(limit=request.limit, run_filter=run_filter, after=after)
+        summaries, cursor = await runs.filled_page_of_runs(limit=request.limit, run_filter=run_filter, after=after)
         if output.is_json:
-            output.document({"runs": [run.to_json() for run in found], **next_page(cursor)})
+            output.document({"runs": [run.to_json() for run in summaries], **next_page(cursor)})
             return ExitCode.COMPLETED
-        if found:
-            output.show(_table(found))
+        if summaries:
+            output.show(_table(summaries))
             for pause in await runs.paused_tools():
                 output.print(paused_line(pause))
             if url := server.runs_url():
@@ -276,8 +276,8 @@ def _print_status(view: RunView, document: Document, output: Output, *, url: str
         for line in following_lines(request):
             output.print(f"  {line}")
         output.print(f"  {answer_command(request)}")
-    if (left := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
-        output.print(f"and {left:,} more requests; `dagwright status {one_line(view.workflow_id)} --json` lists all")
+    if (omitted := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
+        output.print(f"and {omitted:,} more requests; `dagwright status {one_line(view.workflow_id)} --json` lists all")
     for line in bound_lines(document.get("lookups", [])):
         output.print(line)
     if view.is_closed:
@@ -340,8 +340,8 @@ def _node_of(view: RunView, name: str) -> str:
 
 def _kind_of(view: RunView, task_id: str) -> str:
     """Return the kind of a node or item; nodes outside the plan of the run call tools."""
-    known = view.scheduler is not None and view.scheduler.record_of(task_id) is not None
-    return view.scheduler.state.node_of(task_id).kind if known and view.scheduler is not None else "tool"
+    is_node = view.scheduler is not None and view.scheduler.record_of(task_id) is not None
+    return view.scheduler.state.node_of(task_id).kind if is_node and view.scheduler is not None else "tool"
 
 
 def _print_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], output: Output) -> None:
@@ -395,8 +395,8 @@ def _result_text(result: Any) -> str:
 
 
 def _cached_text(cached: Mapping[str, Any]) -> str:
-    made = local_date(seconds_of(cached["made_at"]))
-    return f"made {made} by {cached['node_id']} of the run {cached['run_id']}"
+    made_on = local_date(seconds_of(cached["made_at"]))
+    return f"made {made_on} by {cached['node_id']} of the run {cached['run_id']}"
 
 
 def _clock(node: Mapping[str, Any]) -> str:

@@ -119,12 +119,12 @@ def adopt(is_confirmed: bool, output: Output) -> int:
         async with connected_to_read(settings, output) as connection:
             read_or_adopt = adopt_store if is_confirmed else _published
             before = await read_or_adopt(connection.client, store, task_queue=settings.task_queue)
-        known = None if before is None else {"id": before.store_id, "store": before.location}
+        previous = None if before is None else {"id": before.store_id, "store": before.location}
         is_same = before is not None and before.store_id == own_id
         if output.is_json:
             status = "adopted" if is_confirmed else "dry_run"
             document = {"status": status, "task_queue": settings.task_queue, "store": store.location, "id": own_id}
-            output.document({**document, "before": known})
+            output.document({**document, "before": previous})
             return ExitCode.COMPLETED
         other = "no store is published yet" if before is None else f"it was {before.location} (ID {before.store_id})"
         if is_confirmed or is_same:

@@ -66,10 +66,10 @@ def list_paused(_: None, output: Output) -> int:
         async with connected_to_read(settings, output) as connection:
             pauses = await list_paused_tools(connection.client)
         if output.is_json:
-            output.document([each.to_json() for each in pauses])
+            output.document([pause.to_json() for pause in pauses])
             return ExitCode.COMPLETED
-        for each in pauses:
-            output.print(paused_line(each))
+        for pause in pauses:
+            output.print(paused_line(pause))
         if not pauses:
             output.print("no tool is paused")
         return ExitCode.COMPLETED
@@ -93,10 +93,10 @@ async def _pause(client: Client, tool: str, *, by: str | None, reason: str | Non
 
 async def _refuse_unless_pausable(tool: str, settings: Settings, references: Sequence[str]) -> None:
     toolset = load_toolset(settings, references)
-    known = toolset.declarations()
-    declared = await find_tool(known, toolset.store, tool, task_queue=settings.task_queue)
+    declarations = toolset.declarations()
+    declared = await find_tool(declarations, toolset.store, tool, task_queue=settings.task_queue)
     if declared is None:
-        hint = suggestion(tool, known) or "name the file or module of your own tool with --tools"
+        hint = suggestion(tool, declarations) or "name the file or module of your own tool with --tools"
         raise CommandRefused(f"unknown tool {tool!r}; {hint}")
     if (reason := _refusal(declared)) is not None:
         raise CommandRefused(f"{tool!r} cannot be paused: {reason}")

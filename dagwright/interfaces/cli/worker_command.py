@@ -30,8 +30,8 @@ def worker(request: WorkerRequest, output: Output) -> int:
         StoreUnavailable: large values cannot be stored.
     """
     settings = load_settings()
-    given = {"task_queue": request.task_queue, "serve": request.serve}
-    settings = settings.model_copy(update={name: value for name, value in given.items() if value is not None})
+    options = {"task_queue": request.task_queue, "serve": request.serve}
+    settings = settings.model_copy(update={name: value for name, value in options.items() if value is not None})
     configure_logging(settings)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     event_loop.run(_serve(settings, toolset, output=output))

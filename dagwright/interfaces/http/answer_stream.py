@@ -171,10 +171,10 @@ class AnswerStream:
         Args:
             events: all events after the text.
         """
-        for number, each in enumerate(events, start=2):
+        for number, event in enumerate(events, start=2):
             if number > self.cursor.closing:
                 self.cursor = replace(self.cursor, closing=number)
-                yield each
+                yield event
 
     def error_events(self, error: ApiError, events: Iterable[T]) -> Iterator[T]:
         """Yield the events of an error. They are closing events only if the run has no answer.

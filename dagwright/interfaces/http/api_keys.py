@@ -157,16 +157,16 @@ class KeyFile:
             KeysUnreadable: the file is invalid, or cannot be written.
         """
         with self._alone():
-            left = dict(self.keys())
-            if (key := left.pop(id, None)) is None:
+            remaining = dict(self.keys())
+            if (key := remaining.pop(id, None)) is None:
                 raise KeyRefused(f"there is no key {id!r:.80}; `dagwright keys list` lists them")
-            self._write(left)
+            self._write(remaining)
         return key
 
     def _read(self) -> dict[str, Key]:
         try:
-            written = json.loads(self._path.read_text(encoding="utf-8"))
-            return {key["id"]: _key_from_json(key) for key in written["keys"]}
+            document = json.loads(self._path.read_text(encoding="utf-8"))
+            return {key["id"]: _key_from_json(key) for key in document["keys"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KeysUnreadable(f"the keys in {self._path} cannot be read: {error}") from None
 

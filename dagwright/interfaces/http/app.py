@@ -71,17 +71,17 @@ class _App(FastAPI):
     origins: Sequence[str] = ()
 
     def build_middleware_stack(self) -> ASGIApp:
-        inside = super().build_middleware_stack()
+        inner_app = super().build_middleware_stack()
         if not self.origins:
-            return RequestIdMiddleware(inside)
-        inside = CORSMiddleware(
-            inside,
+            return RequestIdMiddleware(inner_app)
+        inner_app = CORSMiddleware(
+            inner_app,
             allow_origins=self.origins,
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
             expose_headers=_EXPOSED,
         )
-        return RequestIdMiddleware(inside)
+        return RequestIdMiddleware(inner_app)
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()
@@ -140,8 +140,8 @@ def _routes() -> Sequence[BaseRoute]:
     """Return the routes that all applications of a process share: FastAPI analyzes each signature."""
     shared = APIRouter(generate_unique_id_function=operation_id)
     include = functools.partial(shared.include_router, responses=ERROR_RESPONSES, dependencies=[_DOCUMENTED_KEY])
-    for each in _ROUTED:
-        include(each.router)
+    for module in _ROUTED:
+        include(module.router)
     include(session_routes.router, prefix="/v1/sessions")
     include(session_routes.orchestration_router, prefix="/v1/orchestration")
     include(session_routes.router, prefix="/v1/orchestration", include_in_schema=False)

@@ -86,8 +86,8 @@ def new_session_name(caller: Caller, name: str) -> str:
     """
     stored_name = session_name(stored_session_name(caller, name))
     if "/" in stored_name or name.strip() in _STEPS:
-        what = "contains a slash" if "/" in stored_name else "is a relative path segment"
-        message = f"{what}, so it cannot be part of a URL of the API; choose another name"
+        problem = "contains a slash" if "/" in stored_name else "is a relative path segment"
+        message = f"{problem}, so it cannot be part of a URL of the API; choose another name"
         raise SessionNameInvalid(f"the name of the session {name!r:.80} {message}")
     return stored_name
 

@@ -78,15 +78,15 @@ async def complete(
     A run continues if the connection drops. Send the same `Idempotency-Key`, or the ID of an event of its stream as
     `Last-Event-ID`, to resume the answer.
     """
-    written = body.model_dump(exclude_unset=True)
-    options, cursor = gateway_options(written, request.headers), cursor_in(request.headers, StreamKind.CHAT)
+    fields = body.model_dump(exclude_unset=True)
+    options, cursor = gateway_options(fields, request.headers), cursor_in(request.headers, StreamKind.CHAT)
     if body.stream:
         # Before a run is started.
         context.reserve_stream()
     target = target_of(context, body.model)
     refuse_rounds(target, options)
     if cursor is None and _is_direct(options, target, body):
-        return await _direct(context, {**service_body(written), "model": target.id})
+        return await _direct(context, {**service_body(fields), "model": target.id})
     try:
         conversation = conversation_of(body.messages)
     except ApiError as error:
@@ -98,13 +98,13 @@ async def complete(
             or error.code != ErrorCode.UNSUPPORTED_CONTENT
         ):
             raise
-        return await _direct(context, {**service_body(written), "model": target.id})
+        return await _direct(context, {**service_body(fields), "model": target.id})
     # The route was decided when the run of the cursor was started.
     if (
         cursor is None
         and await route_request(context, body, target, conversation, options=options) is RoutingMode.DIRECT
     ):
-        return await _direct(context, {**service_body(written), "model": target.id})
+        return await _direct(context, {**service_body(fields), "model": target.id})
     call = await run_backed_request(context, body, target, conversation, options=options, cursor=cursor)
     if not body.stream:
         return await _whole(context, call, request)

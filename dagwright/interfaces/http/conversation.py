@@ -120,10 +120,10 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
     return [
         TurnSummary(
             number,
-            cut_inside("\n".join(asked), max_bytes=OLDER_RESPONSE_BYTES) or "(nothing)",
+            cut_inside("\n".join(question), max_bytes=OLDER_RESPONSE_BYTES) or "(nothing)",
             answer or ("(left out)" if spoken else "(no answer)"),
         )
-        for number, ((asked, spoken), answer) in enumerate(zip(newest, answers, strict=True), start=1)
+        for number, ((question, spoken), answer) in enumerate(zip(newest, answers, strict=True), start=1)
     ]
 
 

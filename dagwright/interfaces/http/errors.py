@@ -373,15 +373,15 @@ def _body_fields(request: Request) -> Collection[str]:
     route = request.scope.get("route")
     field = route.body_field if isinstance(route, APIRoute) else None
     kind = None if field is None else field.field_info.annotation
-    models = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, BaseModel)]
+    models = [model for model in (kind, *get_args(kind)) if isinstance(model, type) and issubclass(model, BaseModel)]
     return models[0].model_fields if models else ()
 
 
 def _http_error(error: HTTPException, request: Request) -> ApiError:
-    where = f"{request.method} {cut_name(request.url.path)}"
+    location = f"{request.method} {cut_name(request.url.path)}"
     messages = {
-        404: f"there is no {where}; GET /openapi.json lists all paths",
-        405: f"{where} is not allowed; the Allow header lists the methods",
+        404: f"there is no {location}; GET /openapi.json lists all paths",
+        405: f"{location} is not allowed; the Allow header lists the methods",
     }.get(error.status_code, str(error.detail))
     if error.status_code == 400 and error.detail == _UNREADABLE:
         messages = f"the body of the request is not valid JSON, or is nested more than {MAX_DEPTH} deep"

@@ -52,8 +52,8 @@ def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
     declared = _declared(body)
     if isinstance(choice, Mapping):
         allowed = choice.get("allowed_tools")
-        named = allowed.get("tools") if isinstance(allowed, Mapping) else [choice]
-        declared = _function_names(named)
+        allowed_tools = allowed.get("tools") if isinstance(allowed, Mapping) else [choice]
+        declared = _function_names(allowed_tools)
     return ANSWER_FUNCTION in declared or not (declared or is_structured)
 
 
@@ -92,8 +92,8 @@ def questions_with_hint(requests: Sequence[Request], *, run: str, allows_calls: 
     if not inbox_only:
         return message
     names = ", ".join(repr(request["request_id"]) for request in inbox_only)
-    where = f"in the console, with `dagwright feedback {run}`, or with POST /v1/runs/{quote(run)}/feedback"
-    return f"{message}\n\n(The run {run!r} waits for the answer to {names}. Answer {where}.)"
+    places = f"in the console, with `dagwright feedback {run}`, or with POST /v1/runs/{quote(run)}/feedback"
+    return f"{message}\n\n(The run {run!r} waits for the answer to {names}. Answer {places}.)"
 
 
 def waiting_for(requests: Sequence[Request], *, run: str) -> list[dict[str, Any]]:
@@ -211,7 +211,9 @@ def parse_answer(request: Request, text: str) -> dict[str, Any]:
                 return {"approved": normalized in _YES}
             raise _not_an_answer(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
         case "SELECTION":
-            return {"selected": [each if isinstance(each, str) else json.dumps(each) for each in _listed(value)]}
+            return {
+                "selected": [option if isinstance(option, str) else json.dumps(option) for option in _listed(value)]
+            }
         case "INFORMATION":
             if isinstance(value, dict):
                 return {"data": value}

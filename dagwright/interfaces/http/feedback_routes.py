@@ -86,8 +86,8 @@ def request_document(request: OpenRequest) -> dict[str, Any]:
     """Return a request in the format of the API."""
     document = request.document
     message = {name: value for name, value in document.items() if name != "run_id"}
-    named = {"run_id": document["run_id"], "title": request.title}
-    return {**message, **named, "answer_schema": answer_schema(document)}
+    run_fields = {"run_id": document["run_id"], "title": request.title}
+    return {**message, **run_fields, "answer_schema": answer_schema(document)}
 
 
 def _listed(requests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

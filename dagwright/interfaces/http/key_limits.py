@@ -148,8 +148,8 @@ class KeyUsage:
 
     def take_request(self, key: str) -> float:
         """Count a request; return the seconds until it is allowed, 0 if it is allowed now."""
-        now, most = self.clock(), self.limits.requests_a_minute
-        return self._buckets.setdefault(key, _Bucket(float(most), now)).take(a_minute=most, now=now)
+        now, max_requests = self.clock(), self.limits.requests_a_minute
+        return self._buckets.setdefault(key, _Bucket(float(max_requests), now)).take(a_minute=max_requests, now=now)
 
     def open_stream(self, key: str) -> bool:
         """Count an open stream; return whether the limit allows it. A refused stream is not counted."""

@@ -67,9 +67,9 @@ async def start(body: RunBody, context: PlansContextDep, request: Request, idemp
         tags=run_metadata(body.metadata),
         fairness=context.caller.fairness,
     )
-    tools, named = context.toolset.references, body.title or title
+    tools, title_of_run = context.toolset.references, body.title or title
     start_request = StartRequest(
-        prepared.compiled, prepared.source, body.inputs, options, run, named, template=body.template, tools=tools
+        prepared.compiled, prepared.source, body.inputs, options, run, title_of_run, template=body.template, tools=tools
     )
     async with context.reserve_run(run):
         started = await context.runs.start(start_request)

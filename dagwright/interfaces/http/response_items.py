@@ -255,8 +255,8 @@ class ResponseRef:
     @property
     def id(self) -> str:
         """The ID of the response."""
-        named = base64.urlsafe_b64encode(self.model.encode()).decode().rstrip("=")
-        return f"{_PREFIX}{self.run}.{named}{'' if self.allows_calls else _NO_CALLS_SUFFIX}"
+        encoded_model = base64.urlsafe_b64encode(self.model.encode()).decode().rstrip("=")
+        return f"{_PREFIX}{self.run}.{encoded_model}{'' if self.allows_calls else _NO_CALLS_SUFFIX}"
 
 
 def parse_response_id(response: str) -> ResponseRef:
@@ -265,10 +265,13 @@ def parse_response_id(response: str) -> ResponseRef:
     Raises:
         ApiError: it is not the ID of a response of a run.
     """
-    run, dot, named = response.removeprefix(_PREFIX).rpartition(".")
-    allows_calls, named = not named.endswith(_NO_CALLS_SUFFIX), named.removesuffix(_NO_CALLS_SUFFIX)
+    run, dot, encoded_model = response.removeprefix(_PREFIX).rpartition(".")
+    allows_calls, encoded_model = (
+        not encoded_model.endswith(_NO_CALLS_SUFFIX),
+        encoded_model.removesuffix(_NO_CALLS_SUFFIX),
+    )
     try:
-        model = base64.urlsafe_b64decode(named + "=" * (-len(named) % 4)).decode()
+        model = base64.urlsafe_b64decode(encoded_model + "=" * (-len(encoded_model) % 4)).decode()
     except (binascii.Error, ValueError):
         dot, model = "", ""
     if not (dot and run and run.isprintable() and response.startswith(_PREFIX)):
@@ -413,10 +416,10 @@ def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         started = {**item, "status": "in_progress"}
         if item["type"] == "message":
             (part,) = item["content"]
-            inside = {**position, "content_index": 0}
+            content_position = {**position, "content_index": 0}
             events += [
-                {"type": "response.output_text.done", **inside, "text": part["text"], "logprobs": []},
-                {"type": "response.content_part.done", **inside, "part": part},
+                {"type": "response.output_text.done", **content_position, "text": part["text"], "logprobs": []},
+                {"type": "response.content_part.done", **content_position, "part": part},
             ]
         else:
             arguments = item["arguments"]
@@ -437,15 +440,15 @@ def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def message_start_events(item: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the events that add the message item, the first one of the response, before its text."""
     (part,) = item["content"]
-    inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}
+    content_position = {"output_index": 0, "item_id": item["id"], "content_index": 0}
     started = {**item, "status": "in_progress", "content": []}
     return [
         {"type": "response.output_item.added", "output_index": 0, "item": started},
-        {"type": "response.content_part.added", **inside, "part": {**part, "text": ""}},
+        {"type": "response.content_part.added", **content_position, "part": {**part, "text": ""}},
     ]
 
 
 def text_delta(item: Mapping[str, Any], message: str) -> dict[str, Any]:
     """Return the event for a piece of the answer."""
-    inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}
-    return {"type": "response.output_text.delta", **inside, "delta": message, "logprobs": []}
+    content_position = {"output_index": 0, "item_id": item["id"], "content_index": 0}
+    return {"type": "response.output_text.delta", **content_position, "delta": message, "logprobs": []}

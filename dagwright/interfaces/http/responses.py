@@ -100,8 +100,8 @@ async def respond(
     _: LastEventId = None,
 ) -> Response:
     """Answer as chat completions do. With `background`, respond at once; the response can be fetched by its ID."""
-    written = body.model_dump(exclude_unset=True)
-    options, cursor = gateway_options(written, request.headers), cursor_in(request.headers, StreamKind.RESPONSE)
+    fields = body.model_dump(exclude_unset=True)
+    options, cursor = gateway_options(fields, request.headers), cursor_in(request.headers, StreamKind.RESPONSE)
     if body.stream:
         # Before a run is started.
         context.reserve_stream()
@@ -126,7 +126,7 @@ async def respond(
         )
         raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param="background")
     call = await run_backed_request(context, chat, target, conversation, options=options, cursor=cursor)
-    response = response_object(written, _ref(call), status="in_progress")
+    response = response_object(fields, _ref(call), status="in_progress")
     if body.stream:
         start_task = await start_for_stream(context, call)
         # A background run continues if the client disconnects.
@@ -191,9 +191,9 @@ async def cancel(response_id: str, context: ContextDep) -> Response:
     of = parse_response_id(response_id)
     run = of.run
     if active := active_starts_of(context, run):
-        for each in active:
-            each.start.abandoned.set()
-        await asyncio.wait(tasks := [each.task for each in active], timeout=CANCEL_S)
+        for start in active:
+            start.start.abandoned.set()
+        await asyncio.wait(tasks := [start.task for start in active], timeout=CANCEL_S)
         # For any other result it is unknown whether the run was started.
         if all(task.done() and is_abandoned(task.exception()) for task in tasks):
             message = f"the turn {run!r} was cancelled while it waited for its session"
@@ -375,16 +375,16 @@ async def _events(
         if closing := stream.final_progress(api_failure):
             yield send(progress(closing))
 
-    for each in stream.opening_events(first_events):
-        yield send(each)
+    for opening_event in stream.opening_events(first_events):
+        yield send(opening_event)
     try:
         answered = await asyncio.shield(start_task)
         last: RunMoment | None = None
         async with aclosing(stream.follow(context, answered=answered)) as items:
             async for next_item in items:
                 if isinstance(next_item, TextPart):
-                    for each in stream.opening_events(message):
-                        yield send(each)
+                    for opening_event in stream.opening_events(message):
+                        yield send(opening_event)
                     yield send(text_delta(item, stream.text_of(next_item)))
                     continue
                 last = next_item
@@ -405,8 +405,8 @@ async def _events(
             yield send(error_event)
         return
     # An answer that is a function call has no message.
-    for each in stream.opening_events([] if outcome.is_call else message):
-        yield send(each)
+    for opening_event in stream.opening_events([] if outcome.is_call else message):
+        yield send(opening_event)
     text = stream.remaining_text(outcome)
     for rest in rest_of("" if outcome.is_call else text):
         yield rest

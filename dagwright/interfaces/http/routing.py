@@ -82,9 +82,9 @@ async def route_by_model(
     Raises:
         ModelFailure: the call failed, so the model could not answer either.
     """
-    named = "\n".join(f"- {tool.name}: {_first_line(tool)}" for tool in tools[:MAX_TOOLS])
+    tool_lines = "\n".join(f"- {tool.name}: {_first_line(tool)}" for tool in tools[:MAX_TOOLS])
     call = ModelCall(
-        (system(_PROMPT.format(tools=named or "(none)")), user(conversation.text[:REQUEST_CHARACTERS])),
+        (system(_PROMPT.format(tools=tool_lines or "(none)")), user(conversation.text[:REQUEST_CHARACTERS])),
         config=ModelConfig(model=config.model),
         output=OutputSchema(PURPOSE, _SCHEMA),
         labels=CallLabels(purpose=PURPOSE),

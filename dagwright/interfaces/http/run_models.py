@@ -412,8 +412,8 @@ def response_docs(
     content: JsonObject = {"application/json": {"example": dict(example)}}
     if events is not None:
         content |= stream_docs(events[0], data=events[1])
-    named = {} if headers is None else {"headers": dict(headers)}
-    return {200: {"model": model, "description": str(model.__doc__).strip(), "content": content, **named}}
+    header_docs = {} if headers is None else {"headers": dict(headers)}
+    return {200: {"model": model, "description": str(model.__doc__).strip(), "content": content, **header_docs}}
 
 
 def stream_docs(example: str, *, data: type[BaseModel] | Mapping[str, type[BaseModel]]) -> JsonObject:

@@ -190,11 +190,13 @@ def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> Api
     if document["status"] == RunStatus.CANCELLED:
         # The first note says who cancelled it. The output has no meaning: the results it depends on are missing.
         reasons = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
-        code, what = "run_cancelled", f"was {reasons[0] if reasons else 'cancelled'}"
+        code, outcome = "run_cancelled", f"was {reasons[0] if reasons else 'cancelled'}"
     else:
         outcome = end_of_turn(document).outcome
-        code, what = str(error.get("code") or "run_failed"), f"failed{f': {outcome}' if outcome else ''}"
-    message = f"the run {run!r} {what}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
+        code, outcome = str(error.get("code") or "run_failed"), f"failed{f': {outcome}' if outcome else ''}"
+    message = (
+        f"the run {run!r} {outcome}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
+    )
     headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
     return ApiError(code, message, headers=headers, run_fields=run_fields, status=RUN_FAILED, type=RUN_ERROR)
 

@@ -89,8 +89,8 @@ def prepare_run_start(
     if target.kind == "plan":
         template = context.templates[target.name]
         input_text = json.dumps(options.inputs, ensure_ascii=False) if options.inputs else conversation.text.strip()
-        shown = cut_inside(input_text, max_bytes=REQUEST_BYTES - _TITLE_BYTES)
-        request, title = f"(the plan {template.title}){f' {shown}' if shown else ''}", template.file
+        excerpt = cut_inside(input_text, max_bytes=REQUEST_BYTES - _TITLE_BYTES)
+        request, title = f"(the plan {template.title}){f' {excerpt}' if excerpt else ''}", template.file
     # Reports problems of the request, which do not depend on the session, before anything starts.
     prepare(None)
     caller, tools, tags = context.caller, context.toolset.references, run_metadata(options.metadata)
@@ -185,11 +185,11 @@ def model_config_of(body: ChatBody, target: Target, options: GatewayOptions) -> 
         ApiError: an option is invalid.
     """
     model = options.run_model or (target.name if target.kind == "model" else None)
-    most = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     conversation = {
         "model": model,
         "temperature": body.temperature,
-        "max_tokens": most,
+        "max_tokens": max_tokens,
         "top_p": body.top_p,
         "seed": body.seed,
     }
@@ -250,7 +250,7 @@ def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelCon
 
 def _of_agent(context: GatewayContext, name: str, objective: str, settings: AnswerSettings) -> StartRequest:
     # The objective is an input, since braces in it must not be read as references.
-    written = {
+    document = {
         "plan": 1,
         "title": f"Agent {name}",
         "inputs": {_OBJECTIVE: {"type": "string"}},
@@ -259,11 +259,11 @@ def _of_agent(context: GatewayContext, name: str, objective: str, settings: Answ
     }
     inputs = {_OBJECTIVE: objective}
     tools = context.toolset.declarations()
-    source: dict[str, Any] = {"plan": written}
+    source: dict[str, Any] = {"plan": document}
     if settings.schema:
         source["output_schema"] = dict(settings.schema)
         tools = {key: _answering_in(tool, name, settings.schema) for key, tool in tools.items()}
-    plan = prepare_plan(check_plan(written, tools), inputs)
+    plan = prepare_plan(check_plan(document, tools), inputs)
     input_fields = replace(NO_EXTRAS, model=settings.config.to_json() or None)
     return StartRequest(plan, source, inputs, RunStartOptions(input_fields=input_fields))
 
@@ -281,14 +281,14 @@ async def start_run(context: GatewayContext, run_start: RunStart) -> None:
 
     If the same start is in progress here, wait for it instead.
     """
-    known = next((active_start for active_start in context.active_starts if active_start.start is run_start), None)
-    if known is None:
-        known = ActiveStart(
+    active = next((active_start for active_start in context.active_starts if active_start.start is run_start), None)
+    if active is None:
+        active = ActiveStart(
             run_start, context.caller.owner, context.run_in_background(_start_within_quota(context, run_start))
         )
-        context.active_starts.append(known)
-        known.task.add_done_callback(lambda _: context.active_starts.remove(known))
-    await asyncio.shield(known.task)
+        context.active_starts.append(active)
+        active.task.add_done_callback(lambda _: context.active_starts.remove(active))
+    await asyncio.shield(active.task)
 
 
 def active_starts_of(context: GatewayContext, run: str) -> Sequence[ActiveStart]:

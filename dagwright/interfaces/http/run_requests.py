@@ -208,10 +208,10 @@ def _refuse_other(
     context: GatewayContext, conversation: Conversation, *, options: GatewayOptions, cursor: StreamCursor
 ) -> None:
     """Refuse a cursor of another run than the one that the request is for."""
-    meant = {answer.run for answer in conversation.answers}
+    run_ids = {answer.run for answer in conversation.answers}
     if options.idempotency_key is not None and not conversation.answers:
-        meant = {run_id_of_key(options.idempotency_key, owner=context.caller.owner)}
-    for run in meant:
+        run_ids = {run_id_of_key(options.idempotency_key, owner=context.caller.owner)}
+    for run in run_ids:
         refuse_cursor_of_other(cursor, run)
 
 

@@ -90,7 +90,7 @@ class RunQuota:
         finally:
             self._asked_at.remove(asked_at)
         async with self._lock:
-            self._started = {each: at for each, at in self._started.items() if at > counted_since}
+            self._started = {run_id: at for run_id, at in self._started.items() if at > counted_since}
             is_first = run not in self._starting and await self._has_room(counted, runs)
             if is_first:
                 self._starting.add(run)

@@ -106,20 +106,19 @@ def _by_format(requested_format: Mapping[str, Any] | None) -> OutputForm | None:
 
 
 def _by_function(body: ChatBody) -> OutputForm | None:
-    named, is_named = _required(body)
-    if named is None:
+    required, is_named = _required(body)
+    if required is None:
         return None
     declared = {
         str(function.get("name")): function
         for tool in body.tools or ()
         if isinstance(function := tool.get("function"), Mapping)
     }
-    names = [name for name in (named or declared) if name != ANSWER_FUNCTION]
+    names = [name for name in (required or declared) if name != ANSWER_FUNCTION]
     if len(names) != 1:
-        found = f"found {', '.join(names)}" if names else "found none"
-        message = (
-            f"tool_choice: the answer of a run must be the call of one function other than {ANSWER_FUNCTION}; {found}"
-        )
+        names_text = f"found {', '.join(names)}" if names else "found none"
+        expected = f"the answer of a run must be the call of one function other than {ANSWER_FUNCTION}"
+        message = f"tool_choice: {expected}; {names_text}"
         raise _unsupported(f"{message}; name it in tool_choice, or omit tool_choice", "tool_choice")
     if (function := declared.get(names[0])) is None:
         message = f"tool_choice: tools has no function {names[0]!r:.80}"

@@ -63,10 +63,10 @@ def target_of(context: GatewayContext, model: str | None) -> Target:
         message = "send a model, or set DAGWRIGHT_MODEL for the gateway; GET /v1/models lists all models"
         raise ApiError(ErrorCode.MODEL_MISSING, message, param="model")
     kind, slash, name = model_id.partition("/")
-    for known in get_args(Kind):
-        if slash and kind == known and known != "model":
-            _refuse_unknown(context, model_id, name, kind=known)
-            return Target(known, name)
+    for kind_name in get_args(Kind):
+        if slash and kind == kind_name and kind_name != "model":
+            _refuse_unknown(context, model_id, name, kind=kind_name)
+            return Target(kind_name, name)
     return Target("model", model_id)
 
 
@@ -81,17 +81,17 @@ def _names(context: GatewayContext, kind: Kind) -> list[str]:
 
 
 def _refuse_unknown(context: GatewayContext, model: str, name: str, *, kind: Kind) -> None:
-    known = _names(context, kind)
-    if name in known:
+    names = _names(context, kind)
+    if name in names:
         return
     if kind == "plan":
         refuse_unusable(context, name, param="model")
-    near = (suggestion(name, known) or "").replace("'", f"'{kind}/", 1)
+    near = (suggestion(name, names) or "").replace("'", f"'{kind}/", 1)
     explanation = {
         "plan": _no_plan(context, name) if kind == "plan" else "",
         "agent": "--agents has no file with an agent of this name",
-        "profile": f"available are {', '.join(known)}"
-        + ("" if "rounds" in known else "; rounds requires worker tools in --tools"),
+        "profile": f"available are {', '.join(names)}"
+        + ("" if "rounds" in names else "; rounds requires worker tools in --tools"),
     }[kind]
     message = f"the model {model!r:.120} does not exist: {near or explanation}; GET /v1/models lists all models"
     raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")

@@ -30,24 +30,24 @@ def describe(problems: Sequence[Problem], body: Any, known: Collection[str]) -> 
     """
     first = problems[0]
     same = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
-    paths = [_path_of(each, body) for each in same]
+    paths = [_path_of(problem, body) for problem in same]
     # Report the most specific error: the others are about types that were not meant.
     longest = max(paths, key=len)
-    deepest = [each for each, at in zip(same, paths, strict=True) if at == longest]
+    deepest = [problem for problem, at in zip(same, paths, strict=True) if at == longest]
     name = ".".join(cut_name(str(part)) for part in longest)
     if deepest[0]["type"] == "extra_forbidden":
         return name, _unknown(name, known if len(longest) == 1 else ())
-    accepted = list(dict.fromkeys(_TYPES[each["type"]] for each in deepest if each["type"] in _TYPES))
+    accepted = list(dict.fromkeys(_TYPES[problem["type"]] for problem in deepest if problem["type"] in _TYPES))
     message = str(deepest[0]["msg"]).removeprefix("Value error, ")
     if accepted:
         message = f"must be {' or '.join(filter(None, (', '.join(accepted[:-1]), accepted[-1])))}"
     return name, f"{name}: {message}" if name else message
 
 
-def _unknown(name: str, known: Collection[str]) -> str:
-    if near := suggestion(name, known):
+def _unknown(name: str, known_names: Collection[str]) -> str:
+    if near := suggestion(name, known_names):
         return f"unknown field {name!r} ({near})"
-    return f"unknown field {name!r}" + (f"; allowed are {listed(known, most=20)}" if known else "")
+    return f"unknown field {name!r}" + (f"; allowed are {listed(known_names, most=20)}" if known_names else "")
 
 
 def _path_of(problem: Problem, body: Any) -> tuple[str | int, ...]:

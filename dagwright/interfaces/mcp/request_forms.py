@@ -104,8 +104,8 @@ def _choice(options: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _name_of(option: Any) -> str:
-    named = option["id"] if _is_labelled(option) else option
-    return named if isinstance(named, str) else json.dumps(named, ensure_ascii=False)
+    option_id = option["id"] if _is_labelled(option) else option
+    return option_id if isinstance(option_id, str) else json.dumps(option_id, ensure_ascii=False)
 
 
 def _label_of(option: Any) -> str:
@@ -139,8 +139,8 @@ def _field(schema: Any) -> dict[str, Any] | None:
     description = schema.get("description") or schema.get("prompt")
     described = {"description": description} if isinstance(description, str) else {}
     if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
-        named = {name: schema[name] for name in ("title", "default") if isinstance(schema.get(name), str)}
-        return {"type": "string", "enum": choices, **named, **described}
+        labels = {name: schema[name] for name in ("title", "default") if isinstance(schema.get(name), str)}
+        return {"type": "string", "enum": choices, **labels, **described}
     kind = schema.get("type")
     if choices is not None or not isinstance(kind, str) or kind not in _FIELDS_OF:
         return None

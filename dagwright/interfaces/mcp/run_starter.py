@@ -78,12 +78,12 @@ class RunStarter:
             PlanInvalid: the plan or its inputs are invalid.
             CallRefused: it cannot be started.
         """
-        checked, written = self.checked(arguments, templates)
+        checked, document = self.checked(arguments, templates)
         inputs = arguments.get("inputs") or {}
         compiled = with_policy_approval(compiled_with(checked, inputs))
         # As with plans of the planner, only plans with effects need approval.
         options = RunStartOptions(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
-        source = {"plan": written, "dialect": checked.dialect, "context": {}}
+        source = {"plan": document, "dialect": checked.dialect, "context": {}}
         return await self._start(StartRequest(compiled, source, inputs, options), run=run)
 
     def checked(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[Checked, Any]:
@@ -93,10 +93,10 @@ class RunStarter:
             PlanInvalid: with all problems.
         """
         posted = posted_plan(arguments["plan"], arguments.get("dialect"), templates)
-        checked, written = checked_posted(posted, self.toolset.declarations())
+        checked, document = checked_posted(posted, self.toolset.declarations())
         if refused := policy_problems(checked, self.policy):
             raise PlanInvalid(refused)
-        return checked, written
+        return checked, document
 
     async def template(
         self, template: Template, inputs: Mapping[str, Any], *, run: str | None, deadline: str | None = None

@@ -68,9 +68,9 @@ class McpToolCall:
     @property
     def run_id(self) -> str | None:
         """Return the requested ID of the run."""
-        named = self.arguments.get("run_id") if self.tool.name in _STARTING else None
+        run_id = self.arguments.get("run_id") if self.tool.name in _STARTING else None
         key = (self.context.meta or {}).get(KEY_META)
-        return named if named is not None else key if isinstance(key, str) else None
+        return run_id if run_id is not None else key if isinstance(key, str) else None
 
     @property
     def wait_s(self) -> float:
@@ -208,7 +208,7 @@ class ToolHandlers:
         )
 
     async def _check_plan(self, call: McpToolCall) -> Result:
-        checked, held = await asyncio.to_thread(self._checked_plan, call.arguments)
+        checked, held_plan = await asyncio.to_thread(self._checked_plan, call.arguments)
         document = {
             "status": "valid",
             "title": checked.plan.title,
@@ -217,7 +217,7 @@ class ToolHandlers:
             "edges": checked.edges,
             "critical_path": checked.critical_path,
             "inputs": [{"name": name, **schema} for name, schema in checked.inputs.items()],
-            "approve_plan": changes_of(held) > 0,
+            "approve_plan": changes_of(held_plan) > 0,
             "notes": [note.to_json() for note in checked.notes],
         }
         return result_of(document)

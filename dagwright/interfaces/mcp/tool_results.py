@@ -48,8 +48,8 @@ def refusal(status: str, message: str) -> types.CallToolResult:
 def invalid(problems: PlanInvalid) -> types.CallToolResult:
     """Return the result of a call whose plan or inputs are invalid, with all problems."""
     count = len(problems.problems)
-    what = "the problem" if count == 1 else f"the {count} problems"
-    message = f"fix {what} under `errors` and call again"
+    subject = "the problem" if count == 1 else f"the {count} problems"
+    message = f"fix {subject} under `errors` and call again"
     errors = [problem.to_json() for problem in problems.problems]
     return result_of({"status": "invalid", "message": message, "errors": errors}, is_error=True)
 
@@ -95,8 +95,8 @@ def _message_of(document: Mapping[str, Any]) -> str:
         return "The run completed, but some nodes failed: see `failures`."
     if status in _ENDED_BADLY:
         error = document["error"] or {}
-        why = f": {error['message']}" if error.get("message") else ""
-        return f"The run {'was cancelled' if status == 'cancelled' else 'failed'}{why}."
+        reason = f": {error['message']}" if error.get("message") else ""
+        return f"The run {'was cancelled' if status == 'cancelled' else 'failed'}{reason}."
     if document["waiting_for"]:
         return f"The run waits for people: {_how_to_answer(document['waiting_for'], run)}"
     if status == "waiting":
