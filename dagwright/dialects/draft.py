@@ -237,12 +237,12 @@ class ObjectReader:
 
 
 def unknown_keys(
-    raw: Mapping[str, Any], known: AbstractSet[str], *, at: str, name: str, node: str | None = None
+    raw: Mapping[str, Any], known_keys: AbstractSet[str], *, at: str, name: str, node: str | None = None
 ) -> Iterator[Problem]:
     """Yield a problem for each unknown key, with the most similar known key as its hint."""
     for key in raw:
-        if key not in known:
-            hint = suggestion(str(key), known) or f"known keys are {', '.join(sorted(known))}"
+        if key not in known_keys:
+            hint = suggestion(str(key), known_keys) or f"known keys are {', '.join(sorted(known_keys))}"
             yield Problem(
                 "invalid_field", f"{name}: unknown key {printable(str(key))!r}", at + pointer(key), node, hint
             )
@@ -250,15 +250,15 @@ def unknown_keys(
 
 def node_ids(entries: Sequence[Any], *, kind: str) -> list[str]:
     """Return the ID of each entry as written, or a generated ID (`task 3`) if the entry has no usable ID."""
-    written = [raw.get("id") if isinstance(raw, dict) else None for raw in entries]
-    taken = {value for value in written if isinstance(value, str)}
+    written_ids = [raw.get("id") if isinstance(raw, dict) else None for raw in entries]
+    taken_ids = {value for value in written_ids if isinstance(value, str)}
     ids: list[str] = []
-    for number, value in enumerate(written, start=1):
+    for number, value in enumerate(written_ids, start=1):
         if isinstance(value, str) and value.strip():
             ids.append(value)
             continue
         made_up = f"{kind} {number}"
-        while made_up in taken:
+        while made_up in taken_ids:
             made_up += "'"
         ids.append(made_up)
     return ids
@@ -271,5 +271,9 @@ def tool_or_placeholder(tool: str | None) -> Mapping[str, Any]:
 
 def entry_name(kind: str, raw: Any, number: int) -> str:
     """Return the name of an entry in messages: its ID if it has one, otherwise its number, from 1."""
-    written = raw.get("id") if isinstance(raw, dict) else None
-    return f"{kind} {printable(written)!r}" if isinstance(written, str) and written.strip() else f"{kind} {number}"
+    written_id = raw.get("id") if isinstance(raw, dict) else None
+    return (
+        f"{kind} {printable(written_id)!r}"
+        if isinstance(written_id, str) and written_id.strip()
+        else f"{kind} {number}"
+    )

@@ -21,7 +21,7 @@ from dagwright.dialects.foreign import key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe
 
 KEYS = frozenset({"task", "id", "dep", "args"})
-NONE = -1
+NO_DEPENDENCY = -1
 """Entry of `dep` for a task without dependencies."""
 
 _REFERENCE = re.compile(r"<GENERATED>(?:-([0-9]{1,9}))?")
@@ -36,11 +36,11 @@ def read_hugginggpt(raw: JsonValue) -> Document:
     draft = DocumentDraft("hugginggpt", "")
     tasks = draft.checked_entries(raw, name="a plan in the dialect hugginggpt")
     ids = _ids(tasks)
-    known = frozenset(ids)
+    known_ids = frozenset(ids)
     for index, (task, node_id) in enumerate(zip(tasks, ids, strict=True)):
         entry = draft.entry(task, index, name=f"task {node_id}", node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
-        draft.nodes.append(_node(entry, draft, known=known) if entry is not None else node)
+        draft.nodes.append(_node(entry, draft, known=known_ids) if entry is not None else node)
     return draft.document(pointers=lambda: [pair for index in range(len(tasks)) for pair in _pointers(index)])
 
 
@@ -61,7 +61,7 @@ def _id_of(value: Any) -> str | None:
 
 def _ids(tasks: Sequence[Any]) -> list[str]:
     ids = [_id_of(task.get("id")) if isinstance(task, dict) else None for task in tasks]
-    return [known if known is not None else f"number {number}" for number, known in enumerate(ids, start=1)]
+    return [node_id if node_id is not None else f"number {number}" for number, node_id in enumerate(ids, start=1)]
 
 
 def _node(entry: ObjectReader, draft: DocumentDraft, *, known: frozenset[str]) -> dict[str, Any]:
@@ -84,22 +84,22 @@ def _node(entry: ObjectReader, draft: DocumentDraft, *, known: frozenset[str]) -
 
 
 def _dependencies(entry: ObjectReader) -> list[str]:
-    written = entry.raw.get("dep", [NONE])
-    if not isinstance(written, list):
-        entry.report("invalid_field", f"'dep' must be a list of ids, not {describe(written)}", "dep")
+    dep = entry.raw.get("dep", [NO_DEPENDENCY])
+    if not isinstance(dep, list):
+        entry.report("invalid_field", f"'dep' must be a list of ids, not {describe(dep)}", "dep")
         return []
     ids: list[str] = []
-    for index, value in enumerate(written):
-        if value == NONE and not isinstance(value, bool):
-            if len(written) > 1:
+    for index, value in enumerate(dep):
+        if value == NO_DEPENDENCY and not isinstance(value, bool):
+            if len(dep) > 1:
                 entry.report(
                     "invalid_field", "'dep' may hold -1 (no dependency) only as its single entry", "dep", index
                 )
-        elif (known := _id_of(value)) is None:
+        elif (node_id := _id_of(value)) is None:
             entry.report("invalid_field", f"'dep' must hold ids, not {describe(value)}", "dep", index)
         else:
             entry.moved[f"/nodes/{entry.index}/depends_on/{len(ids)}"] = f"{entry.at}/dep/{index}"
-            ids.append(known)
+            ids.append(node_id)
     return ids
 
 

@@ -57,9 +57,9 @@ def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Map
         if entry is not None:
             known = _Known(context, makers, len(intents), resolver)
             node = {"id": node_id, **_IntentReader(entry, draft, index=index, known=known).read()}
-            made = tools.get(str(node.get("tool")))
-            if made is not None and made.sets is not None:
-                makers[made.sets] = node_id
+            tool = tools.get(str(node.get("tool")))
+            if tool is not None and tool.sets is not None:
+                makers[tool.sets] = node_id
         draft.nodes.append(node)
     return draft.document(pointers=lambda: _pointers(intents), unknown_node_hint=_HINT)
 
@@ -191,9 +191,9 @@ class _IntentReader:
             message = f"{key!r} is @{name}, which {lacks} before this request; {maker} is the one that it makes"
             self.entry.report("missing_context", message, "refs", key, hint=f"write {maker}")
             return
-        made = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
-        hint = f"give it in the context: {name}=ID{made}"
-        near = suggestion(name, [each for each in context if each != name])
+        advice = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
+        hint = f"give it in the context: {name}=ID{advice}"
+        near = suggestion(name, [context_name for context_name in context if context_name != name])
         message = f"{key!r} is @{name}, which {lacks}"
         self.entry.report("missing_context", message, "refs", key, hint=f"{near} Or {hint}" if near else hint)
 

@@ -60,12 +60,12 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
     doubled: list[_DoubledKeys] = []
 
     def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) == len(pairs):
-            return made
-        marked = _DoubledKeys(made)
+        json_object = dict(pairs)
+        if len(json_object) == len(pairs):
+            return json_object
+        marked = _DoubledKeys(json_object)
         keys = [key for key, _ in pairs]
-        marked.doubled = sorted(key for key in made if keys.count(key) > 1)
+        marked.doubled = sorted(key for key in json_object if keys.count(key) > 1)
         doubled.append(marked)
         return marked
 
@@ -95,15 +95,15 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
 
 def _meaning_of(error: json.JSONDecodeError) -> str:
     """Return the cause of an error, worded for the author of the text."""
-    here, before = error.doc[error.pos : error.pos + 1], error.doc[: error.pos].rstrip()[-1:]
-    if "trailing comma" in error.msg or (before == "," and here and here in "]}"):
-        return f"a comma before {here!r} that must go" if here != "," else "a comma too many"
-    if here == "'":
+    character, previous = error.doc[error.pos : error.pos + 1], error.doc[: error.pos].rstrip()[-1:]
+    if "trailing comma" in error.msg or (previous == "," and character and character in "]}"):
+        return f"a comma before {character!r} that must go" if character != "," else "a comma too many"
+    if character == "'":
         return "texts stand in double quotes"
-    if here in ("/", "#"):
+    if character in ("/", "#"):
         return "comments are not allowed; use YAML for them"
     if error.msg.startswith("Expecting ',' delimiter"):
-        return "a ',' is missing before this" if here else "the text ends before it is closed"
+        return "a ',' is missing before this" if character else "the text ends before it is closed"
     return error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
 
 
@@ -128,8 +128,8 @@ def checked_float(token: str) -> float:
 
 def _find_number(text: str, token: str) -> tuple[int, str]:
     position = next((match.start() for match in _TOKEN.finditer(text) if match[0] == token), 0)
-    shown = token if len(token) <= 20 else f"{token[:12]}… ({len(token)} characters)"
-    return position, f"{shown} is not a JSON number, or does not fit into a double"
+    token_text = token if len(token) <= 20 else f"{token[:12]}… ({len(token)} characters)"
+    return position, f"{token_text} is not a JSON number, or does not fit into a double"
 
 
 def _syntax_error(text: str, position: int, *, name: str, first_line: int, message: str) -> PlanInvalid:

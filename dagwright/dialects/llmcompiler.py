@@ -123,7 +123,7 @@ class _TaskLines:
         """Return the task of a text; `None` if the text may continue."""
         start = match.end()
         try:
-            positional, named, end = _arguments(text, start)
+            positional, keyword_arguments, end = _arguments(text, start)
         except NotRead as failure:
             end = text.rstrip().removesuffix("<END_OF_PLAN>").rstrip().rfind(")")
             plain = text[start:end].strip() if end >= start else ""
@@ -135,7 +135,7 @@ class _TaskLines:
             return replace(task, problem=failure.message)
         if end < 0:
             return None
-        task = self._task(match, positional, named, offset=offset, line=number)
+        task = self._task(match, positional, keyword_arguments, offset=offset, line=number)
         line_end = text.find("\n", end)
         if _REST.fullmatch(text, end, line_end if line_end >= 0 else len(text)) is None:
             return replace(task, problem=f"something follows its ')': {describe(text[end:].strip())}")
@@ -162,20 +162,20 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
         NotRead: the arguments are not a list of values.
     """
     positional: list[Any] = []
-    named: dict[str, Any] = {}
+    keyword_arguments: dict[str, Any] = {}
     while True:
         at = skip_space(text, at)
         if at >= len(text):
-            return positional, named, -1
+            return positional, keyword_arguments, -1
         if text[at] == ")":
-            return positional, named, at + 1
+            return positional, keyword_arguments, at + 1
         name = _NAME.match(text, at)
         read = read_value(text, name.end() if name else at, bare=_BARE)
         if any(repair.code == CUT_OFF for repair in read.repairs):
-            return positional, named, -1
+            return positional, keyword_arguments, -1
         if name is not None:
-            named[name[1]] = read.value
-        elif named:
+            keyword_arguments[name[1]] = read.value
+        elif keyword_arguments:
             raise NotRead("an argument without a name follows one with a name", at, is_of_value=True)
         else:
             positional.append(read.value)

@@ -26,17 +26,17 @@ def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document
     if not isinstance(raw, dict):
         message = f"a plan is an object with the keys 'plan' and 'nodes', not {describe(raw)}"
         raise PlanInvalid([Problem("invalid_field", message)])
-    written = raw.get("nodes")
-    if not isinstance(written, list):
+    raw_nodes = raw.get("nodes")
+    if not isinstance(raw_nodes, list):
         return Document(plan=raw)
-    if not written:
+    if not raw_nodes:
         return Document(plan=raw, problems=[Problem("empty_plan", "the plan has no nodes", "/nodes")])
-    nodes: list[Any] = written
+    nodes: list[Any] = raw_nodes
     pointers: dict[str, str] = {}
     problems: list[Problem] = ProblemList()
     notes: list[Note] = []
     sub_documents: dict[int, Document] = {}
-    for index, node in enumerate(written):
+    for index, node in enumerate(raw_nodes):
         if not isinstance(node, dict) or not isinstance(node.get("plan"), dict | list):
             continue
         at = pointer("nodes", index, "plan")
@@ -45,11 +45,11 @@ def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document
         except PlanInvalid as invalid:
             document = Document(plan=_PLACEHOLDER_PLAN, problems=invalid.problems, is_read=False)
         if document.plan is not node["plan"]:
-            nodes = list(nodes) if nodes is written else nodes
+            nodes = list(nodes) if nodes is raw_nodes else nodes
             nodes[index] = {**node, "plan": document.plan}
         pointers |= {at + native: at + written_pointer for native, written_pointer in document.pointers.items()}
         problems += [replace(problem, pointer=at + problem.pointer) for problem in document.problems]
         notes += document.notes
         sub_documents[index] = document
-    plan = raw if nodes is written else {**raw, "nodes": nodes}
+    plan = raw if nodes is raw_nodes else {**raw, "nodes": nodes}
     return Document(plan=plan, pointers=pointers, problems=problems, notes=notes, sub_documents=sub_documents)

@@ -37,16 +37,16 @@ def read_nestful(raw: JsonValue) -> Document:
     is_output = isinstance(calls[-1], dict) and calls[-1].get("name") == RESULT
     count = len(calls) - is_output if len(calls) > 1 else len(calls)
     ids = _ids(calls[:count])
-    known = frozenset(ids)
+    known_ids = frozenset(ids)
     for index, (call, node_id) in enumerate(zip(calls, ids, strict=False)):
         entry = draft.entry(call, index, name=f"call {node_id}", node=node_id)
         node: dict[str, Any] = {"id": node_id, **tool_or_placeholder(None)}
-        draft.nodes.append(_node(entry, known=known) if entry is not None else node)
+        draft.nodes.append(_node(entry, known=known_ids) if entry is not None else node)
     output: JsonValue = None
     if count < len(calls):
         last = ObjectReader(calls[-1], f"/{count}", RESULT, None, draft.problems)
         last.expect_keys(KEYS)
-        output = _arguments(last, known=known)
+        output = _arguments(last, known=known_ids)
     document = draft.document(pointers=lambda: [*_pointers(count), ("/output", f"/{count}/arguments")])
     return document if output is None else _with_output(document, output)
 
@@ -72,11 +72,11 @@ def _label_of(value: Any) -> str | None:
 
 def _ids(calls: Sequence[Any]) -> list[str]:
     labels = [_label_of(call.get("label")) if isinstance(call, dict) else None for call in calls]
-    taken = set(labels)
+    taken_labels = set(labels)
     ids: list[str] = []
     for number, label in enumerate(labels, start=1):
         made_up = f"call {number}"
-        while label is None and made_up in taken:
+        while label is None and made_up in taken_labels:
             made_up += "'"
         ids.append(label if label is not None else made_up)
     return ids
@@ -108,7 +108,7 @@ def _arguments(entry: ObjectReader, *, known: frozenset[str]) -> Any:
             entry.report("invalid_reference", str(error), "arguments", *at)
             return ""
 
-    written = dict(entry.optional_object("arguments"))
-    for message, path, hint in key_problems(written, _REFERENCE):
+    arguments = dict(entry.optional_object("arguments"))
+    for message, path, hint in key_problems(arguments, _REFERENCE):
         entry.report("invalid_reference", message, "arguments", *path, hint=hint)
-    return with_texts(written, changed)
+    return with_texts(arguments, changed)

@@ -155,9 +155,9 @@ class JsonSteps:
         self._open = list(self._before)
         self._mode = "value"
         if self._before == "[{":
-            held = "".join([*self._parts, self._chunk[self._part_at : at]])
+            buffered = "".join([*self._parts, self._chunk[self._part_at : at]])
             self._entries_at = 1
-            self._parts = [held[self._first - self._start :]]
+            self._parts = [buffered[self._first - self._start :]]
             self._start, self._part_at = self._first, at
         else:
             self._forget()

@@ -130,16 +130,16 @@ def _too_long(path: Path) -> Problem:
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> PlanInvalid:
-    shown = printable(str(path))
+    printable_path = printable(str(path))
     if isinstance(error, FileNotFoundError):
-        message = f"there is no file {shown}"
+        message = f"there is no file {printable_path}"
     elif isinstance(error, IsADirectoryError):
-        message = f"{shown} is a folder, not a file"
+        message = f"{printable_path} is a folder, not a file"
     elif isinstance(error, PermissionError):
-        message = f"{shown} may not be read: permission denied"
+        message = f"{printable_path} may not be read: permission denied"
     else:
         reason = getattr(error, "strerror", None) or str(error)
-        message = f"{shown} cannot be read: {reason}"
+        message = f"{printable_path} cannot be read: {reason}"
     return PlanInvalid([Problem("unreadable", message)])
 
 

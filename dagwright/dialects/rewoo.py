@@ -61,8 +61,8 @@ def _steps_of(text: str) -> Iterator[RewooStep]:
         if match is not None:
             end = line.rfind("]")
             is_open = end < match.end()
-            written = line[match.end() :].rstrip() if is_open else line[match.end() : end]
-            yield RewooStep(match["id"], match["tool"], written, title, offset + match.start(), number, is_open)
+            call_text = line[match.end() :].rstrip() if is_open else line[match.end() : end]
+            yield RewooStep(match["id"], match["tool"], call_text, title, offset + match.start(), number, is_open)
             title = None
 
 

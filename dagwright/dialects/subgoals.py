@@ -54,8 +54,8 @@ def read_subgoals(raw: JsonValue) -> Document:
 
 def _pointers(sub_goals: Sequence[Any]) -> Iterator[tuple[str, str]]:
     for index, sub_goal in enumerate(sub_goals):
-        for native, written in (("tool", "worker"), ("title", "description"), ("arguments", "params")):
-            yield f"/nodes/{index}/{native}", f"/sub_goals/{index}/{written}"
+        for native, worker_field in (("tool", "worker"), ("title", "description"), ("arguments", "params")):
+            yield f"/nodes/{index}/{native}", f"/sub_goals/{index}/{worker_field}"
         for name in ("outputs", "goal_type"):
             yield f"/nodes/{index}/metadata/{name}", f"/sub_goals/{index}/{name}"
         inputs = sub_goal.get("inputs") if isinstance(sub_goal, dict) else None
@@ -142,12 +142,12 @@ def _read_input(entry: ObjectReader, key: str, value: Any, *, slots: Slots) -> J
 
 
 def _read_ref(entry: ObjectReader, value: Any, *, slots: Slots, at: tuple[str | int, ...]) -> str | None:
-    where = f"{at[1]!r}" if len(at) == 2 else f"{at[1]!r}[{at[2]}]"
+    location = f"{at[1]!r}" if len(at) == 2 else f"{at[1]!r}[{at[2]}]"
     if not isinstance(value, dict):
         shape = '{"from_sub_goal": 1, "slot": "…"}'
-        entry.report("invalid_field", f"input {where} must be {shape} or a list of such, not {describe(value)}", *at)
+        entry.report("invalid_field", f"input {location} must be {shape} or a list of such, not {describe(value)}", *at)
         return None
-    ref = ObjectReader(value, entry.at + pointer(*at), f"{entry.name}, input {where}", entry.node, entry.problems)
+    ref = ObjectReader(value, entry.at + pointer(*at), f"{entry.name}, input {location}", entry.node, entry.problems)
     ref.expect_keys(_INPUT_KEYS)
     slot = ref.text("slot")
     source = _id_of({"id": value.get("from_sub_goal")})

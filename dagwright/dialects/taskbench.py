@@ -92,12 +92,12 @@ class _Graph:
             self.needs.setdefault(ends[1], []).append(ends[0])
 
 
-def _links(written: JsonValue, draft: DocumentDraft) -> Sequence[tuple[str, str, str]]:
+def _links(raw_links: JsonValue, draft: DocumentDraft) -> Sequence[tuple[str, str, str]]:
     links: list[tuple[str, str, str]] = []
-    if written is not None and not isinstance(written, list):
-        message = f"'task_links' must be a list, not {describe(written)}"
+    if raw_links is not None and not isinstance(raw_links, list):
+        message = f"'task_links' must be a list, not {describe(raw_links)}"
         draft.problems.append(Problem("invalid_field", message, "/task_links"))
-    for index, raw in enumerate(written if isinstance(written, list) else ()):
+    for index, raw in enumerate(raw_links if isinstance(raw_links, list) else ()):
         at = f"/task_links/{index}"
         if not isinstance(raw, dict):
             draft.problems.append(Problem("invalid_field", f"a link must be an object, not {describe(raw)}", at))
@@ -110,13 +110,13 @@ def _links(written: JsonValue, draft: DocumentDraft) -> Sequence[tuple[str, str,
     return links
 
 
-def _titles(written: JsonValue, count: int, draft: DocumentDraft) -> Sequence[str]:
+def _titles(raw_titles: JsonValue, count: int, draft: DocumentDraft) -> Sequence[str]:
     """Return the steps, if there is one for each node."""
-    if written is not None and not isinstance(written, list):
-        message = f"'task_steps' must be a list, not {describe(written)}"
+    if raw_titles is not None and not isinstance(raw_titles, list):
+        message = f"'task_steps' must be a list, not {describe(raw_titles)}"
         draft.problems.append(Problem("invalid_field", message, "/task_steps"))
-    steps = [step for step in written if isinstance(step, str)] if isinstance(written, list) else []
-    return steps if isinstance(written, list) and len(steps) == len(written) == count else ()
+    steps = [step for step in raw_titles if isinstance(step, str)] if isinstance(raw_titles, list) else []
+    return steps if isinstance(raw_titles, list) and len(steps) == len(raw_titles) == count else ()
 
 
 def _node(entry: ObjectReader, graph: _Graph) -> dict[str, Any]:
@@ -126,25 +126,25 @@ def _node(entry: ObjectReader, graph: _Graph) -> dict[str, Any]:
     needs = graph.needs.get(entry.index)
     if needs:
         node["depends_on"] = [f"node-{number}" for number in dict.fromkeys(needs)]
-    written = entry.raw.get("arguments")
-    if written is not None and not isinstance(written, list):
-        entry.report("invalid_field", f"'arguments' must be a list, not {describe(written)}", "arguments")
-    elif written:
-        node["arguments"] = _arguments(entry, written, graph=graph, tool=task or "")
+    raw_arguments = entry.raw.get("arguments")
+    if raw_arguments is not None and not isinstance(raw_arguments, list):
+        entry.report("invalid_field", f"'arguments' must be a list, not {describe(raw_arguments)}", "arguments")
+    elif raw_arguments:
+        node["arguments"] = _arguments(entry, raw_arguments, graph=graph, tool=task or "")
     return node
 
 
-def _arguments(entry: ObjectReader, written: Sequence[Any], *, graph: _Graph, tool: str) -> Mapping[str, Any]:
-    named = [item for item in written if isinstance(item, dict) and "name" in item]
-    if not named:
-        values = [_with_results(entry, value, at=(index,), graph=graph) for index, value in enumerate(written)]
+def _arguments(entry: ObjectReader, raw_arguments: Sequence[Any], *, graph: _Graph, tool: str) -> Mapping[str, Any]:
+    named_items = [item for item in raw_arguments if isinstance(item, dict) and "name" in item]
+    if not named_items:
+        values = [_with_results(entry, value, at=(index,), graph=graph) for index, value in enumerate(raw_arguments)]
         try:
             return by_name(values, tool, tools=graph.tools)
         except ValueError as error:
             entry.report("invalid_arguments", str(error), "arguments")
             return {}
     arguments: dict[str, Any] = {}
-    for index, item in enumerate(written):
+    for index, item in enumerate(raw_arguments):
         if not isinstance(item, dict):
             message = f"an argument without a name stands beside others with names: {describe(item)}"
             entry.report("invalid_field", message, "arguments", index)

@@ -51,8 +51,8 @@ def _lines_of(text: str, pointers: Iterable[str]) -> dict[str, int]:
     walk = _Walk()
     try:
         # YAML does not allow lone surrogates.
-        whole = text.encode(errors="replace").decode()
-        for event in yaml.parse(whole, Loader=yaml.CSafeLoader):
+        valid_text = text.encode(errors="replace").decode()
+        for event in yaml.parse(valid_text, Loader=yaml.CSafeLoader):
             placed = walk.take(event)
             if placed is not None and placed[0] in containers:
                 lines.setdefault(*placed)

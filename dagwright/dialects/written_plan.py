@@ -70,8 +70,10 @@ def read_written_plan(
     document = to_document(raw, dialect=dialect, context=context, tools=tools)
     document, reference_repairs = repair_references(document)
     document, tool_repairs = repair_tool_names(document, tools or {})
-    shown = bounded([*repairs, *id_repairs, *reference_repairs, *tool_repairs])
-    return replace(document, notes=[*document.notes, *(repair.to_note() for repair in folded(shown))]), shown
+    bounded_repairs = bounded([*repairs, *id_repairs, *reference_repairs, *tool_repairs])
+    return replace(
+        document, notes=[*document.notes, *(repair.to_note() for repair in folded(bounded_repairs))]
+    ), bounded_repairs
 
 
 def is_cut_off(repairs: Sequence[Repair]) -> bool:
@@ -90,8 +92,8 @@ def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repai
         thinking = [Repair("thinking", "the thoughts of the model before its answer were skipped", 0)] if head else []
         remaining, repairs = _whole_steps(answer, offset=head)
         return remaining, [*thinking, *repairs]
-    written = read_written_json(text)
-    return written.value, written.repairs
+    json_text = read_written_json(text)
+    return json_text.value, json_text.repairs
 
 
 def _whole_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
@@ -117,18 +119,22 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
     made: list[Any] = []
     repairs: list[Repair] = []
     problems: list[Problem] = []
-    known: dict[str, list[str]] = {}
+    candidates_of_name: dict[str, list[str]] = {}
     plain = {tool: _plain(tool) for tool in tools}
     for index, node in enumerate(nodes):
         name = node.get("tool") if isinstance(node, dict) else None
-        if not isinstance(name, str) or name in tools or (len(known) >= _MOST_NAMES and name not in known):
+        if (
+            not isinstance(name, str)
+            or name in tools
+            or (len(candidates_of_name) >= _MOST_NAMES and name not in candidates_of_name)
+        ):
             made.append(node)
             continue
         node_id = node.get("id") if isinstance(node.get("id"), str) else None
         at = document.written_pointer(pointer("nodes", index, "tool"))
-        if name not in known:
-            known[name] = _near_names(name, plain)
-        near = known[name]
+        if name not in candidates_of_name:
+            candidates_of_name[name] = _near_names(name, plain)
+        near = candidates_of_name[name]
         if len(near) == 1:
             repairs.append(Repair("tool", f"the tool {name!r} was read as {near[0]!r}", None, at, node_id))
             made.append({**node, "tool": near[0]})
@@ -156,7 +162,7 @@ def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:
     if same:
         return same
     scored = ((_similarity(plain, other), tool) for tool, other in tools.items())
-    near = sorted(((score, tool) for score, tool in scored if score >= _CANDIDATE), key=lambda each: -each[0])[:4]
+    near = sorted(((score, tool) for score, tool in scored if score >= _CANDIDATE), key=lambda match: -match[0])[:4]
     if not near or near[0][0] < _NEAR:
         return [tool for _, tool in near] if len(near) > 1 else []
     is_clear = len(near) == 1 or near[0][0] - near[1][0] >= _CLEAR

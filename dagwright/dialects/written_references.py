@@ -61,10 +61,10 @@ def with_text_ids(raw: JsonValue) -> tuple[JsonValue, list[Repair]]:
     if key is None and not any(isinstance(node, dict) and "tool" in node for node in nodes):
         return raw, []
     needs = _LISTS[key or "steps"]
-    made = [_with_text_id(node, needs) if isinstance(node, dict) else node for node in nodes]
+    renamed_nodes = [_with_text_id(node, needs) if isinstance(node, dict) else node for node in nodes]
     at = pointer(key) if key is not None else ""
     repair = Repair("number_as_id", "ids that are numbers were read as texts", None, at)
-    return ({**raw, key: made} if isinstance(raw, dict) and key is not None else made), [repair]
+    return ({**raw, key: renamed_nodes} if isinstance(raw, dict) and key is not None else renamed_nodes), [repair]
 
 
 def _is_number(value: Any) -> bool:
@@ -72,11 +72,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _with_text_id(node: dict[str, JsonValue], needs: str) -> dict[str, JsonValue]:
-    made = {**node, "id": str(node["id"])} if _is_number(node.get("id")) else dict(node)
-    written = node.get(needs)
-    if isinstance(written, list):
-        made[needs] = [str(item) if _is_number(item) else item for item in written]
-    return made
+    renamed_node = {**node, "id": str(node["id"])} if _is_number(node.get("id")) else dict(node)
+    dependencies = node.get(needs)
+    if isinstance(dependencies, list):
+        renamed_node[needs] = [str(item) if _is_number(item) else item for item in dependencies]
+    return renamed_node
 
 
 def repair_references(document: Document) -> tuple[Document, list[Repair]]:
@@ -191,8 +191,8 @@ class _Repairer:
             return True
         first = self.numbers[0]
         if possible:
-            one, zero = (self._name(reading[first.number]) for reading in possible)
-            message = f"is ambiguous: counted from 1 it is node {one!r}, counted from 0 it is node {zero!r}"
+            one_name, zero_name = (self._name(reading[first.number]) for reading in possible)
+            message = f"is ambiguous: counted from 1 it is node {one_name!r}, counted from 0 it is node {zero_name!r}"
             self._report("ambiguous", f"{first.written!r} {message}; both make sense", first)
         else:
             self._report_impossible(numbered or from_one)
@@ -233,8 +233,8 @@ class _Repairer:
             if number.node is not None:
                 needs[number.node][reading[number.number]] = None
         for index, node in enumerate(self.nodes):
-            written = node.get("depends_on") if isinstance(node, dict) else None
-            for item in written if isinstance(written, list) else ():
+            depends_on = node.get("depends_on") if isinstance(node, dict) else None
+            for item in depends_on if isinstance(depends_on, list) else ():
                 if isinstance(item, str) and item in self.ids:
                     needs[index][self.ids[item]] = None
         if any(index in number for index, number in enumerate(needs)):
@@ -245,14 +245,14 @@ class _Repairer:
         node = self.nodes[index]
         if not isinstance(node, dict):
             return node
-        made = dict(node)
+        repaired = dict(node)
         for name in _FIELDS:
-            if name in made:
-                made[name] = self._repaired_value(made[name], node=index, at=("nodes", index, name))
-        needs = made.get("depends_on")
+            if name in repaired:
+                repaired[name] = self._repaired_value(repaired[name], node=index, at=("nodes", index, name))
+        needs = repaired.get("depends_on")
         if isinstance(needs, list):
-            made["depends_on"] = [self._repaired_need(item, index, position) for position, item in enumerate(needs)]
-        return made
+            repaired["depends_on"] = [self._repaired_need(item, index, position) for position, item in enumerate(needs)]
+        return repaired
 
     def _repaired_need(self, item: Any, index: int, position: int) -> Any:
         number = item if _is_number(item) else self._number_of_text(item)
@@ -273,8 +273,8 @@ class _Repairer:
             is_variable = match["name"] is not None and match["name"] in self.ids
             if match[0].startswith("{{") or not (is_variable or self._number_in(match, key) is not None):
                 continue
-            where, name = self.document.written_pointer(pointer(*at)), self._name(node) if node is not None else None
-            self.problems.append(Problem("invalid_reference", reference_key_message(key), where, name, KEY_HINT))
+            location, name = self.document.written_pointer(pointer(*at)), self._name(node) if node is not None else None
+            self.problems.append(Problem("invalid_reference", reference_key_message(key), location, name, KEY_HINT))
             return
 
     def _repaired_text(self, text: str, *, node: int | None, at: tuple[str | int, ...]) -> str:
@@ -289,9 +289,9 @@ class _Repairer:
             if text[match.start() - 1 : match.start()] == "\\":
                 self._report("invalid_reference", BACKSLASH, _Number(0, match[0], node, at))
                 continue
-            made = "{{" + str(reference) + "}}"
-            self._repair(match[0], made, node=node, at=at)
-            pieces += [text[end : match.start()], made]
+            placeholder = "{{" + str(reference) + "}}"
+            self._repair(match[0], placeholder, node=node, at=at)
+            pieces += [text[end : match.start()], placeholder]
             end = match.end()
         return "".join([*pieces, text[end:]]) if pieces else text
 
@@ -308,10 +308,10 @@ class _Repairer:
             return ResultOf(match["braced"], "result")
         return ResultOf(self._name(self.reading[number]), "result") if number is not None else None
 
-    def _repair(self, written: str, made: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
+    def _repair(self, original: str, repaired: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
         written_pointer = self.document.written_pointer(pointer(*at))
         name = self._name(node) if node is not None else None
-        self.repairs.append(Repair("reference", f"{written!r} was read as {made!r}", None, written_pointer, name))
+        self.repairs.append(Repair("reference", f"{original!r} was read as {repaired!r}", None, written_pointer, name))
 
 
 def _is_escaped(match: re.Match[str], text: str) -> bool:

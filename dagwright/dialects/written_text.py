@@ -48,9 +48,9 @@ def read_written_json(text: str) -> WrittenJson:
     distinct = {json.dumps(read.value, sort_keys=True): (start, read) for start, read in reversed(values)}
     if len(distinct) > 1:
         lines = [line_of(text, start) for start, _ in values]
-        shown = ", ".join(map(str, lines[:_MAX_SHOWN])) + (", …" if len(lines) > _MAX_SHOWN else "")
+        line_list = ", ".join(map(str, lines[:_MAX_SHOWN])) + (", …" if len(lines) > _MAX_SHOWN else "")
         message = (
-            f"the text holds {len(values)} JSON values (at lines {shown}), and it is unclear which one is the plan"
+            f"the text holds {len(values)} JSON values (at lines {line_list}), and it is unclear which one is the plan"
         )
         raise PlanInvalid([Problem("ambiguous", message, hint="write one JSON value only")])
     start, read = values[0]
@@ -158,5 +158,5 @@ def _around(text: str, values: Sequence[tuple[int, ReadValue]]) -> Iterator[Repa
 
 def _syntax_problem(text: str, failure: NotRead) -> Problem:
     column = failure.offset - text.rfind("\n", 0, failure.offset)
-    where = f"line {line_of(text, failure.offset)}, column {column}"
-    return Problem("invalid_syntax", f"the text is not unambiguous JSON: {failure.message} at {where}")
+    location = f"line {line_of(text, failure.offset)}, column {column}"
+    return Problem("invalid_syntax", f"the text is not unambiguous JSON: {failure.message} at {location}")

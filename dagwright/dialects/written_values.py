@@ -230,21 +230,19 @@ class _Reader:
     def _number(self, match: re.Match[str]) -> int | float:
         if match.end() == len(self.text) and self.frames:
             raise _EndOfText
-        written = match[0]
-        strict = _STRICT_NUMBER.fullmatch(written)
+        digits = match[0]
+        strict = _STRICT_NUMBER.fullmatch(digits)
         if strict is None:
-            bare = written.removeprefix("+")
+            bare = digits.removeprefix("+")
             if re.match(r"-?0[0-9]", bare):
-                raise self._refused(
-                    f"{_short(written)} starts with 0: write a number without it, or a string in quotes"
-                )
-            self._repair("number", f"{_short(written)} was read as a number")
+                raise self._refused(f"{_short(digits)} starts with 0: write a number without it, or a string in quotes")
+            self._repair("number", f"{_short(digits)} was read as a number")
         self.at = match.end()
         try:
-            whole = re.fullmatch(r"[-+]?[0-9]+", written)
-            return checked_int(written) if whole else checked_float(written)
+            integer = re.fullmatch(r"[-+]?[0-9]+", digits)
+            return checked_int(digits) if integer else checked_float(digits)
         except Exception:
-            message = f"{_short(written)} does not fit into a double, or has over {MAX_DIGITS} digits"
+            message = f"{_short(digits)} does not fit into a double, or has over {MAX_DIGITS} digits"
             raise self._refused(message) from None
 
     def _word(self, match: re.Match[str]) -> bool | None:

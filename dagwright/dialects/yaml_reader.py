@@ -58,17 +58,17 @@ def read_yaml(text: str, *, name: str) -> JsonValue:
 
 
 def _syntax_problem(error: yaml.YAMLError, *, text: str, name: str) -> Problem:
-    what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
+    message = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
     mark = getattr(error, "problem_mark", None)
     line, column = (
         (mark.line, mark.column) if mark is not None else _line_and_column(text, getattr(error, "position", None))
     )
-    where = f" at line {line + 1}, column {column + 1}"
-    meaning = _meaning_here(text, line, column, what) or _MEANINGS.get(what, what)
-    return Problem("invalid_syntax", printable(f"{name} is no valid YAML: {meaning}{where}"))
+    location = f" at line {line + 1}, column {column + 1}"
+    meaning = _meaning_here(text, line, column, message) or _MEANINGS.get(message, message)
+    return Problem("invalid_syntax", printable(f"{name} is no valid YAML: {meaning}{location}"))
 
 
-def _meaning_here(text: str, line: int, column: int, what: str) -> str | None:
+def _meaning_here(text: str, line: int, column: int, message: str) -> str | None:
     """Return the specific meaning of a library error at its position; `None` for its usual meaning."""
     lines = text.splitlines()[: line + 1]
     if len(lines) <= line:
@@ -76,8 +76,8 @@ def _meaning_here(text: str, line: int, column: int, what: str) -> str | None:
     if lines[line][column : column + 1] == "\t":
         return "a tab; YAML is indented with spaces only"
     key = _KEY.match(lines[line])
-    before = next((each for each in reversed(lines[:-1]) if each.strip()), "")
-    if what.startswith("mapping values") and key is not None and key.end() - 1 == column:
+    before = next((line_text for line_text in reversed(lines[:-1]) if line_text.strip()), "")
+    if message.startswith("mapping values") and key is not None and key.end() - 1 == column:
         is_deeper = len(_INDENTATION.match(lines[line])[0]) > len(_INDENTATION.match(before)[0])  # type: ignore[index]  # it always matches
         return "this line is indented more than the line before it, which has a value already" if is_deeper else None
     return None
@@ -221,11 +221,11 @@ class _Builder:
         self._put(frame.items)
 
     def _take_alias(self, event: Any) -> None:
-        known = self._anchors.get(event.anchor)
-        if known is None:
+        anchored = self._anchors.get(event.anchor)
+        if anchored is None:
             self._refuse(event, f"the alias *{event.anchor} has no anchor before it, or is inside it")
             raise PlanInvalid(self.problems)
-        value, size = known
+        value, size = anchored
         self._aliased += size
         self._built += size - 1
         if self._aliased > MAX_ALIASED_VALUES:

@@ -102,15 +102,15 @@ class CapabilityCache:
         Args:
             refused: errors of the attempts with other capabilities.
         """
-        known = self._by_model.get((base_url, model), Capabilities())
-        learned = worked if call.output is not None else replace(worked, mode=known.mode)
-        if learned.mode is not known.mode and any(map(_is_of_schema, refused)):
+        previous = self._by_model.get((base_url, model), Capabilities())
+        learned = worked if call.output is not None else replace(worked, mode=previous.mode)
+        if learned.mode is not previous.mode and any(map(_is_of_schema, refused)):
             # Another schema may be accepted.
             _keep(self._by_schema, (base_url, model, _digest(call)), worked.mode)
-            learned = replace(learned, mode=known.mode)
+            learned = replace(learned, mode=previous.mode)
         elif (base_url, model, _digest(call)) in self._by_schema:
-            learned = replace(learned, mode=known.mode)
-        if learned != known:
+            learned = replace(learned, mode=previous.mode)
+        if learned != previous:
             _keep(self._by_model, (base_url, model), learned)
 
 

@@ -289,14 +289,14 @@ class ModelStream:
         """Text received so far."""
         return "".join(self._received)
 
-    def restored(self, written: Any) -> Any:
+    def restored(self, output: Any) -> Any:
         """Convert a part of the answer from the strict schema to the requested schema.
 
         Args:
             written: the answer, or a value assembled from parts of it.
         """
         is_strict = self._capabilities.mode is OutputMode.SCHEMA and self._prepared.strict is not None
-        return self._prepared.strict.restore(written) if is_strict and self._prepared.strict is not None else written
+        return self._prepared.strict.restore(output) if is_strict and self._prepared.strict is not None else output
 
     @property
     def answer(self) -> ModelResponse:

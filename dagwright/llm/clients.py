@@ -101,11 +101,13 @@ class ModelClients:
             )
         return self._clients[endpoint]
 
-    def _endpoint(self, named: NamedEndpoint) -> Endpoint:
-        if not named.secret:
-            return Endpoint(named.base_url)
-        key = self._setup.secret(named.secret)
+    def _endpoint(self, named_endpoint: NamedEndpoint) -> Endpoint:
+        if not named_endpoint.secret:
+            return Endpoint(named_endpoint.base_url)
+        key = self._setup.secret(named_endpoint.secret)
         if not key:
-            shown = Redaction().location(named.base_url)
-            raise SecretMissing(f"the key of {shown} is not set; set DAGWRIGHT_SECRET_{named.secret} for the worker")
-        return Endpoint(named.base_url, key)
+            location = Redaction().location(named_endpoint.base_url)
+            raise SecretMissing(
+                f"the key of {location} is not set; set DAGWRIGHT_SECRET_{named_endpoint.secret} for the worker"
+            )
+        return Endpoint(named_endpoint.base_url, key)

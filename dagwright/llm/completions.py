@@ -79,8 +79,8 @@ def parse_completion(body: Any) -> CompletionContent:
     choice = _first_choice(body)
     message = choice.get("message") if choice is not None else None
     if not isinstance(body, Mapping) or choice is None or not isinstance(message, Mapping):
-        shown = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
-        raise ServiceError("broken", f"answered with something other than a chat completion: {shown[:200]!r}")
+        body_text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
+        raise ServiceError("broken", f"answered with something other than a chat completion: {body_text[:200]!r}")
     completion = CompletionContent(
         finish_reason=_text(choice.get("finish_reason")), model=_text(body.get("model")), usage=body.get("usage")
     )
@@ -157,13 +157,13 @@ class CompletionBuilder:
         if not isinstance(index, int):
             # Some servers send each call in one chunk, without an index.
             index = len(self._calls) if call_id or not self._calls else len(self._calls) - 1
-        known = self._calls.setdefault(index, _PartialToolCall())
+        partial_call = self._calls.setdefault(index, _PartialToolCall())
         arguments = _arguments(function.get("arguments"))
-        known.id = known.id or call_id
-        known.name += _text(function.get("name"))
-        known.arguments.append(arguments)
+        partial_call.id = partial_call.id or call_id
+        partial_call.name += _text(function.get("name"))
+        partial_call.arguments.append(arguments)
         self.characters += len(arguments)
-        return arguments if known.name == self._output_tool else ""
+        return arguments if partial_call.name == self._output_tool else ""
 
     def partial(self) -> CompletionContent:
         """Return the content received so far."""
@@ -198,7 +198,9 @@ def _calls_of(message: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         for call in _list(message.get("tool_calls"))
         if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
     ]
-    return [(call_id, _text(each.get("name")), _arguments(each.get("arguments"))) for call_id, each in functions]
+    return [
+        (call_id, _text(function.get("name")), _arguments(function.get("arguments"))) for call_id, function in functions
+    ]
 
 
 def _first_choice(body: Any) -> Mapping[str, Any] | None:
@@ -297,16 +299,16 @@ def _to_model_response(
     # Drop calls of tools that do not exist: nothing could answer them, and servers reject a conversation that has a
     # call without an answer.
     offered = calls if prepared.call.tools else []
-    named = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in offered)
-    if output is None and not completion.text.strip() and not named:
+    tool_calls = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in offered)
+    if output is None and not completion.text.strip() and not tool_calls:
         # Models return empty answers occasionally. Without this check, a run would end with one as its answer.
         raise ServiceError("broken", "called a tool, and there are none" if calls else "answered with nothing")
-    if output is not None and not named:
+    if output is not None and not tool_calls:
         value = _value_of(text or "", output, prepared, mode)
     return ModelResponse(
-        message=Message(role="assistant", content=text if text or named else "", tool_calls=named),
+        message=Message(role="assistant", content=text if text or tool_calls else "", tool_calls=tool_calls),
         output=value,
-        finish_reason="tool_calls" if named else "stop",
+        finish_reason="tool_calls" if tool_calls else "stop",
         model=completion.model or prepared.model,
         usage=usage,
     )

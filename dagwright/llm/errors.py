@@ -200,14 +200,14 @@ def _by_status(status: int | None) -> ModelError:
 def _message(trouble: ServiceError, error: ModelError, target: CallTarget) -> str:
     server_text = trouble.body.message or trouble.body.text
     server_text = _without_key(cut_bytes(one_line(server_text), max_bytes=_SERVER_WORDS_BYTES), target)
-    where = f"{target.model or 'the model'} at {target.base_url}"
+    endpoint = f"{target.model or 'the model'} at {target.base_url}"
     if trouble.kind in ("status", "stream"):
         number = f" {trouble.status}" if trouble.status is not None else ""
-        what = f"{where} answered{number}" if trouble.kind == "status" else f"{where} broke off its answer"
-        return f"{what}: {server_text}" if server_text else what
+        problem = f"{endpoint} answered{number}" if trouble.kind == "status" else f"{endpoint} broke off its answer"
+        return f"{problem}: {server_text}" if server_text else problem
     if error in (ModelError.KEY_MISSING, ModelError.MODEL_MISSING):
         return trouble.description
-    return f"{where} {_without_key(trouble.description, target)}"
+    return f"{endpoint} {_without_key(trouble.description, target)}"
 
 
 def _without_key(description: str, target: CallTarget) -> str:

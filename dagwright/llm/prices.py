@@ -55,9 +55,9 @@ class PriceTable:
             names: names of the model, most specific first; each may have the date suffix of a snapshot.
         """
         for name in names:
-            for known in (name, _DATED.sub("", name)):
-                if known in self.prices:
-                    return self.prices[known]
+            for model_name in (name, _DATED.sub("", name)):
+                if model_name in self.prices:
+                    return self.prices[model_name]
         return None
 
     def priced(self, usage: Usage, *names: str) -> Usage:
@@ -102,19 +102,19 @@ def read_prices(path: Path) -> PriceTable:
     return PriceTable({name: _price(price, f"{path}: models/{name}") for name, price in models.items()})
 
 
-def _price(value: Any, where: str) -> Price:
+def _price(value: Any, location: str) -> Price:
     if not isinstance(value, dict) or not {"prompt", "completion"} <= value.keys() <= set(_FIELDS):
-        raise PricesUnreadable(f"{where}: a price has prompt, completion and perhaps cached, and nothing else")
-    prompt, completion = _money(value["prompt"], where), _money(value["completion"], where)
-    cached = _money(value["cached"], where) if "cached" in value else prompt
+        raise PricesUnreadable(f"{location}: a price has prompt, completion and perhaps cached, and nothing else")
+    prompt, completion = _money(value["prompt"], location), _money(value["completion"], location)
+    cached = _money(value["cached"], location) if "cached" in value else prompt
     return Price(prompt, cached, completion)
 
 
-def _money(value: Any, where: str) -> Decimal:
+def _money(value: Any, location: str) -> Decimal:
     try:
         money = Decimal(value)
     except (InvalidOperation, TypeError, ValueError):
         money = Decimal("NaN")
     if not money.is_finite() or money < 0:
-        raise PricesUnreadable(f"{where}: {value!r:.40} is no price; write a number from 0, such as 2.50")
+        raise PricesUnreadable(f"{location}: {value!r:.40} is no price; write a number from 0, such as 2.50")
     return money

@@ -43,13 +43,13 @@ class StrictSchema:
         }
         self.strict: dict[str, Any] = {**root, **definitions}
 
-    def restore(self, written: Any) -> Any:
+    def restore(self, output: Any) -> Any:
         """Convert a value from the strict to the original schema; other values are converted as far as possible."""
         if self._is_wrapped:
-            if not isinstance(written, dict) or set(written) != {_WRAPPED}:
-                return written
-            written = written[_WRAPPED]
-        return _restored(written, self._schema, self._schema)
+            if not isinstance(output, dict) or set(output) != {_WRAPPED}:
+                return output
+            output = output[_WRAPPED]
+        return _restored(output, self._schema, self._schema)
 
 
 def _object_of(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,50 +169,50 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, dict(_NULL)]}
 
 
-def _restored(written: Any, schema: Any, root: Schema) -> Any:
+def _restored(output: Any, schema: Any, root: Schema) -> Any:
     """Convert a value to its schema: drop the nulls of omitted properties, and parse strings that contain JSON."""
     resolved = _resolved(schema, root)
     if "allOf" in resolved:
         resolved = _merged(resolved, root)
     if _is_open(resolved):
-        return _read(written)
+        return _read(output)
     if _choices(resolved):
-        return _restored_choice(written, resolved, root)
-    if isinstance(written, list) and "array" in _types(resolved):
-        return [_restored(item, resolved.get("items", {}), root) for item in written]
-    if isinstance(written, dict) and "object" in _types(resolved):
+        return _restored_choice(output, resolved, root)
+    if isinstance(output, list) and "array" in _types(resolved):
+        return [_restored(item, resolved.get("items", {}), root) for item in output]
+    if isinstance(output, dict) and "object" in _types(resolved):
         properties, required = resolved.get("properties", {}), set(resolved.get("required", ()))
         return {
             name: _restored(value, properties.get(name, {}), root) if name in properties else value
-            for name, value in written.items()
+            for name, value in output.items()
             if value is not None or name in required or _takes_null(properties.get(name), root)
         }
-    return written
+    return output
 
 
-def _restored_choice(written: Any, schema: Schema, root: Schema) -> Any:
+def _restored_choice(output: Any, schema: Schema, root: Schema) -> Any:
     """Convert a value with the first schema of `anyOf` or `oneOf` that it appears to match."""
     for choice in _choices(schema):
         resolved = _resolved(choice, root)
-        if isinstance(written, dict):
+        if isinstance(output, dict):
             properties = resolved.get("properties", {})
-            fits = properties and written.keys() <= properties.keys() and _constants_fit(written, properties)
-        elif isinstance(written, list):
+            fits = properties and output.keys() <= properties.keys() and _constants_fit(output, properties)
+        elif isinstance(output, list):
             fits = "array" in _types(resolved)
-        elif isinstance(written, str):
+        elif isinstance(output, str):
             fits = "string" in _types(resolved) or _is_open(resolved)
         else:
             fits = False
         if fits:
-            return _restored(written, choice, root)
-    return written
+            return _restored(output, choice, root)
+    return output
 
 
-def _constants_fit(written: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
+def _constants_fit(output: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
     """Check whether the fields with constant values match these properties."""
     for name, part in properties.items():
         allowed = [part["const"]] if "const" in part else part.get("enum")
-        if allowed is not None and name in written and written[name] not in allowed:
+        if allowed is not None and name in output and output[name] not in allowed:
             return False
     return True
 
@@ -224,11 +224,11 @@ def _takes_null(schema: Any, root: Schema) -> bool:
     return any(_takes_null(choice, root) for choice in _choices(resolved))
 
 
-def _read(written: Any) -> Any:
+def _read(output: Any) -> Any:
     """Parse a string that contains JSON; a value that the model wrote directly is returned unchanged."""
-    if not isinstance(written, str):
-        return written
+    if not isinstance(output, str):
+        return output
     try:
-        return json.loads(written)
+        return json.loads(output)
     except (ValueError, RecursionError):
-        return written
+        return output

@@ -46,12 +46,12 @@ class VisibleText:
         return self._found
 
     def _find(self) -> str:
-        written = self._written.lstrip()
-        if written.startswith("{"):
-            return _text_in(written, self._field)
-        if _FENCE.startswith(written[: len(_FENCE)]):
-            position = written.find("{")
-            return _text_in(written[position:], self._field) if position >= 0 else ""
+        text_so_far = self._written.lstrip()
+        if text_so_far.startswith("{"):
+            return _text_in(text_so_far, self._field)
+        if _FENCE.startswith(text_so_far[: len(_FENCE)]):
+            position = text_so_far.find("{")
+            return _text_in(text_so_far[position:], self._field) if position >= 0 else ""
         # The model was asked for JSON and wrote plain text, which is then its answer.
         return self._written
 
@@ -62,10 +62,10 @@ def _before_marker(text: str) -> str:
     return text if match is None else text[: match.start()]
 
 
-def _text_in(written: str, field: str) -> str:
+def _text_in(json_text: str, field: str) -> str:
     """Return the text at a field of incomplete JSON; empty if the field is missing or the JSON is invalid."""
     try:
-        value = from_json(written, allow_partial="trailing-strings")
+        value = from_json(json_text, allow_partial="trailing-strings")
     except ValueError:
         return ""
     text = value.get(field) if isinstance(value, dict) else None

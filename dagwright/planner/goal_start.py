@@ -130,9 +130,9 @@ def prepare_goal(
 
 
 def _with_compensation(
-    named: Mapping[str, ToolDeclaration], tools: Mapping[str, ToolDeclaration]
+    named_tools: Mapping[str, ToolDeclaration], tools: Mapping[str, ToolDeclaration]
 ) -> Mapping[str, ToolDeclaration]:
-    return {name: tools[name] for name in with_compensating_tools(named, tools) if name in tools}
+    return {name: tools[name] for name in with_compensating_tools(named_tools, tools) if name in tools}
 
 
 def _prepare_intents(
@@ -235,24 +235,24 @@ def goal_from_document(
         for name, value in flags.items()
         if not isinstance(value, bool)
     ]
-    most = {"max_repairs": (MAX_PLANS - 1, PLANS_LIMIT - 1), "max_replans": (MAX_REPLANS, REPLANS_LIMIT)}
+    limits = {"max_repairs": (MAX_PLANS - 1, PLANS_LIMIT - 1), "max_replans": (MAX_REPLANS, REPLANS_LIMIT)}
     profile = document.get("profile", "plan")
     if profile not in PROFILES:
         problems.append(
             Problem("invalid_field", f"profile must be {', '.join(PROFILES)} or rounds", pointer("profile"))
         )
     if profile == "intents":
-        most["max_replans"] = (0, 0)
+        limits["max_replans"] = (0, 0)
     else:
         problems += [
             Problem("invalid_field", f"only the profile intents has {name}", pointer(name))
             for name in _OF_INTENTS
             if name in document
         ]
-    counts = {name: document.get(name, usual) for name, (usual, _) in most.items()}
+    counts = {name: document.get(name, usual) for name, (usual, _) in limits.items()}
     problems += [
         Problem("invalid_field", f"{name} must be a number from 0 to {limit}", pointer(name))
-        for name, (_, limit) in most.items()
+        for name, (_, limit) in limits.items()
         if type(counts[name]) is not int or not 0 <= counts[name] <= limit
     ]
     try:

@@ -62,21 +62,21 @@ def parse_intents(
     own = [*cut, *_own_problems(raw)]
     try:
         document = to_document(
-            raw, dialect="intents", context={name: dict(what) for name, what in context.items()}, tools=tools
+            raw, dialect="intents", context={name: dict(entity) for name, entity in context.items()}, tools=tools
         )
         verbs = intent_verbs(tools)
-        document, named = repair_tool_names(document, verbs)
+        document, name_repairs = repair_tool_names(document, verbs)
         own += [*_no_verbs(document, tools, verbs), *_entities_in_params(raw, document, verbs)]
         checked = check_document(document, tools=tools)
     except PlanInvalid as invalid:
         raise PlanInvalid([*own, *(_for_model(problem, context) for problem in invalid.problems)]) from None
     if problems := [*own, *problems_of(checked)]:
         raise PlanInvalid(problems)
-    made = build_parsed_plan(checked, [*repairs, *named])
+    parsed_plan = build_parsed_plan(checked, [*repairs, *name_repairs])
     read = replace(
-        made,
+        parsed_plan,
         written=_with_verbs(raw, document),
-        summary=f"{_summary(raw, checked)}\n{made.summary}",
+        summary=f"{_summary(raw, checked)}\n{parsed_plan.summary}",
         model_fields=_explanation_fields(raw),
     )
     reject_oversized(read)
@@ -86,8 +86,8 @@ def parse_intents(
 def _written(plan: Any, text: str) -> tuple[Any, Sequence[Repair]]:
     if plan is not None and not isinstance(plan, str):
         return plan, ()
-    written = read_written_json(text if plan is None else plan)
-    return written.value, written.repairs
+    written_json = read_written_json(text if plan is None else plan)
+    return written_json.value, written_json.repairs
 
 
 def _plain(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Repair]]:

@@ -83,12 +83,12 @@ def intents_messages(
 def _session(context: Mapping[str, Mapping[str, Any]]) -> str:
     if not context:
         return "The session has no names."
-    return "\n".join(["Names of the session:", *(_name(name, what) for name, what in context.items())])
+    return "\n".join(["Names of the session:", *(_name(name, entity) for name, entity in context.items())])
 
 
-def _name(name: str, what: Mapping[str, Any]) -> str:
-    fields = dict.fromkeys(["kind", "name", *what])
+def _name(name: str, entity: Mapping[str, Any]) -> str:
+    fields = dict.fromkeys(["kind", "name", *entity])
     known = {
-        field: cut_for_model(what[field], _NAME_CHARACTERS) for field in fields if field != "id" and what.get(field)
+        field: cut_for_model(entity[field], _NAME_CHARACTERS) for field in fields if field != "id" and entity.get(field)
     }
     return json_line({"ref": f"@{name}", **known})

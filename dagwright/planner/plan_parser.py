@@ -63,10 +63,10 @@ def encode_tools(tools: Mapping[str, ToolDeclaration], *, inline_agents: bool = 
     Args:
         inline_agents: whether a plan may define inline agents, which may use any of the tools.
     """
-    named = {*tools} if inline_agents else {name for card in agent_cards(tools) for name in card.tools}
+    tool_names = {*tools} if inline_agents else {name for card in agent_cards(tools) for name in card.tools}
     entries = [
         DECLARATION.dump_python(
-            tool if tool.name in named else replace(tool, description=""), mode="json", exclude_defaults=True
+            tool if tool.name in tool_names else replace(tool, description=""), mode="json", exclude_defaults=True
         )
         for tool in tools.values()
     ]
@@ -139,7 +139,7 @@ def parse_plan(
     Raises:
         PlanInvalid: lists all errors and ambiguities.
     """
-    there = replan_context.referable if replan_context is not None else ()
+    referable_ids = replan_context.referable if replan_context is not None else ()
     try:
         checked, repairs = _checked(
             plan, text, _known(tools, replan_context), accepted=_standing(accepted, replan_context)
@@ -156,10 +156,10 @@ def parse_plan(
         for repair in repairs
         if repair.code == CUT_OFF
     ]
-    inside = [] if inline_agents else _inline_agents_of(checked)
-    if problems := [*cut, *problems_of(checked, there=there), *inside]:
+    inline_cards = [] if inline_agents else _inline_agents_of(checked)
+    if problems := [*cut, *problems_of(checked, there=referable_ids), *inline_cards]:
         raise PlanInvalid(problems)
-    read = build_parsed_plan(checked, repairs, there=there)
+    read = build_parsed_plan(checked, repairs, there=referable_ids)
     reject_oversized(read)
     return read
 
@@ -269,7 +269,7 @@ def can_start_early(
         nodes: nodes as written; all but the last one have been accepted already.
         replan_context: state of the run, for a replan; a node that supersedes another node waits.
     """
-    there = replan_context.referable if replan_context is not None else ()
+    referable_ids = replan_context.referable if replan_context is not None else ()
     if replan_context is not None and nodes[-1].get("id") in replan_context.left:
         return False
     if depth_of(nodes[-1]) > _EARLY_DEPTH:
@@ -278,7 +278,7 @@ def can_start_early(
         checked = check_plan(
             {"nodes": [*_standing((), replan_context), *nodes]}, _known(tools, replan_context), dialect="plan"
         )
-        if any(True for _ in problems_of(checked, there=there)):
+        if any(True for _ in problems_of(checked, there=referable_ids)):
             return False
         return may_start_early(compile_planned(checked).nodes[-1], tools)
     except PlanInvalid:
@@ -319,8 +319,8 @@ def problems_of(checked: Checked, *, there: Sequence[str] = ()) -> Iterator[Prob
             yield Problem("unknown_tool", f"the run has no node {node.id!r}", at, node.id)
         if is_own(node.id):
             at = checked.document.written_pointer(pointer("nodes", index, "id"))
-            taken = ", ".join(sorted(OWN_IDS))
-            message = f"the id {node.id!r} is reserved for the run; reserved ids are {taken}"
+            reserved_ids = ", ".join(sorted(OWN_IDS))
+            message = f"the id {node.id!r} is reserved for the run; reserved ids are {reserved_ids}"
             yield Problem("reserved_id", message, at, node.id, "choose another id, and change the references to it")
     for name in checked.inputs:
         message = f"the plan has an input {name!r}, but a planned run has no inputs"
@@ -347,9 +347,9 @@ def _inline_agents_of(checked: Checked) -> Iterator[Problem]:
 
 
 def _notes_of(checked: Checked) -> Iterator[Note]:
-    written = checked.document.plan
+    plan_document = checked.document.plan
     for name in _IGNORED:
-        if written.get(name) is not None:
+        if plan_document.get(name) is not None:
             yield Note("ignored", f"{name!r} is ignored in a plan that a model wrote")
     for node in checked.nodes:
         if node.approval == "never":

@@ -104,10 +104,10 @@ def planning_messages(
         turns: summaries of earlier turns of the session, oldest first.
     """
     note = catalogue.note()
-    there = catalogue.text if note is None else f"{catalogue.text}\n\n({note[0].upper()}{note[1:]}.)"
+    catalogue_text = catalogue.text if note is None else f"{catalogue.text}\n\n({note[0].upper()}{note[1:]}.)"
     rules = PLANNING_PROMPT + (PLANNING_AGAIN_PROMPT if plans_again else "")
     rules += INLINE_AGENTS_PROMPT if inline_agents else ""
-    parts = [there, *([turns_message(turns)] if turns else []), f"Request:\n{goal}"]
+    parts = [catalogue_text, *([turns_message(turns)] if turns else []), f"Request:\n{goal}"]
     return system(rules), user("\n\n".join(parts))
 
 
@@ -128,10 +128,10 @@ def turns_message(turns: Sequence[str]) -> str:
 
 def accepted_message(nodes: Sequence[Any]) -> str:
     """Format the nodes that started while the model was writing the plan."""
-    written = "\n".join(json.dumps(node, ensure_ascii=False) for node in nodes)
+    node_lines = "\n".join(json.dumps(node, ensure_ascii=False) for node in nodes)
     return (
         "These nodes of your plan have been started already and are part of the plan:\n"
-        f"{written}\n"
+        f"{node_lines}\n"
         "Refer to them by their ids.\n"
         "If you repeat one, do not change it.\n"
         "Do not give their ids to other nodes."
@@ -164,14 +164,14 @@ _REPAIRS: Mapping[Profile | Literal["rounds"], tuple[str, str]] = {
 def repair_message(problems: Sequence[Problem], *, profile: Profile | Literal["rounds"] = "plan") -> str:
     """Format the problems of an invalid plan for the model, each with its location and a hint."""
     entries: list[str] = []
-    left, room = 0, REPAIR_CHARACTERS
+    omitted, remaining_characters = 0, REPAIR_CHARACTERS
     for line in map(_problem_line, problems):
-        if len(line) < room:
+        if len(line) < remaining_characters:
             entries.append(line)
-            room -= len(line) + 1
+            remaining_characters -= len(line) + 1
         else:
-            left += 1
-    more = [f"- and {left} more problems"] if left else []
+            omitted += 1
+    more = [f"- and {omitted} more problems"] if omitted else []
     before, behind = _REPAIRS[profile]
     return "\n".join([before, *entries, *more, behind])
 

@@ -50,10 +50,10 @@ def _is_unclear(node_id: str, nodes: list[Any]) -> bool:
     )
 
 
-def _free_id(node_id: str, taken: Collection[str]) -> str:
+def _free_id(node_id: str, taken_ids: Collection[str]) -> str:
     name = f"{node_id.replace('#', '_')}_step"
     number = 1
-    while (free := name if number == 1 else f"{name}_{number}") in taken:
+    while (free := name if number == 1 else f"{name}_{number}") in taken_ids:
         number += 1
     return free
 
@@ -64,7 +64,7 @@ def _with_ids(node: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, 
 
     def with_ids(value: Any) -> Any:
         if isinstance(value, str):
-            return reference.sub(lambda found: found[1] + renamed[found[2]], value)
+            return reference.sub(lambda match: match[1] + renamed[match[2]], value)
         if isinstance(value, list):
             return [with_ids(part) for part in value]
         return {name: with_ids(part) for name, part in value.items()} if isinstance(value, dict) else value

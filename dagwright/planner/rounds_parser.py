@@ -66,8 +66,8 @@ def _written(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
     if not content.strip():
         hint = "tools cannot be called directly: write one object with action, and name workers in its sub_goals"
         raise PlanInvalid([Problem("empty_plan", "the answer is empty", hint=hint)])
-    written = read_written_json(content)
-    return plain(written.value), written.repairs
+    written_json = read_written_json(content)
+    return plain(written_json.value), written_json.repairs
 
 
 def _read(
@@ -116,9 +116,11 @@ def _reasoning(content: Any) -> str:
 def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[PlannedSubGoal]]:
     """Return the problems of the sub-goals of an answer, and the sub-goals to start."""
     fields = Fields()
-    written = fields.sub_goals(raw.get("sub_goals"), checks.workers)
-    problems = [*fields.problems, *checks.problems_of(written, fields.refused)]
-    return problems, () if problems else checks.new_sub_goals([each for each in written if each is not None])
+    sub_goals = fields.sub_goals(raw.get("sub_goals"), checks.workers)
+    problems = [*fields.problems, *checks.problems_of(sub_goals, fields.refused)]
+    return problems, () if problems else checks.new_sub_goals(
+        [sub_goal for sub_goal in sub_goals if sub_goal is not None]
+    )
 
 
 def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
@@ -149,5 +151,5 @@ def _bounded(problem: Problem) -> dict[str, Any]:
 def _in_short(problems: Sequence[Problem]) -> Iterator[str]:
     for problem in problems[:5]:
         yield f"{problem.code}{f' at {problem.pointer}' if problem.pointer else ''}: {problem.text}"
-    if (left := len(problems) - 5) > 0:
-        yield f"and {left} more"
+    if (omitted := len(problems) - 5) > 0:
+        yield f"and {omitted} more"

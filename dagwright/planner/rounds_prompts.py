@@ -105,8 +105,8 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
 
 def worker_catalogue(workers: Mapping[str, WorkerTool]) -> Catalogue:
     """Format worker tools for the planner; deliverables last, each kind sorted by name."""
-    known = sorted(workers.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
-    entries, omitted = fit_lines({name: json_line(_describe_worker(worker)) for name, worker in known})
+    ordered = sorted(workers.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
+    entries, omitted = fit_lines({name: json_line(_describe_worker(worker)) for name, worker in ordered})
     text = "\n".join(["Workers:", *entries.values()])
     return Catalogue({name: workers[name].tool for name in entries}, text, omitted)
 

@@ -55,14 +55,16 @@ class RoundChecks:
         if sum(len(refs_of(value)) for value in inputs.values()) > MAX_SYNTHESIS_INPUTS:
             problems.append(Problem("too_large", f"an answer may use at most {MAX_SYNTHESIS_INPUTS} slots", f"/{at}"))
         for name, ref, path in _each_ref(inputs):
-            known = self._known.get(ref.from_sub_goal)
-            where = pointer(at, name, *path)
-            if (problem := self._problem_of_slot(ref, known, where)) is not None:
+            source = self._known.get(ref.from_sub_goal)
+            location = pointer(at, name, *path)
+            if (problem := self._problem_of_slot(ref, source, location)) is not None:
                 problems.append(problem)
-            elif known is not None and ref.slot not in known.slots:
-                text = f"it is {known.status}" if known.status not in DONE else f"its slots are {_listed(known.slots)}"
+            elif source is not None and ref.slot not in source.slots:
+                text = (
+                    f"it is {source.status}" if source.status not in DONE else f"its slots are {_listed(source.slots)}"
+                )
                 message = f"sub-goal {ref.from_sub_goal} has no value in slot {ref.slot!r}: {text}"
-                problems.append(Problem("invalid_reference", message, where))
+                problems.append(Problem("invalid_reference", message, location))
         has_deliverable = any(self._is_deliverable(ref) for _, ref, _ in _each_ref(inputs))
         if not problems and not has_deliverable:
             hint = "start a worker with goal_type deliverable, or write failed with the reason"
@@ -72,8 +74,8 @@ class RoundChecks:
         return problems, inputs
 
     def _is_deliverable(self, ref: InputRef) -> bool:
-        known = self._known.get(ref.from_sub_goal)
-        worker = self.workers.get(known.worker) if known is not None else None
+        source = self._known.get(ref.from_sub_goal)
+        worker = self.workers.get(source.worker) if source is not None else None
         return worker is not None and worker.card.goal_type == "deliverable"
 
     def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | PlannedSubGoal | None, at: str) -> Problem | None:
@@ -96,8 +98,8 @@ class RoundChecks:
         return tuple(sub_goal for sub_goal in sub_goals if not self._is_waiting_already(sub_goal))
 
     def _is_waiting_already(self, sub_goal: PlannedSubGoal) -> bool:
-        known = self._known.get(sub_goal.id)
-        return known is not None and known.status == "pending" and known.work == self._work(sub_goal)
+        earlier = self._known.get(sub_goal.id)
+        return earlier is not None and earlier.status == "pending" and earlier.work == self._work(sub_goal)
 
     def problems_of(
         self, sub_goals: Sequence[PlannedSubGoal | None], refused: Mapping[int, tuple[int, Mapping[str, Input]]]
@@ -139,16 +141,16 @@ class RoundChecks:
             if ref.from_sub_goal in self._refused:
                 continue
             source = new.get(ref.from_sub_goal) or self._known.get(ref.from_sub_goal)
-            where = pointer("sub_goals", index, "inputs", name, *position)
-            if (problem := self._problem_of_slot(ref, source, where)) is not None:
+            location = pointer("sub_goals", index, "inputs", name, *position)
+            if (problem := self._problem_of_slot(ref, source, location)) is not None:
                 yield problem
 
     def _problems_of(
         self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...], new: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
-        known = self._known.get(sub_goal.id)
-        if known is not None and known.status not in ("failed", "pending"):
-            message = f"sub-goal {sub_goal.id} already exists: it is {known.status}"
+        earlier = self._known.get(sub_goal.id)
+        if earlier is not None and earlier.status not in ("failed", "pending"):
+            message = f"sub-goal {sub_goal.id} already exists: it is {earlier.status}"
             hint = "use its slots, or give new work an unused id"
             yield Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id, hint)
         elif (repeated := self._repeated(sub_goal)) is not None:
@@ -188,20 +190,20 @@ class RoundChecks:
         for name, ref, path in _each_ref(sub_goal.inputs):
             if ref.from_sub_goal in self._refused:
                 continue
-            where = pointer(*at, "inputs", name, *path)
+            location = pointer(*at, "inputs", name, *path)
             known = self._known.get(ref.from_sub_goal)
             source = new.get(ref.from_sub_goal) or known
-            if (problem := self._problem_of_slot(ref, source, where)) is not None:
+            if (problem := self._problem_of_slot(ref, source, location)) is not None:
                 yield problem
             elif source is not None and (other := self._other_slot(sub_goal, name, ref, source)) is not None:
-                yield Problem("invalid_reference", other[0], f"{where}/slot", sub_goal.node_id, other[1])
+                yield Problem("invalid_reference", other[0], f"{location}/slot", sub_goal.node_id, other[1])
             elif isinstance(source, KnownSubGoal) and source.status == "failed":
                 message = f"sub-goal {ref.from_sub_goal} has failed, so {name!r} will never have a value"
                 hint = f"retry sub-goal {ref.from_sub_goal} in this answer, or connect another slot"
-                yield Problem(PRECONDITION_MISSING, message, where, sub_goal.node_id, hint)
+                yield Problem(PRECONDITION_MISSING, message, location, sub_goal.node_id, hint)
             elif name in card.requires and isinstance(source, KnownSubGoal) and not _may_be_there(ref, source):
                 message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
-                yield Problem(PRECONDITION_MISSING, message, where, sub_goal.node_id)
+                yield Problem(PRECONDITION_MISSING, message, location, sub_goal.node_id)
 
     def _other_slot(
         self, sub_goal: PlannedSubGoal, name: str, ref: InputRef, source: PlannedSubGoal | KnownSubGoal
@@ -277,10 +279,10 @@ class RoundChecks:
     def _can_be_there(self, source: int, new: Mapping[int, PlannedSubGoal], started: dict[int, bool]) -> bool:
         if source in new:
             return self._can_start(new[source], new, started)
-        known = self._known.get(source)
-        if known is None or known.status == "failed":
+        source_goal = self._known.get(source)
+        if source_goal is None or source_goal.status == "failed":
             return False
-        return known.status in DONE or self._can_start(known, new, started)
+        return source_goal.status in DONE or self._can_start(source_goal, new, started)
 
 
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:

@@ -50,7 +50,7 @@ def _plain(raw: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
         return raw
     result = {name: _of_json(value, (*at, name), problems) if name in _GROUPS else value for name, value in raw.items()}
     if not at and isinstance(sub_goals := result.get("sub_goals"), list):
-        result["sub_goals"] = [_plain(each, ("sub_goals", index), problems) for index, each in enumerate(sub_goals)]
+        result["sub_goals"] = [_plain(entry, ("sub_goals", index), problems) for index, entry in enumerate(sub_goals)]
     return result
 
 
@@ -103,7 +103,7 @@ class Fields:
             message = f"there are {len(raw):,} sub-goals; at most {MAX_SUB_GOALS} may start in one round"
             self._report("too_large", message, "sub_goals", hint="start the first ones, and the rest in later rounds")
             return []
-        return [self._sub_goal(each, index, workers) for index, each in enumerate(raw)]
+        return [self._sub_goal(entry, index, workers) for index, entry in enumerate(raw)]
 
     def _sub_goal(self, raw: Any, index: int, workers: Mapping[str, WorkerTool]) -> PlannedSubGoal | None:
         at = ("sub_goals", index)
@@ -150,19 +150,19 @@ class Fields:
         if worker is None or not isinstance(raw, Mapping):
             return raw
         properties = (worker.tool.input_schema or {}).get("properties", {})
-        named: dict[Any, Any] = {}
+        fields: dict[Any, Any] = {}
         for name, value in raw.items():
             declared = parameter_name(str(name), properties)
-            if declared in named:
+            if declared in fields:
                 self._report("invalid_field", f"{declared!r} is given twice", *at, name)
-            named[declared] = value
-        return named
+            fields[declared] = value
+        return fields
 
-    def _refuse_unknown(self, raw: Mapping[str, Any], known: Sequence[str], what: str, *at: str | int) -> None:
+    def _refuse_unknown(self, raw: Mapping[str, Any], known_names: Sequence[str], owner: str, *at: str | int) -> None:
         for name in raw:
-            if name not in known:
+            if name not in known_names:
                 self._report(
-                    "invalid_field", f"{what} has no field {name!r:.60}", *at, name, hint=_nearest(name, known)
+                    "invalid_field", f"{owner} has no field {name!r:.60}", *at, name, hint=_nearest(name, known_names)
                 )
 
     def _worker(self, name: Any, workers: Mapping[str, WorkerTool], *at: str | int) -> WorkerTool | None:
@@ -180,7 +180,7 @@ class Fields:
         by_name: dict[str, Input] = {}
         for name, value in raw.items():
             if isinstance(value, list):
-                refs = [self._ref(each, *at, name, index) for index, each in enumerate(value)]
+                refs = [self._ref(entry, *at, name, index) for index, entry in enumerate(value)]
                 if not refs:
                     self._report("invalid_field", f"the input {name!r} is an empty list", *at, name)
                 by_name[str(name)] = tuple(ref for ref in refs if ref is not None)
@@ -205,5 +205,5 @@ def _given(raw: Mapping[str, Any], name: str, otherwise: Any) -> Any:
     return otherwise if value is None else value
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
-    return suggestion(name[:_NAME_CHARACTERS], known) or f"there are {', '.join(known)}"
+def _nearest(name: str, known_names: Sequence[str]) -> str:
+    return suggestion(name[:_NAME_CHARACTERS], known_names) or f"there are {', '.join(known_names)}"

@@ -37,10 +37,10 @@ class Catalogue:
         """Return a sentence that names the omitted entries; `None` if all entries fit."""
         if not self.omitted:
             return None
-        named = ", ".join(map(repr, self.omitted[:_LEFT_OUT_NAMED]))
+        names = ", ".join(map(repr, self.omitted[:_LEFT_OUT_NAMED]))
         more = f" and {len(self.omitted) - _LEFT_OUT_NAMED} more" if len(self.omitted) > _LEFT_OUT_NAMED else ""
         return (
-            f"the catalogue of the planner omits {named}{more}: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
+            f"the catalogue of the planner omits {names}{more}: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
         )
 
 
@@ -49,17 +49,20 @@ def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
 
     Entries that do not fit into `CATALOGUE_CHARACTERS` are omitted, and the catalogue names them.
     """
-    known = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
+    ordered = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
     entries, omitted = fit_lines(
-        {name: json_line(_tool_entry(tool) if tool.agent is None else _agent_entry(tool.agent)) for name, tool in known}
+        {
+            name: json_line(_tool_entry(tool) if tool.agent is None else _agent_entry(tool.agent))
+            for name, tool in ordered
+        }
     )
     parts = [
         (title, [line for name, line in entries.items() if (tools[name].agent is not None) is are_agents])
         for title, are_agents in (("Agents:", True), ("Tools:", False))
     ]
     text = "\n\n".join("\n".join([title, *lines]) for title, lines in parts if lines)
-    named = [card.name if (card := tools[name].agent) is not None else name for name in omitted]
-    return Catalogue({name: tools[name] for name in entries}, text, named)
+    names = [card.name if (card := tools[name].agent) is not None else name for name in omitted]
+    return Catalogue({name: tools[name] for name in entries}, text, names)
 
 
 def fit_lines(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

@@ -47,8 +47,8 @@ def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
     if properties is None or None in kinds.values():
         return {"arguments": arguments}
     groups: dict[str, Any] = {
-        "params": {name: _plain(properties[name]) for name, taken in kinds.items() if not taken},
-        "entities": {name: _entity(verb, name, taken) for name, taken in kinds.items() if taken},
+        "params": {name: _plain(properties[name]) for name, is_taken in kinds.items() if not is_taken},
+        "entities": {name: _entity(verb, name, is_taken) for name, is_taken in kinds.items() if is_taken},
         "required": arguments.get("required", []),
     }
     return {name: group for name, group in groups.items() if group}

@@ -112,16 +112,16 @@ def encode_call_batch(
         headers: headers of each of `calls`.
         plan: plan of the followers.
     """
-    encoded = [_encode_call(call, given) for call, given in zip(calls, headers, strict=True)]
+    encoded = [_encode_call(call, header) for call, header in zip(calls, headers, strict=True)]
     rest = pydantic_core.to_json({"keys": keys, "parallel": parallel, "model": model})
     return b'{"calls":[' + b",".join(encoded) + b'],"followers":' + plan + b"," + rest[1:]
 
 
 def _encode_call(call: ReadyCall, headers: Mapping[str, bytes]) -> bytes:
     task = call.task
-    named = [task.id, activity_id(task.call_id), task.node.tool, task.node.activity_timeout_s]
-    given = b",".join(pydantic_core.to_json(name) + b":" + value for name, value in headers.items())
-    return pydantic_core.to_json(named)[:-1] + b"," + call.arguments + b",{" + given + b"}]"
+    call_fields = [task.id, activity_id(task.call_id), task.node.tool, task.node.activity_timeout_s]
+    header_fields = b",".join(pydantic_core.to_json(name) + b":" + value for name, value in headers.items())
+    return pydantic_core.to_json(call_fields)[:-1] + b"," + call.arguments + b",{" + header_fields + b"}]"
 
 
 def read_call_batch(message: Any) -> CallBatchInput:
@@ -152,13 +152,14 @@ def result_from_json(encoded: Any) -> CallBatchResult:
             CallEnd(
                 str(task_id),
                 Payload(
-                    metadata={name: str(each).encode() for name, each in metadata.items()}, data=str(text).encode()
+                    metadata={name: str(metadata_value).encode() for name, metadata_value in metadata.items()},
+                    data=str(text).encode(),
                 ),
             )
             for task_id, metadata, text in encoded["ended"]
         ]
-        left = {str(task_id): failure for task_id, failure in encoded["left"].items()}
-        return CallBatchResult(ended, left, [str(tool) for tool in encoded["separate"]])
+        failures = {str(task_id): failure for task_id, failure in encoded["left"].items()}
+        return CallBatchResult(ended, failures, [str(tool) for tool in encoded["separate"]])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not the result of a call batch: {error!r}") from None
 

@@ -128,9 +128,9 @@ def _through_in(message: Mapping[str, Any], transport: Through) -> Through:
 def _may_answer_in(message: Mapping[str, Any]) -> MayAnswer:
     """Return which requests the author may answer; a gateway with API keys limits them."""
     declared = message.get("may_answer", "all")
-    for known in get_args(MayAnswer):
-        if declared == known:
-            return cast("MayAnswer", known)
+    for choice in get_args(MayAnswer):
+        if declared == choice:
+            return cast("MayAnswer", choice)
     raise MessageInvalid(f"'may_answer' must be one of {', '.join(get_args(MayAnswer))}, or absent")
 
 

@@ -166,9 +166,9 @@ def _check_json(converter: DataConverter, *, name: str) -> None:
         (payload,) = converter.payload_converter.to_payloads([value])
         encoding = payload.metadata.get("encoding", b"")
         if encoding != b"json/plain" or pydantic_core.from_json(payload.data) != value:
-            shown = encoding.decode(errors="replace")
+            encoding_name = encoding.decode(errors="replace")
             raise ConverterUnusable(
-                f"the payload converter {name} encodes {value!r} as {shown!r}; "
+                f"the payload converter {name} encodes {value!r} as {encoding_name!r}; "
                 "plans require that JSON values are encoded as 'json/plain'"
             )
     raw = RawValue(converter.payload_converter.to_payload(_SAMPLES[0]))
@@ -215,5 +215,5 @@ def _payloads_of(message: Message) -> Iterator[Payload]:
             inner = [value_part for value_part in value.values() if isinstance(value_part, Message)]
         else:
             inner = [value] if isinstance(value, Message) else list(value)
-        for each in inner:
-            yield from _payloads_of(each)
+        for part in inner:
+            yield from _payloads_of(part)

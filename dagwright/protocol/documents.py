@@ -55,8 +55,8 @@ def result_document(scheduler: "RunScheduler | None", facts: RunFacts, *, status
     document = _without_nodes(scheduler, facts, status=status)
     if scheduler is not None:
         document["nodes"] = dict(node_documents(scheduler))
-        if inside := _counts_inside(scheduler):
-            document["nodes_ref"] = {"ref": "regions", "counts": inside}
+        if inner_counts := _counts_inside(scheduler):
+            document["nodes_ref"] = {"ref": "regions", "counts": inner_counts}
     return document
 
 
@@ -135,15 +135,15 @@ def _error_of(scheduler: "RunScheduler") -> NodeError | None:
 
 def listed_requests(scheduler: "RunScheduler", workflow_id: str) -> list[dict[str, Any]]:
     """Return the open requests in the order of their opening, as many as fit into one document."""
-    shown: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     left_bytes = REQUESTS_BYTES
     for request in scheduler.features.feedback.requests.open.values():
         encoded = request.to_json(workflow_id)
         left_bytes -= encoded_size(encoded)
         if left_bytes < 0:
             break
-        shown.append(encoded)
-    return shown
+        documents.append(encoded)
+    return documents
 
 
 def _omitted_note(count: int) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def graph_document(scheduler: "RunScheduler") -> dict[str, Any]:
     `group` is the round of a node of a question in rounds; `partial` marks a partial result.
     """
     nodes, groups = scheduler.plan.nodes, groups_of(scheduler)
-    shown = list(scheduler.state.visible_nodes())
+    visible = list(scheduler.state.visible_nodes())
     return {
         "nodes": [
             {
@@ -277,10 +277,10 @@ def graph_document(scheduler: "RunScheduler") -> dict[str, Any]:
                 **({"partial": True} if record.partial else {}),
                 **({"group": groups[node.id]} if node.id in groups else {}),
             }
-            for node, record in shown
+            for node, record in visible
         ],
         "edges": [
-            [nodes[number].id, node.id] for node, _ in shown for number in scheduler.state.visible_dependencies(node)
+            [nodes[number].id, node.id] for node, _ in visible for number in scheduler.state.visible_dependencies(node)
         ],
     }
 
@@ -316,8 +316,8 @@ def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
         for name, node in document["nodes"].items()
         if node["status"] == NodeStatus.FAILED.value
     )
-    known = document.get("nodes_ref", {}).get(FIRST_FAILED)
-    first = {FIRST_FAILED: known} if known is not None else _first_of(failed)
+    first_failed = document.get("nodes_ref", {}).get(FIRST_FAILED)
+    first = {FIRST_FAILED: first_failed} if first_failed is not None else _first_of(failed)
     reference = {"ref": "history", "counts": dict(sorted(counts.items())), **first}
     counted = {**document, "nodes": {}, "nodes_ref": reference}
     if "rounds" in counted and encoded_size(counted) > DOCUMENT_LIMIT_BYTES:
@@ -365,8 +365,12 @@ def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
         preview = ref_for_display(part)[:PREVIEW_CHARACTERS]
         return {"ref": ref, "bytes": None, "preview": preview}
     shape = part.shape
-    shown = {"ref": part.ref, "bytes": shape.size_bytes if shape else None, "preview": shape.preview if shape else ""}
-    return {**shown, "path": paths_to_json(part.paths)} if part.paths else shown
+    document = {
+        "ref": part.ref,
+        "bytes": shape.size_bytes if shape else None,
+        "preview": shape.preview if shape else "",
+    }
+    return {**document, "path": paths_to_json(part.paths)} if part.paths else document
 
 
 def encoded_size(value: Any) -> int:

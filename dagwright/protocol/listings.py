@@ -72,13 +72,13 @@ def requests_version(scheduler: "RunScheduler") -> RequestsVersion:
     """Return a value that changes when `requests_to_json` does."""
     requests = scheduler.features.feedback.requests.open
     listed = islice(requests.values(), _MOST_REQUESTS)
-    return len(requests), tuple((each.id, each.assignee, each.deadline_at) for each in listed)
+    return len(requests), tuple((request.id, request.assignee, request.deadline_at) for request in listed)
 
 
 def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[str, Any]:
     """Return the open requests of a run for its memo: those that were opened first, and the number of all."""
     requests = scheduler.features.feedback.requests.open
-    shown: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     left_bytes = LISTED_REQUESTS_BYTES
     for request in islice(requests.values(), _MOST_REQUESTS):
         document = shortened_request(request.to_json(""), max_bytes=LISTED_REQUEST_BYTES)
@@ -88,8 +88,8 @@ def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[st
         left_bytes -= encoded_size(document)
         if left_bytes < 0:
             break
-        shown.append({"node": node, "request": document})
-    return {"title": title, "count": len(requests), "shown": shown}
+        documents.append({"node": node, "request": document})
+    return {"title": title, "count": len(requests), "shown": documents}
 
 
 def shortened_request(document: Mapping[str, Any], *, max_bytes: int) -> dict[str, Any]:
@@ -122,9 +122,9 @@ def requests_from_json(encoded: Any) -> ListedRequests:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: the form is invalid.
     """
-    shown = [(str(document["node"]), {**document["request"]}) for document in encoded["shown"]]
+    documents = [(str(document["node"]), {**document["request"]}) for document in encoded["shown"]]
     title = encoded["title"]
-    return ListedRequests(title if isinstance(title, str) else None, int(encoded["count"]), shown)
+    return ListedRequests(title if isinstance(title, str) else None, int(encoded["count"]), documents)
 
 
 def error_to_json(document: Mapping[str, Any]) -> dict[str, Any] | None:

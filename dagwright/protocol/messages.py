@@ -388,7 +388,7 @@ def _report_target(value: Any, *, name: str, parts: tuple[str, str]) -> tuple[st
     return str(ids[0]), str(ids[1])
 
 
-def _options(written: Mapping[str, Any]) -> dict[str, Any]:
+def _options(document: Mapping[str, Any]) -> dict[str, Any]:
     """Decode the options; null means the default.
 
     Raises:
@@ -396,7 +396,7 @@ def _options(written: Mapping[str, Any]) -> dict[str, Any]:
     """
     options: dict[str, Any] = {}
     problems: list[Problem] = []
-    for name, value in written.items():
+    for name, value in document.items():
         at = pointer("options", name)
         if name not in _OPTIONS:
             hint = suggestion(name, _OPTIONS) or f"the options are {', '.join(_OPTIONS)}"

@@ -207,14 +207,14 @@ def outcome_unknown_message(tool: str, *, what: str = _DIED) -> str:
 def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, reads_starts: bool) -> NodeError:
     is_lost = error.type in (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
     if effects is Effects.WRITE and is_lost:
-        what = _DIED if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
+        event = _DIED if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
         if reads_starts and started_attempt(error.last_heartbeat_details) is None:
-            message = f"{node.tool} was not called: {what} before the call started, so nothing was changed"
+            message = f"{node.tool} was not called: {event} before the call started, so nothing was changed"
             return NodeError(wire.ERROR_NOT_STARTED, message, retryable=True)
-        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(node.tool, what=what))
+        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(node.tool, what=event))
     if error.type == TimeoutType.HEARTBEAT:
-        why = "its worker died, or an async tool blocks its event loop; its log names a tool that blocks for over 3 s"
-        return NodeError("timeout", f"{node.tool} stopped heartbeating: {why}", retryable=True)
+        cause = "its worker died, or an async tool blocks its event loop; its log names a tool that blocks for over 3 s"
+        return NodeError("timeout", f"{node.tool} stopped heartbeating: {cause}", retryable=True)
     return NodeError("timeout", f"{node.tool} took over {node.activity_timeout_s:g} s", retryable=True)
 
 
@@ -474,10 +474,10 @@ def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException,
 
 
 def _terminated(tool: ToolDeclaration) -> NodeError:
-    what = "its workflow was terminated"
+    event = "its workflow was terminated"
     if tool.effects is Effects.WRITE:
-        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(tool.name, what=what))
-    return NodeError("terminated", f"{tool.name}: {what}", retryable=True)
+        return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_message(tool.name, what=event))
+    return NodeError("terminated", f"{tool.name}: {event}", retryable=True)
 
 
 def _question_of(error: BaseException) -> Raised | None:

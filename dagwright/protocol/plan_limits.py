@@ -110,29 +110,29 @@ def refuse_too_large(plan: CompiledPlan) -> None:
     Raises:
         PlanTooLarge: the plan exceeds a limit.
     """
-    held = held_by_run(plan)
-    _refuse_counts(held)
-    head_bytes = _bytes_of(plan_to_json(replace(held, nodes=())))
+    held_plan = held_by_run(plan)
+    _refuse_counts(held_plan)
+    head_bytes = _bytes_of(plan_to_json(replace(held_plan, nodes=())))
     if head_bytes > PLAN_PART_BYTES:
-        what = "the plan is too large without its nodes, in bytes of its compiled form"
-        raise PlanTooLarge(what, has=head_bytes, limit=PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
-    sizes = [_bytes_of(node_to_json(node)) for node in held.nodes]
-    for node, size in zip(held.nodes, sizes, strict=True):
+        problem = "the plan is too large without its nodes, in bytes of its compiled form"
+        raise PlanTooLarge(problem, has=head_bytes, limit=PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
+    sizes = [_bytes_of(node_to_json(node)) for node in held_plan.nodes]
+    for node, size in zip(held_plan.nodes, sizes, strict=True):
         _refuse_part(node, size)
-    if (whole := head_bytes + sum(sizes)) > PLAN_BYTES:
-        what = "the plan is too large for a run to hold, in bytes of its compiled form"
-        raise PlanTooLarge(what, has=whole, limit=PLAN_BYTES, advice=_SHORTEN_BYTES)
+    if (total_bytes := head_bytes + sum(sizes)) > PLAN_BYTES:
+        problem = "the plan is too large for a run to hold, in bytes of its compiled form"
+        raise PlanTooLarge(problem, has=total_bytes, limit=PLAN_BYTES, advice=_SHORTEN_BYTES)
 
 
 def _refuse_part(node: CompiledNode, size: int) -> None:
     name = f"the sub-plan {node.id!r}" if node.sub_plan is not None else f"the node {node.id!r}"
     advice = _SHORTEN_SUB_PLAN if node.sub_plan is not None else _SHORTEN_NODE
     if size > PLAN_PART_BYTES:
-        what = f"{name} is too large, in bytes of its compiled form"
-        raise PlanTooLarge(what, has=size, limit=PLAN_PART_BYTES, advice=advice, node=node.id)
+        problem = f"{name} is too large, in bytes of its compiled form"
+        raise PlanTooLarge(problem, has=size, limit=PLAN_PART_BYTES, advice=advice, node=node.id)
     if (count := _count_nested(node)) > PLAN_NODES:
-        what = f"{name} is too large, in nodes, including those of its own sub-plans"
-        raise PlanTooLarge(what, has=count, limit=PLAN_NODES, advice=advice, node=node.id)
+        problem = f"{name} is too large, in nodes, including those of its own sub-plans"
+        raise PlanTooLarge(problem, has=count, limit=PLAN_NODES, advice=advice, node=node.id)
 
 
 def _count_nested(node: CompiledNode) -> int:
@@ -140,18 +140,18 @@ def _count_nested(node: CompiledNode) -> int:
     return len(children) + sum(_count_nested(inner) for inner in children)
 
 
-def _refuse_counts(held: CompiledPlan) -> None:
-    if (count := len(held.nodes)) > PLAN_STEPS:
-        what = (
+def _refuse_counts(held_plan: CompiledPlan) -> None:
+    if (count := len(held_plan.nodes)) > PLAN_STEPS:
+        problem = (
             "the plan has too many nodes for a run to hold, not counting those inside of a large region of pure nodes"
         )
-        raise PlanTooLarge(what, has=count, limit=PLAN_STEPS, advice=_SHORTEN_NODES)
-    edges = sum(len(node.dependencies) + len(node.members) for node in held.nodes)
+        raise PlanTooLarge(problem, has=count, limit=PLAN_STEPS, advice=_SHORTEN_NODES)
+    edges = sum(len(node.dependencies) + len(node.members) for node in held_plan.nodes)
     if edges > PLAN_EDGES:
-        what = (
+        problem = (
             "the plan has too many edges for a run to hold, not counting those inside of a large region of pure nodes"
         )
-        raise PlanTooLarge(what, has=edges, limit=PLAN_EDGES, advice=_SHORTEN_EDGES)
+        raise PlanTooLarge(problem, has=edges, limit=PLAN_EDGES, advice=_SHORTEN_EDGES)
 
 
 def refuse_too_large_inline(encoded: Any) -> None:
@@ -173,12 +173,12 @@ def refuse_too_large_inline(encoded: Any) -> None:
         for sub_plan in children if plan is encoded else ():
             # Its own input may have 2 MB too, with other values besides the plan.
             if (size := _bytes_of(sub_plan)) > PLAN_PART_BYTES:
-                what = "a sub-plan is too large, in bytes of its compiled form"
-                raise PlanTooLarge(what, has=size, limit=PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
+                problem = "a sub-plan is too large, in bytes of its compiled form"
+                raise PlanTooLarge(problem, has=size, limit=PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
         waiting += children
     if count > PLAN_NODES:
-        what = "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans"
-        raise PlanTooLarge(what, has=count, limit=PLAN_NODES, advice=_NOT_INLINE)
+        problem = "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans"
+        raise PlanTooLarge(problem, has=count, limit=PLAN_NODES, advice=_NOT_INLINE)
 
 
 def _bytes_of(value: Any) -> int:

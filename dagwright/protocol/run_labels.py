@@ -137,11 +137,11 @@ def fitting_keywords(keywords: Iterable[str], *, max_bytes: int = ATTRIBUTE_BYTE
     """Return the first keywords whose JSON together has at most `max_bytes`."""
     fitting: list[str] = []
     remaining_bytes = max_bytes - len("[]")
-    for each in keywords:
-        remaining_bytes -= json_bytes(each) + len(",")
+    for keyword_text in keywords:
+        remaining_bytes -= json_bytes(keyword_text) + len(",")
         if remaining_bytes < 0:
             break
-        fitting.append(each)
+        fitting.append(keyword_text)
     return fitting
 
 
@@ -171,5 +171,5 @@ def task_summary(task: Task) -> str:
 def _with_key(title: str, key: str) -> str:
     shown_key = cut_bytes(one_line(str(key)), max_bytes=_KEY_BYTES)
     # Four bytes per character at most, and 400 bytes for the whole summary.
-    shown = cut_characters(summary_of(title), SUMMARY_CHARACTERS - len(shown_key) - len(" []"))
-    return f"{cut_bytes(shown, max_bytes=400 - _KEY_BYTES - len(' []'))} [{shown_key}]"
+    shown_title = cut_characters(summary_of(title), SUMMARY_CHARACTERS - len(shown_key) - len(" []"))
+    return f"{cut_bytes(shown_title, max_bytes=400 - _KEY_BYTES - len(' []'))} [{shown_key}]"

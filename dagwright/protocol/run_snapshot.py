@@ -83,12 +83,12 @@ def pieces_of(text: str) -> list[str]:
 
 def snapshot_to_json(snapshot: RunSnapshot) -> dict[str, Any]:
     """Encode a snapshot for the input of a run."""
-    where = {"refs": list(snapshot.refs)} if snapshot.refs else {"state": snapshot.state}
+    state_fields = {"refs": list(snapshot.refs)} if snapshot.refs else {"state": snapshot.state}
     return {
         "started_at": snapshot.started_at,
         "notes": list(snapshot.notes),
         "omitted_notes": snapshot.omitted_notes,
-        **where,
+        **state_fields,
         **_deadline_to_json(snapshot.deadline_s),
         **({"origin": snapshot.origin} if snapshot.origin is not None else {}),
     }

@@ -138,8 +138,10 @@ class Turn:
         """
         parts = [f"Request: {self.request or '(a plan)'}"]
         parts += [f"Plan: {self.explanation}"] if self.explanation else []
-        known = [f"@{name} ({names[name].get('name') or names[name]['id']})" for name in self.names if name in names]
-        parts += [f"It set {', '.join(known)}."] if known else []
+        described = [
+            f"@{name} ({names[name].get('name') or names[name]['id']})" for name in self.names if name in names
+        ]
+        parts += [f"It set {', '.join(described)}."] if described else []
         result = f"Result: {self.status.replace('_', ' ')}"
         # Last, because the end is cut if the text is too long.
         parts.append(f"{result}: {self.answer or self.outcome}" if self.answer or self.outcome else result)
@@ -214,7 +216,7 @@ class SessionRecord:
 
     def ids(self) -> dict[str, str]:
         """Return name without `@` -> id of its entity in a plan."""
-        return {name: str(known["id"]) for name, known in self.names.items()}
+        return {name: str(entity["id"]) for name, entity in self.names.items()}
 
     def turn_of(self, run: str) -> Turn | None:
         """Return the turn of a run, if it is still stored."""
@@ -236,7 +238,7 @@ class SessionRecord:
     def shortened(self) -> "SessionRecord":
         """Return the session with its answers cut to the length that requests include."""
         responses = shortened([turn.response for turn in self.turns])
-        turns = [replace(turn, response=each) for turn, each in zip(self.turns, responses, strict=True)]
+        turns = [replace(turn, response=response) for turn, response in zip(self.turns, responses, strict=True)]
         return replace(self, turns=turns)
 
     def _ended_turns(self) -> list[Turn]:
@@ -284,7 +286,7 @@ class SessionRecord:
             turn_input["options"] = {"policy": self.policy.to_json(), **(options or {})}
         if "compiled" not in turn_input and not turn_input.get("context"):
             # The plan is not compiled yet, so its names are not resolved yet.
-            turn_input["context"] = {name: dict(known) for name, known in self.names.items()}
+            turn_input["context"] = {name: dict(entity) for name, entity in self.names.items()}
         return turn_input
 
     def end_turn(self, run: str, end: TurnEnd, *, at: float) -> bool:
@@ -306,13 +308,15 @@ class SessionRecord:
             names=tuple(end.names),
             ended_at=format_time(at),
         )
-        for name, known in end.names.items():
+        for name, entity in end.names.items():
             self.names.pop(name, None)
-            self.names[name] = known
+            self.names[name] = entity
         # It is unknown which entities no longer exist, and to look up all of them again costs little.
         self.resolved_lookups = [] if end.is_unbound else self.resolved_lookups
         for lookup in end.resolved_lookups:
-            self.resolved_lookups = [each for each in self.resolved_lookups if _looked_up(each) != _looked_up(lookup)]
+            self.resolved_lookups = [
+                resolved for resolved in self.resolved_lookups if _looked_up(resolved) != _looked_up(lookup)
+            ]
             self.resolved_lookups.append(lookup)
         self._changed()
         return True
@@ -349,7 +353,7 @@ class SessionRecord:
             "session_id": self.name,
             "status": self.status,
             "version": self.version,
-            "context": {name: dict(known) for name, known in self.names.items()},
+            "context": {name: dict(entity) for name, entity in self.names.items()},
             "lookups": [dict(lookup) for lookup in self.resolved_lookups],
             "turns": [turn.to_json() for turn in self.turns],
             "omitted_turns": self.omitted_turns,
@@ -364,10 +368,10 @@ def _looked_up(lookup: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _newest(values: Sequence[Any], *, most_bytes: int, most: int | None = None) -> int:
     """Return how many of the last values fit; at least one."""
-    left = most_bytes
+    remaining_bytes = most_bytes
     for count, value in enumerate(reversed(values)):
-        left -= encoded_size(value)
-        if count and (left < 0 or count == most):
+        remaining_bytes -= encoded_size(value)
+        if count and (remaining_bytes < 0 or count == most):
             return count
     return len(values)
 

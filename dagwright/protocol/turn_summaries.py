@@ -58,8 +58,8 @@ def _call_summary(tool: str, result: Any) -> str:
         if isinstance(value, str) and 0 < len(value.strip()) <= _TEXT_CHARACTERS and not _OF_ID.fullmatch(str(key))
     ]
     without = [message for key, message in _WITHOUT_EFFECT.items() if result.get(key) is False]
-    shown = ", ".join(list(dict.fromkeys(texts))[:_TEXTS_SHOWN])
-    return tool + (f": {shown}" if shown else "") + (f" ({without[0]})" if without else "")
+    excerpt = ", ".join(list(dict.fromkeys(texts))[:_TEXTS_SHOWN])
+    return tool + (f": {excerpt}" if excerpt else "") + (f" ({without[0]})" if without else "")
 
 
 RESPONSE_BYTES = INLINE_VALUE_BYTES
@@ -134,11 +134,11 @@ def shortened(responses: Sequence[str | None]) -> list[str | None]:
     first.
     """
     stored: list[str | None] = []
-    left, most = RESPONSES_BYTES, RESPONSE_BYTES
+    remaining_bytes, max_bytes = RESPONSES_BYTES, RESPONSE_BYTES
     for response in reversed(responses):
-        text = None if response is None else cut_inside(response, max_bytes=most)
+        text = None if response is None else cut_inside(response, max_bytes=max_bytes)
         if text is not None:
-            most = OLDER_RESPONSE_BYTES
-            left -= encoded_size(text)
-        stored.append(text if left >= 0 else None)
+            max_bytes = OLDER_RESPONSE_BYTES
+            remaining_bytes -= encoded_size(text)
+        stored.append(text if remaining_bytes >= 0 else None)
     return stored[::-1]

@@ -199,8 +199,8 @@ def turn_end_from_json(message: Any) -> TurnEnd:
 def _names_from_json(encoded: Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
     names: dict[str, dict[str, Any]] = {}
     for name, value in encoded.items():
-        if is_session_name(name) and isinstance(value, Mapping) and (known := identified(value)) is not None:
-            names[name] = known
+        if is_session_name(name) and isinstance(value, Mapping) and (entity := identified(value)) is not None:
+            names[name] = entity
     return dict([*names.items()][-NAMES:])
 
 

@@ -51,8 +51,8 @@ class CodeFingerprinter:
         try:
             if module is None or not _file_of(module):
                 return None
-            held = list(_held(function))
-            parts = [sys.version, function.__qualname__, *held, *self._parts_of(module)]
+            values = list(_held(function))
+            parts = [sys.version, function.__qualname__, *values, *self._parts_of(module)]
         except (_Opaque, NotLoaded, OSError, SyntaxError, RecursionError):
             return None
         return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()
@@ -120,7 +120,7 @@ def _described(value: Any) -> str:
     if isinstance(value, set | frozenset):
         return f"{{{','.join(sorted(map(_described, value)))}}}"
     if isinstance(value, Mapping):
-        return f"{{{','.join(sorted(f'{_described(name)}:{_described(each)}' for name, each in value.items()))}}}"
+        return f"{{{','.join(sorted(f'{_described(name)}:{_described(item)}' for name, item in value.items()))}}}"
     if isinstance(value, FunctionType):
         return f"{value.__module__}.{value.__qualname__}({','.join(_held(value))})"
     if isinstance(value, type):
@@ -129,9 +129,9 @@ def _described(value: Any) -> str:
         return value.__name__
     if dataclasses.is_dataclass(value):
         # Fields without repr are secrets or connections, which do not affect the result.
-        shown = [field.name for field in dataclasses.fields(value) if field.repr]
+        field_names = [field.name for field in dataclasses.fields(value) if field.repr]
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        return f"{kind}({','.join(f'{name}={_described(getattr(value, name))}' for name in shown)})"
+        return f"{kind}({','.join(f'{name}={_described(getattr(value, name))}' for name in field_names)})"
     raise _Opaque(type(value).__name__)
 
 

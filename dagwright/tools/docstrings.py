@@ -34,15 +34,15 @@ def parse_docstring(function: Callable[..., Any]) -> Documentation:
 
 
 def _section(lines: list[str], *, names: tuple[str, ...]) -> list[str]:
-    inside: list[str] = []
+    section_lines: list[str] = []
     is_inside = False
     for line in lines:
         match = _SECTION.fullmatch(line)
         if match:
             is_inside = match[1] in names
         elif is_inside and line.strip():
-            inside.append(line)
-    return inside
+            section_lines.append(line)
+    return section_lines
 
 
 def _entries(lines: list[str]) -> dict[str, str]:

@@ -66,13 +66,13 @@ class Parameters:
                 return self._keywords_of(self.adapter.validate_python(arguments))
             except ValidationError:
                 pass
-        named = self._named(arguments)
-        known = {key: value for key, value in named.items() if key in self.schema["properties"]}
-        others = {key: value for key, value in named.items() if key not in known}
+        by_name = self._named(arguments)
+        declared = {key: value for key, value in by_name.items() if key in self.schema["properties"]}
+        others = {key: value for key, value in by_name.items() if key not in declared}
         problems: list[str] = []
         if self.extra is None:
             problems += [f"{pointer_of((key,))}: no such parameter" for key in others]
-        values = known if self.whole is None else named
+        values = declared if self.whole is None else by_name
         bound = _validated(self.adapter, values, problems=problems)
         if self.extra is not None and self.whole is None:
             others = _validated(self.extra, others, problems=problems)
@@ -87,13 +87,13 @@ class Parameters:
         return {keyword: getattr(bound, field) for field, keyword in self.names.items() if field in keywords}
 
     def _named(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        named: dict[str, Any] = {}
+        by_name: dict[str, Any] = {}
         for key, value in arguments.items():
             name = parameter_name(key, self.schema["properties"])
-            if name in named:
+            if name in by_name:
                 raise InvalidArguments(f"Invalid arguments: {pointer_of((key,))}: {name} is given twice")
-            named[name] = value
-        return named
+            by_name[name] = value
+        return by_name
 
 
 def parameters_of(function: Callable[..., Any], documentation: Documentation) -> Parameters:
@@ -125,8 +125,8 @@ def _listed(function: Callable[..., Any]) -> list[inspect.Parameter]:
         if parameter.annotation is parameter.empty and parameter is listed[0] and parameter.name in ("self", "cls"):
             raise TypeError("it is a method; decorate a function instead, which may call the method")
         if parameter.annotation is parameter.empty:
-            written = f"`{parameter.name}: str`, or `{parameter.name}: Any` for any JSON value"
-            raise TypeError(f"parameter {parameter.name!r} has no type annotation; write {written}")
+            advice = f"`{parameter.name}: str`, or `{parameter.name}: Any` for any JSON value"
+            raise TypeError(f"parameter {parameter.name!r} has no type annotation; write {advice}")
     return listed
 
 
@@ -136,9 +136,9 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     Raises:
         TypeError: a type is not defined where the function is defined.
     """
-    written = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
+    annotations = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
     inner = inspect.unwrap(function)
-    scope = SimpleNamespace(__annotations__=written)
+    scope = SimpleNamespace(__annotations__=annotations)
     try:
         return typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)
     except NameError as error:
@@ -148,10 +148,10 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
 def output_schema_of(function: Callable[..., Any]) -> Mapping[str, Any] | None:
     """Return the JSON Schema of a function's return value; `None` if its annotation is missing or unusable."""
     inner = inspect.unwrap(function)
-    written = inspect.get_annotations(function)
-    if "return" not in written:
+    annotations = inspect.get_annotations(function)
+    if "return" not in annotations:
         return None
-    scope = SimpleNamespace(__annotations__={"return": written["return"]})
+    scope = SimpleNamespace(__annotations__={"return": annotations["return"]})
     try:
         hint = typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)["return"]
         schema = _of_output(_Hint(hint, repr(hint)))
@@ -220,7 +220,9 @@ class _Keyword:
 
 def _own_copy(listed: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]) -> Parameters:
     """Return parameters whose schema the caller may change."""
-    keywords = [_keyword(each, hints.get(each.name, Any), described.get(each.name)) for each in listed]
+    keywords = [
+        _keyword(parameter, hints.get(parameter.name, Any), described.get(parameter.name)) for parameter in listed
+    ]
     shared = _keywords(tuple(keywords))
     return dataclasses.replace(shared, schema=copy.deepcopy(shared.schema))
 

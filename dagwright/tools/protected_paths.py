@@ -68,7 +68,7 @@ class PathGuard:
 
     def protects_root(self, root: Path) -> bool:
         """Return whether a folder is protected or inside a protected folder."""
-        return any(self.protects(each, _status(each)) for each in (root, *root.parents))
+        return any(self.protects(folder, _status(folder)) for folder in (root, *root.parents))
 
     def is_code(self, path: Path) -> bool:
         """Return whether Python may import a file written to a path."""
@@ -123,4 +123,4 @@ def recorded_paths(record: Path | None) -> list[Path]:
         listed = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    return [Path(each) for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
+    return [Path(path_text) for path_text in listed if isinstance(path_text, str)] if isinstance(listed, list) else []

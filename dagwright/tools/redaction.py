@@ -63,7 +63,7 @@ class Redaction:
 
         In a URL, the user and fragment are removed, and the values of parameters with secret-like names are redacted.
         """
-        line = self.text("".join(each if each.isprintable() else "�" for each in location))
+        line = self.text("".join(character if character.isprintable() else "�" for character in location))
         if "://" not in line:
             return line
         try:
@@ -125,7 +125,7 @@ def _forms_of_part(part: str, *, most: int | None = None) -> str:
     run = "+" if most is None else f"{{1,{most}}}"
     if part[0] == "+" or part[0].isspace():
         # A plus is a space in forms, and runs of spaces and line breaks are often collapsed to one space.
-        space = "|".join(sorted({form for each in {*part, " "} for form in _escapes(each)}))
+        space = "|".join(sorted({form for character in {*part, " "} for form in _escapes(character)}))
         return rf"(?:\s|\+|\\{{1,3}}[nrtvf]|{space}){run}"
     if part[0] == "\\":
         # An escape starts with a backslash of the run: a pattern with only one way to match takes linear time.
@@ -146,8 +146,8 @@ def _escapes(character: str) -> Iterator[str]:
     code = ord(character)
     yield rf"\\{{1,3}}(?:x{_any_case(f'{code:02x}')}|U{_any_case(f'{code:08x}')})"
     yield f"&#(?:0*{code}|[xX]0*{_any_case(f'{code:x}')});"
-    if (named := html.escape(character)) != character:
-        yield re.escape(named)
+    if (html_form := html.escape(character)) != character:
+        yield re.escape(html_form)
 
 
 def _any_case(digits: str) -> str:

@@ -98,8 +98,8 @@ class ToolRegistry:
     @property
     def queues(self) -> tuple[str, ...]:
         """The queues that serve the Python tools, each once, in the order of the tools."""
-        named = (spec.declaration.task_queue for spec in self.python_tools())
-        return tuple(dict.fromkeys(filter(None, named)))
+        queue_names = (spec.declaration.task_queue for spec in self.python_tools())
+        return tuple(dict.fromkeys(filter(None, queue_names)))
 
 
 def check_tool_names(specs: Mapping[str, ToolSpec]) -> None:

@@ -129,11 +129,11 @@ def _integer(value: int, path: tuple[str | int, ...]) -> int:
 
 def _key(key: Any, path: tuple[str | int, ...]) -> str:
     if not isinstance(key, str):
-        shown = str(key) if isinstance(key, int | float | None) else type(key).__name__
-        raise _invalid(path, f"the key {shown} is {type(key).__name__}, and JSON keys must be text")
+        key_text = str(key) if isinstance(key, int | float | None) else type(key).__name__
+        raise _invalid(path, f"the key {key_text} is {type(key).__name__}, and JSON keys must be text")
     return _text(key, path)
 
 
-def _invalid(path: tuple[str | int, ...], what: str) -> InvalidResult:
-    where = f"at {pointer_of(path)}" if path else "as a whole"
-    return InvalidResult(f"The value is not JSON {where}: {what}")
+def _invalid(path: tuple[str | int, ...], problem: str) -> InvalidResult:
+    location = f"at {pointer_of(path)}" if path else "as a whole"
+    return InvalidResult(f"The value is not JSON {location}: {problem}")

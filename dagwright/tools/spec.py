@@ -155,22 +155,22 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     """
 
     def decorate(decorated: Function) -> Function:
-        shown = name or str(getattr(decorated, "__name__", ""))
+        tool_name = name or str(getattr(decorated, "__name__", ""))
         if not inspect.isfunction(decorated):
             article = "an" if (kind := type(decorated).__name__)[0] in "aeiou" else "a"
             raise TypeError(f"@tool takes a function, not {article} {kind}: write a function that calls it")
         if inspect.isgeneratorfunction(decorated) or inspect.isasyncgenfunction(decorated):
-            raise TypeError(f"Tool {shown!r}: a generator has no result; return a list instead")
+            raise TypeError(f"Tool {tool_name!r}: a generator has no result; return a list instead")
         documentation = parse_docstring(decorated)
         try:
             parameters, output_schema = parameters_of(decorated, documentation), output_schema_of(decorated)
         except TypeError as error:
-            raise TypeError(f"Tool {shown!r}: {error}") from error
+            raise TypeError(f"Tool {tool_name!r}: {error}") from error
         if schema is not None:
-            parameters = replace(parameters, schema=_validate_schema(shown, {**parameters.schema, **schema}))
+            parameters = replace(parameters, schema=_validate_schema(tool_name, {**parameters.schema, **schema}))
         declaration = validate_declaration(
             ToolDeclaration(
-                name=shown,
+                name=tool_name,
                 input_schema=parameters.schema,
                 max_parallel=max_parallel,
                 max_attempts=max_attempts,
@@ -191,7 +191,9 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
             effects,
             timeout=timeout,
         )
-        return mark_as_tool(decorated, ToolSpec(declaration, decorated, parameters, validate_aliases(shown, aliases)))
+        return mark_as_tool(
+            decorated, ToolSpec(declaration, decorated, parameters, validate_aliases(tool_name, aliases))
+        )
 
     return decorate if function is None else decorate(function)
 
@@ -365,20 +367,20 @@ def validate_declaration(
         raise ValueError(f"Tool {name[:50]!r}: a name has 1 to {NAME_LIMIT_BYTES} bytes, this one {size}")
     if effects not in list(Effects):
         raise ValueError(f"Tool {name!r}: effects is {effects!r}, expected one of {', '.join(Effects)}")
-    for what, count in (
+    for option, count in (
         ("max_parallel", declaration.max_parallel),
         ("max_attempts", declaration.max_attempts),
     ):
         if count is not None and (type(count) is not int or count < 1):
-            raise ValueError(f"Tool {name!r}: {what} is {count!r}, expected a whole number from 1")
-    for what, named in (
+            raise ValueError(f"Tool {name!r}: {option} is {count!r}, expected a whole number from 1")
+    for option, tool_names in (
         ("undo", declaration.undo),
         ("sets", declaration.sets),
         ("returns", declaration.returns),
     ):
-        if named is not None and not _is_name(named):
+        if tool_names is not None and not _is_name(tool_names):
             raise ValueError(
-                f"Tool {name!r}: {what} is {named!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
+                f"Tool {name!r}: {option} is {tool_names!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
             )
     if declaration.effects_by is not None and (problem := problem_of_rule(declaration.effects_by)) is not None:
         raise ValueError(f"Tool {name!r}: effects_by: {problem}")

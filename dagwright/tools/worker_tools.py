@@ -82,12 +82,14 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
     """
 
     def decorate(decorated: Function) -> Function:
-        shown = name or str(getattr(decorated, "__name__", ""))
+        tool_name = name or str(getattr(decorated, "__name__", ""))
         if not inspect.isfunction(decorated):
             raise TypeError(f"@worker_tool takes a function, not {type(decorated).__name__}")
         documentation = parse_docstring(decorated)
         if not documentation.summary:
-            raise ValueError(f"Worker {shown!r}: its docstring has no description, which planners need to choose it")
+            raise ValueError(
+                f"Worker {tool_name!r}: its docstring has no description, which planners need to choose it"
+            )
         try:
             parameters = keyword_parameters(decorated, documentation)
             takes_sub_goal = _takes_sub_goal(hints_of(decorated))
@@ -102,11 +104,11 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
                 takes_sub_goal=takes_sub_goal,
             )
         except ValidationError as error:
-            raise ValueError(f"Worker {shown!r}: {_first_of(error)}") from None
+            raise ValueError(f"Worker {tool_name!r}: {_first_of(error)}") from None
         except TypeError as error:
-            raise TypeError(f"Worker {shown!r}: {error}") from error
+            raise TypeError(f"Worker {tool_name!r}: {error}") from error
         declaration = ToolDeclaration(
-            name=shown,
+            name=tool_name,
             input_schema=schema,
             max_parallel=max_parallel,
             max_attempts=max_attempts,
@@ -116,7 +118,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
             worker=card,
         )
         declaration = validate_declaration(declaration, effects, timeout=timeout)
-        former = validate_aliases(shown, aliases)
+        former = validate_aliases(tool_name, aliases)
         return mark_as_tool(decorated, ToolSpec(declaration, _wrapped(decorated, declaration), parameters, former))
 
     return decorate
@@ -147,9 +149,9 @@ def _caller_schema(parameters: Parameters, requires: Sequence[str]) -> dict[str,
 
 def _first_of(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
-    where = "/".join(map(str, first["loc"]))
+    location = "/".join(map(str, first["loc"]))
     message = first["msg"].removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
+    return f"{location}: {message}" if location else message
 
 
 def _wrapped(function: Callable[..., Any], declaration: ToolDeclaration) -> Callable[..., Any]:
@@ -188,12 +190,14 @@ def to_worker_result(returned: Any, declaration: ToolDeclaration) -> WorkerResul
     assert card is not None
     number = sub_goal_id_of(context().node)
     result = returned if isinstance(returned, WorkerResult) else WorkerResult(outputs=returned)
-    what = f"The worker {declaration.name!r}"
+    subject = f"The worker {declaration.name!r}"
     if not isinstance(result.outputs, Mapping):
-        raise InvalidResult(f"{what} must return a dict of its slots or a WorkerResult, not {type(returned).__name__}")
+        raise InvalidResult(
+            f"{subject} must return a dict of its slots or a WorkerResult, not {type(returned).__name__}"
+        )
     if result.status == "failed":
         return replace(result, sub_goal_id=number, outputs={})
     problem = card.slots_problem(result.outputs, is_partial=result.status == "partial")
     if problem is not None:
-        raise InvalidResult(f"{what} must return exactly the slots {', '.join(card.outputs)}: {problem}")
+        raise InvalidResult(f"{subject} must return exactly the slots {', '.join(card.outputs)}: {problem}")
     return replace(result, sub_goal_id=number, outputs={slot: result.outputs.get(slot) for slot in card.outputs})

@@ -125,12 +125,12 @@ class OpenFolder:
         status = self._status(name)
         if status is not None and stat.S_ISDIR(status.st_mode):
             raise GiveUp(f"{name!r} is a folder")
-        path, shown = self.path / name, self.relative / name
-        _refuse_protected(self.guard, path, status, shown=shown)
+        path, relative_path = self.path / name, self.relative / name
+        _refuse_protected(self.guard, path, status, shown=relative_path)
         self._refuse_hard_link(name, status)
         if self.guard.is_code(path):
             raise GiveUp(
-                f"{str(shown)!r} would be importable by Python; write it outside of the folders with code "
+                f"{str(relative_path)!r} would be importable by Python; write it outside of the folders with code "
                 "(DAGWRIGHT_FILES_ROOT on the worker), or with another suffix"
             )
         # Named after the effect: a retry after a crash overwrites the leftover draft instead of adding another.

@@ -73,10 +73,10 @@ def _entries(access: FileAccess, path: str) -> list[dict[str, Any]]:
 
 
 def _entry_document(entry: FolderEntry, folder: OpenFolder) -> dict[str, Any]:
-    shown: dict[str, Any] = {"name": entry.name, "path": str(folder.relative / entry.name)}
+    document: dict[str, Any] = {"name": entry.name, "path": str(folder.relative / entry.name)}
     if entry.is_folder:
-        return {**shown, "type": "folder"}
-    return {**shown, "type": "file", "bytes": entry.size_bytes}
+        return {**document, "type": "folder"}
+    return {**document, "type": "file", "bytes": entry.size_bytes}
 
 
 def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, limit: int) -> dict[str, Any]:

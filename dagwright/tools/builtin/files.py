@@ -45,9 +45,9 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             content: text, or any JSON value, which is written as JSON
             encoding: `utf-8` for text, `base64` if the content is base64
         """
-        written = _encoded(content, encoding)
-        _write(access, path, written)
-        return {"path": path, "bytes": len(written)}
+        encoded = _encoded(content, encoding)
+        _write(access, path, encoded)
+        return {"path": path, "bytes": len(encoded)}
 
     @tool(effects="read", secrets=[])
     def list_files(folder: str = ".", pattern: str = "*") -> dict[str, list[dict[str, Any]]]:

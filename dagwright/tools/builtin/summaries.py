@@ -35,20 +35,20 @@ async def summarize(
         focus: the question of the reader; without it, everything important
         words: maximum number of words of the summary
     """
-    whole = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False, indent=1)
-    if not whole.strip():
+    full_text = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False, indent=1)
+    if not full_text.strip():
         raise ValueError("The text is empty")
-    if len(whole) > TEXT_LIMIT:
-        raise ValueError(f"The text has {len(whole):,} characters, over the limit of {TEXT_LIMIT:,}; split it")
+    if len(full_text) > TEXT_LIMIT:
+        raise ValueError(f"The text has {len(full_text):,} characters, over the limit of {TEXT_LIMIT:,}; split it")
     focus_sentence = "" if focus is None else f" Focus on this question of the reader: {focus[:1_000]}"
     task = _TASK.format(words=words, focus=focus_sentence)
     done = _PartSummaries(context().last_heartbeat)
     level = 0
-    while len(whole) > PART_CHARACTERS:
-        texts = parts_of(whole)
-        whole = "\n\n".join(await _each(texts, task, done=done, level=level))
+    while len(full_text) > PART_CHARACTERS:
+        texts = parts_of(full_text)
+        full_text = "\n\n".join(await _each(texts, task, done=done, level=level))
         level += 1
-    return {"summary": await _summary(whole, task)}
+    return {"summary": await _summary(full_text, task)}
 
 
 def parts_of(text: str, limit: int = PART_CHARACTERS) -> list[str]:

@@ -43,9 +43,9 @@ async def wait(duration: Length) -> dict[str, str]:
         start = datetime.fromisoformat(call.last_heartbeat)
     # A worker that takes over the wait continues from the first start.
     call.heartbeat(start.isoformat())
-    while (left := start + length - datetime.now(UTC)) > timedelta(0):
+    while (remaining := start + length - datetime.now(UTC)) > timedelta(0):
         # Short sleeps: the wall clock may be set, and a machine may be suspended.
-        await asyncio.sleep(min(left.total_seconds(), 60.0))
+        await asyncio.sleep(min(remaining.total_seconds(), 60.0))
     return {"started_at": _written(start), "ended_at": _written(datetime.now(UTC))}
 
 

@@ -70,8 +70,8 @@ def evaluate_word_problem(text: str, evaluate: Callable[[str], Fraction], *, ref
     for _ in range(MAX_MODEL_CALLS):
         answer = _ask_model(messages, refusal)
         if not answer.output["is_calculation"]:
-            why = one_line(answer.output["reason"])[:300] or "the model found none in it"
-            raise ValueError(f"{short_text(text)} is not a calculation: {why}")
+            reason = one_line(answer.output["reason"])[:300] or "the model found none in it"
+            raise ValueError(f"{short_text(text)} is not a calculation: {reason}")
         expression = answer.output["expression"]
         try:
             value = _value(expression, text, evaluate)
