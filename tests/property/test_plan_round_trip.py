@@ -1,17 +1,19 @@
-"""A plan that is written as YAML or as a document reads back as the same plan."""
+"""Plans, messages and deadlines survive a round trip."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.errors import PlanInvalid
+from dagwright.core.model.times import parse_duration
 from dagwright.dialects.yaml_reader import read_yaml
 from dagwright.plans.plan import Plan
 from dagwright.plans.yaml_writer import write_yaml
+from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
 from tests.property.naive import Step
 from tests.property.plans import steps
 from tests.support.plan_building import plan_of
@@ -57,3 +59,26 @@ def test_examples_read_back(path: Path) -> None:
         return
     assert Plan.parse(plan.to_yaml()) == plan
     assert Plan.parse(plan.document, dialect=plan.dialect) == plan
+
+
+_PARTS = st.sampled_from(["", ".5", ".05", ".001", ".999", ".123"])
+
+
+@st.composite
+def _durations(draw: st.DrawFn) -> str:
+    unit, most = draw(
+        st.sampled_from([("ms", 999_999_999), ("s", 315_359_999), ("m", 5_255_999), ("h", 87_599), ("d", 3_649)])
+    )
+    return f"{draw(st.integers(1, most))}{draw(_PARTS)}{unit}"
+
+
+@settings(deadline=None)
+@given(_durations())
+@example("30d")
+@example("3650d")
+@example("0.001ms")
+@example("999999999.999ms")
+def test_every_deadline_comes_back_the_same(duration: str) -> None:
+    sent = RunInput(plan={}, deadline_s=parse_duration(duration).total_seconds())
+
+    assert run_input_from_json(run_input_to_json(sent)) == sent

@@ -6,17 +6,19 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pydantic_core
 import pytest
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from dagwright.activities import batch_records, call_batch
+from dagwright.activities import batch_records, call_batch, left_calls
 from dagwright.activities.batch_records import BatchRecords, StoreRecords
 from dagwright.activities.call_batch import BatchSetup, CallSlots, batch_activity
 from dagwright.activities.call_tool import CallGuards, activities_of_tools, callable_tools
-from dagwright.activities.left_calls import LeftCalls
+from dagwright.activities.left_calls import BatchHeartbeats, LeftCalls, RunningCall
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import HEADER_BATCH_FAILURE
@@ -247,3 +249,39 @@ async def test_records_in_the_store_are_those_of_the_same_activity_and_are_delet
 class _NoClient:
     def get_async_activity_handle(self, *, task_token: bytes) -> None:
         assert isinstance(task_token, bytes)
+
+
+INFO: Any = SimpleNamespace(workflow_run_id="r", activity_id="n")
+
+
+def _call() -> RunningCall:
+    async def run() -> RawValue:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return RunningCall(asyncio.ensure_future(run()), BatchHeartbeats.__new__(BatchHeartbeats))
+
+
+async def test_call_of_a_later_attempt_replaces_the_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(left_calls, "activity", SimpleNamespace(info=lambda: INFO))
+    monkeypatch.setattr(left_calls, "LEFT_CALL_S", 0.01)
+    left, (first, second) = LeftCalls(), (_call(), _call())
+    left.add("n", first)
+    monkeypatch.setattr(left_calls, "LEFT_CALL_S", 60)
+    left.add("n", second)
+    await asyncio.wait([first.task])
+    assert (first.task.cancelled(), second.task.done()) == (True, False)
+    # The timer of the first call is over, and the second one is there.
+    await asyncio.wait([second.task], timeout=0.03)
+    assert left.take(INFO) is second
+    assert left.take(INFO) is None
+    second.task.cancel()
+
+
+async def test_call_that_no_activity_adopts_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(left_calls, "activity", SimpleNamespace(info=lambda: INFO))
+    monkeypatch.setattr(left_calls, "LEFT_CALL_S", 0.01)
+    left, call = LeftCalls(), _call()
+    left.add("n", call)
+    await asyncio.wait([call.task])
+    assert (call.task.cancelled(), left.take(INFO)) == (True, None)

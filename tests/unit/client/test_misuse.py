@@ -1,12 +1,13 @@
-"""Misuse of the public API fails where it happens, with the name of the argument."""
+"""Misuse of the public API and errors of Temporal: each fails where it happens, with the name of the thing."""
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from datetime import date, datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
 import dagwright
 import dagwright.errors
@@ -14,7 +15,9 @@ from dagwright.client.client import _start_time
 from dagwright.client.events import CursorInvalid, EventCursor
 from dagwright.client.options import OptionInvalid, RunSettings, without_none
 from dagwright.client.run import Run
+from dagwright.client.server_errors import reports_server_errors
 from dagwright.core.boundary import arguments
+from dagwright.server.errors import ServerError, ServerUnreachable
 from dagwright.worker.worker import Worker
 
 _BUILTIN = {"TypeError", "ValueError", "WorkflowAlreadyStartedError", "ChildWorkflowError"}
@@ -112,3 +115,46 @@ def test_changed_cursor_is_refused(text: str) -> None:
 
 def test_options_of_none_are_left_out() -> None:
     assert without_none(cast("RunSettings", {"title": None, "compensate": False})) == {"compensate": False}
+
+
+@reports_server_errors
+class Asked:
+    """Send requests to a server that responds with an error."""
+
+    _address = "localhost:7233"
+
+    def __init__(self, status: RPCStatusCode) -> None:
+        self._status = status
+
+    async def ask(self) -> None:
+        """Send one request."""
+        raise RPCError("no luck\nand a stack", self._status, b"")
+
+    async def listen(self) -> AsyncGenerator[int, None]:
+        """Yield something before the server fails."""
+        yield 1
+        raise RPCError("no luck", self._status, b"")
+
+    async def _private(self) -> None:
+        raise RPCError("no luck", self._status, b"")
+
+
+@pytest.mark.parametrize("status", [RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED])
+async def test_server_that_does_not_respond_is_named(status: RPCStatusCode) -> None:
+    asked = Asked(status)
+    message = r"^the Temporal server at localhost:7233 does not respond: no luck$"
+    with pytest.raises(ServerUnreachable, match=message):
+        await asked.ask()
+    items = asked.listen()
+    assert await anext(items) == 1
+    with pytest.raises(ServerUnreachable, match=message):
+        await anext(items)
+
+
+async def test_rejected_request_has_the_status_of_the_server() -> None:
+    message = r"^the Temporal server at localhost:7233 rejects the request \(PERMISSION_DENIED\): no luck$"
+    with pytest.raises(ServerError, match=message) as rejected:
+        await Asked(RPCStatusCode.PERMISSION_DENIED).ask()
+    assert type(rejected.value) is ServerError
+    with pytest.raises(RPCError):
+        await Asked(RPCStatusCode.PERMISSION_DENIED)._private()

@@ -1,11 +1,13 @@
-"""The dialects `steps` and `agents`."""
+"""The dialects `steps`, `agents`, `tasks` and `subgoals`."""
 
 from typing import Any
 
 import pytest
 
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings
 from dagwright.dialects import to_document
-from tests.conformance.kit import check, codes_of
+from tests.conformance.kit import check, codes_of, problems_of
 
 STEP = {"id": "a", "intent": "Find it", "tool": "t", "arguments": {"input": {}}}
 AGENT = {"id": "a", "agent": "w", "objective": ""}
@@ -77,3 +79,121 @@ def test_agents_keep_objective_dependencies_and_metadata() -> None:
 def test_nodes_with_other_fields_are_not_agent_nodes(raw: Any, dialect: str) -> None:
     assert to_document(raw, dialect=None if dialect == "plan" else dialect).dialect == dialect
     assert to_document(raw).dialect == dialect
+
+
+def task(task_id: str, query: str = "x", dependencies: list[str] | None = None) -> dict[str, Any]:
+    return {"id": task_id, "tool": "t", "query": query, "dependencies": dependencies or []}
+
+
+def test_query_is_the_one_argument() -> None:
+    document = to_document({"dag": [task("a", "17 * {{b.result}}", ["b"]), task("b")]})
+    assert document.plan == {
+        "plan": 1,
+        "nodes": [
+            {"id": "a", "tool": "t", "arguments": {"query": "17 * {{b.result}}"}, "depends_on": ["b"]},
+            {"id": "b", "tool": "t", "arguments": {"query": "x"}, "depends_on": []},
+        ],
+    }
+
+
+def test_reference_next_to_the_dependencies_adds_the_edge_and_a_note() -> None:
+    queries = "{{b.result}} {{b.result.x}} {{c.result}}"
+    checked = check({"dag": [task("a", queries, ["c"]), task("b"), task("c")]})
+    assert checked.levels == [["b", "c"], ["a"]]
+    assert [(note.code, note.node) for note in checked.notes] == [("added_edge", "a")]
+    assert "'b'" in checked.notes[0].message
+
+
+@pytest.mark.parametrize("task_id", ["a b", "a.b", "ä", "a/b", "a\n", "task(1)"])
+def test_id_with_other_characters_is_refused(task_id: str) -> None:
+    (problem,) = problems_of({"dag": [task(task_id)]})
+    assert (problem.code, problem.pointer) == ("invalid_field", "/dag/0/id")
+    assert problem.hint is not None
+
+
+def test_places_are_those_of_the_document_and_other_keys_are_refused() -> None:
+    raw = {"dag": [task("a", "{{c.result}}", ["b", "d"]), task("b")]}
+    assert codes_of(raw) == [("invalid_reference", "/dag/0/query"), ("unknown_dependency", "/dag/0/dependencies/1")]
+    assert codes_of({"dag": [task("a")], "title": "x"}) == [("invalid_field", "/title")]
+    unnamed: Any = {"dag": [{"tool": "t", "query": "", "dependencies": []}, task("task_1"), {"id": "task 1"}]}
+    assert [node["id"] for node in to_document(unnamed).plan["nodes"]] == ["task 1'", "task_1", "task 1"]
+
+
+SLOTS = ["plain", "odd slot", 'quo"te', "a.b", "}}", "0", "ключ"]
+SOURCE: dict[str, Any] = {"id": 1, "worker": "w", "outputs": SLOTS}
+
+
+def ref(slot: str, number: Any = 1) -> dict[str, Any]:
+    return {"from_sub_goal": number, "slot": slot}
+
+
+def test_sub_goal_becomes_a_worker_node() -> None:
+    entry: Any = {
+        **{"id": 12, "worker": "es_query_gen", "description": "Write the query", "params": {"size": 5}},
+        "inputs": {"found": ref("plain"), "all": [ref("odd slot"), ref("plain")]},
+        **{"outputs": ["es_query"], "goal_type": "support"},
+    }
+    plain = "{{sg1.result.plain}}"
+    document = to_document({"sub_goals": [entry, SOURCE]})
+    assert document.plan["nodes"][0] == {
+        **{"id": "sg12", "title": "Write the query", "tool": "es_query_gen"},
+        "arguments": {"size": 5, "found": plain, "all": ['{{sg1.result["odd slot"]}}', plain]},
+        "metadata": {"outputs": ["es_query"], "goal_type": "support"},
+    }
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_any_slot_name_gets_the_value_of_that_slot(slot: str) -> None:
+    plan = compile_plan(check({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": ref(slot)}}]}))
+    outputs = {name: [name] for name in SLOTS}
+    scope = Scope(node_value=lambda _, __: outputs, inputs={})
+    assert resolve_bindings(dict(plan.nodes[1].arguments), plan.nodes[1].bindings, scope=scope) == {"x": [slot]}
+    assert plan.nodes[1].is_worker
+
+
+def test_unknown_slots_and_keys_or_ids_given_twice_are_refused() -> None:
+    (problem,) = problems_of({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": [ref("plian")]}}]})
+    assert (problem.code, problem.pointer) == ("invalid_reference", "/sub_goals/1/inputs/x/0/slot")
+    assert problem.hint == "did you mean 'plain'?"
+    raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "params": {"x": 1}, "inputs": {"x": ref("plain")}}]}
+    assert codes_of(raw) == [("invalid_field", "/sub_goals/1/inputs/x")]
+    (problem,) = problems_of({"sub_goals": [SOURCE, SOURCE]})
+    assert (problem.code, problem.pointer, problem.node) == ("duplicate_id", "/sub_goals/1/id", "sg1")
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "place"),
+    [
+        (ref("plain", 9), "invalid_reference", "/from_sub_goal"),
+        *((ref("plain", number), "invalid_field", "") for number in ("1", True)),
+        *((wrong, "invalid_field", "") for wrong in ({"slot": "plain"}, {"from_sub_goal": 1}, "sg1.plain", None)),
+        ({**ref("plain"), "path": "x"}, "invalid_field", "/path"),
+        ([[ref("plain")]], "invalid_field", "/0"),
+    ],
+)
+def test_malformed_input_is_reported_at_its_key(given: Any, code: str, place: str) -> None:
+    raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": given}}]}
+    assert codes_of(raw) == [(code, f"/sub_goals/1/inputs/x{place}")]
+
+
+@pytest.mark.parametrize("number", ["1", 1.5, True, None, -1, 10**400])
+def test_id_must_be_a_whole_number(number: Any) -> None:
+    assert codes_of({"sub_goals": [{"id": number, "worker": "w"}]}) == [("invalid_field", "/sub_goals/0/id")]
+
+
+def test_answer_of_a_planner_is_parsed_completely() -> None:
+    checked = check({"action": "continue", "reasoning": "Look first.", "sub_goals": [SOURCE]})
+    assert checked.plan.metadata == {"reasoning": "Look first."}
+    expected = [("invalid_field", "/action"), ("invalid_field", "/reasoning")]
+    assert codes_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == expected
+
+
+def test_state_of_a_sub_goal_must_be_that_of_one_which_has_not_run() -> None:
+    fresh = {**SOURCE, "status": "pending", "result": None, "error": None}
+    assert check({"sub_goals": [fresh]}).levels == [["sg1"]]
+    done = {**SOURCE, "status": "success", "result": {"plain": 1}, "goal_type": "other"}
+    assert codes_of({"sub_goals": [done]}) == [
+        ("invalid_field", "/sub_goals/0/result"),
+        ("invalid_field", "/sub_goals/0/status"),
+        ("invalid_field", "/sub_goals/0/goal_type"),
+    ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,13 +21,17 @@ from dagwright.core.boundary.decoding import pack_json
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.states import STILL_OUTSIDE
 from dagwright.features.run_scheduler import create_scheduler
+from dagwright.history.document_hydration import _Hydrator, _Listing
+from dagwright.history.offloaded_regions import OffloadedNodes
 from dagwright.history.pending_activities import PendingCall, lookup_notes, pending_calls
 from dagwright.history.replay import HistoryReplay
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.messages import MessageInvalid, RunInput, plan_of_pages, read_message, run_input_to_json
+from dagwright.store import StoreUnavailable
 from tests.support.eventually import eventually
+from tests.support.memory_store import MemoryStore
 
 _PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}
 
@@ -267,3 +272,29 @@ async def test_cancelled_look_ends_just_as_something_happens(monkeypatch: pytest
     following.cancel()
     assert done
     assert following.cancelled()
+
+
+NAMES = [f"n{number}" for number in range(40)]
+
+
+class SilentInsides(AsyncIterator[Any]):
+    """Insides in a store that does not answer; the run itself holds every second node."""
+
+    held = frozenset(NAMES[::2])
+
+    def nodes(self) -> AsyncIterator[Any]:
+        return self
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        raise StoreUnavailable("the payload store is down")
+
+
+async def test_held_nodes_come_in_the_order_of_the_document_where_the_store_is_away() -> None:
+    document = {"nodes": {name: {"result": 1, "error": None} for name in NAMES}}
+    restorer = _Hydrator(MemoryStore(), most_bytes=None)
+    listing = _Listing(document, cast(OffloadedNodes, SilentInsides()), restorer, counts=Counter())
+    entries = [name async for name, _ in listing.nodes()]
+    assert entries == [*NAMES[1::2], *NAMES[::2]]

@@ -1,9 +1,15 @@
-"""The nine workers as a set: what `--tools dagwright_maritime` serves."""
+"""The nine workers as a set, their settings from the environment, and the helpdesk articles."""
 
 from pathlib import Path
 
-from dagwright.settings import Settings
+import pytest
+
+from dagwright.interfaces.cli.background_settings import _settings_of_runs
+from dagwright.settings import Settings, SettingsError, app_settings, load_settings, settings_as
 from dagwright.toolset.toolset import load_toolset
+from dagwright_maritime.index_loading import articles
+from dagwright_maritime.indices import Indices
+from dagwright_maritime.settings import MaritimeSettings
 
 
 def test_nine_workers_that_fit_together_are_served(tmp_path: Path) -> None:
@@ -25,3 +31,56 @@ def test_nine_workers_that_fit_together_are_served(tmp_path: Path) -> None:
         "show_results": ("deliverable", ("es_results",), ("formatted_results",)),
         "analyze_results": ("deliverable", ("es_results",), ("analysis",)),
     }
+
+
+def test_articles_have_the_fields_of_their_index_and_ids_of_their_own() -> None:
+    found = articles()
+    fields = set(Indices("x").bodies()["x-helpdesk"]["mappings"]["properties"])
+    assert len(found) == 40
+    assert {name for each in found for name in each} == fields
+    assert len({each["article_id"] for each in found}) == len({each["title"] for each in found}) == 40
+    assert [each["article_id"] for each in found if len(each["body"]) < 100 or not each["tags"]] == []
+
+
+URL, PREFIX, ROWS, TIMEOUT = (f"DAGWRIGHT_OPENSEARCH_{name}" for name in ("URL", "PREFIX", "MAX_ROWS", "TIMEOUT_S"))
+
+
+def test_variables_extend_the_settings_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = settings_as(MaritimeSettings, Settings(state_dir=tmp_path))
+    own = MaritimeSettings.model_fields.keys() - Settings.model_fields.keys()
+    assert {name: getattr(plain, name) for name in own} == {
+        "opensearch_url": None,
+        "opensearch_prefix": "maritime",
+        "opensearch_max_rows": 1_000,
+        "opensearch_timeout_s": 20.0,
+    }
+    given = {URL: "https://me:secret@search.example.com/", PREFIX: "trade-1", ROWS: "200", TIMEOUT: "7.5"}
+    for variable, value in given.items():
+        monkeypatch.setenv(variable, value)
+    read = settings_as(MaritimeSettings, Settings(state_dir=tmp_path))
+    expected = Settings(state_dir=tmp_path).model_dump() | {
+        "opensearch_url": "https://me:secret@search.example.com",
+        "opensearch_prefix": "trade-1",
+        "opensearch_max_rows": 200,
+        "opensearch_timeout_s": 7.5,
+    }
+    assert read.model_dump() == expected
+    assert settings_as(MaritimeSettings, read) is read
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "wrong"),
+    [
+        (URL, "me:hidden@search.example.com", "expected an address such as http://127.0.0.1:9200"),
+        (PREFIX, "Trade*", "expected a lower-case letter, then lower-case letters, digits, - and _, got 'Trade*'"),
+    ],
+)
+def test_password_is_not_reported(variable: str, value: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError) as refusal:
+        list(app_settings(load_settings()))
+    assert str(refusal.value) == f"{variable} can not be used: {wrong}"
+
+
+def test_workers_in_the_background_must_have_the_same() -> None:
+    assert {URL, PREFIX, "DAGWRIGHT_DATABASE_URL"} <= {*_settings_of_runs(MaritimeSettings(opensearch_url="http://a"))}

@@ -1,14 +1,17 @@
-"""The event loop of a worker: the switch interval during CPU-bound work, and the watchdog."""
+"""The event loops of a worker and of synchronous code: the switch interval, and the watchdog."""
 
 import asyncio
+import signal
 import sys
 import threading
 
 import pytest
 import structlog
 
+from dagwright.core.errors import ClientClosed, DagwrightError
 from dagwright.process import event_loop_watchdog
 from dagwright.process.event_loop import SWITCH_INTERVAL_S, short_switch_interval
+from dagwright.process.loop_thread import LoopThread
 
 
 def test_switch_interval_is_short_until_the_last_cpu_bound_thread_ends() -> None:
@@ -53,3 +56,56 @@ async def test_blocked_loop_is_logged_once_and_a_free_one_not(monkeypatch: pytes
     (line,) = logs
     assert line["event"].startswith("the event loop is blocked, so no call of this worker can heartbeat")
     assert (line["where"].startswith(f"_blocks ({__file__}:"), line["since_s"] >= 0) == (True, True)
+
+
+async def _thread_name() -> str:
+    return threading.current_thread().name
+
+
+def test_coroutines_run_in_another_thread() -> None:
+    with LoopThread() as loop:
+        assert (loop.run(_thread_name()), loop.call(lambda: threading.current_thread().name)) == ("dagwright",) * 2
+
+
+async def test_it_works_while_the_loop_of_the_caller_runs() -> None:
+    with LoopThread() as loop:
+        assert loop.run(_thread_name()) == "dagwright"
+
+
+def test_errors_and_use_after_the_end_are_raised() -> None:
+    async def fail() -> None:
+        raise LookupError("no")
+
+    async def nested() -> str:
+        return loop.run(_thread_name())
+
+    with LoopThread() as loop:
+        with pytest.raises(LookupError, match="no"):
+            loop.run(fail())
+        with pytest.raises(DagwrightError, match="use Client there"):
+            loop.run(nested())
+    with pytest.raises(ClientClosed, match="the client is closed"):
+        loop.run(_thread_name())
+
+
+def test_interrupt_waits_for_the_end_of_the_coroutine() -> None:
+    ends: list[str] = []
+
+    async def long() -> None:
+        try:
+            while True:
+                # A signal that comes just before the main thread waits does not wake it: it is sent again.
+                await asyncio.sleep(0.1)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        finally:
+            await asyncio.sleep(0)
+            ends.append("cleaned up")
+
+    # Processes in the background ignore the signal by default.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with LoopThread() as loop, pytest.raises(KeyboardInterrupt):
+            loop.run(long())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ends == ["cleaned up"]

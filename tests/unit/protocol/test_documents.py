@@ -19,6 +19,8 @@ from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
+from dagwright.features.commands.node_commands import RetryNode
+from dagwright.features.commands.steering import apply_command
 from dagwright.features.regions.batches import end_from_json, end_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.plans.schema import SCHEMA_FILE, agents_schema, schema_texts
@@ -44,6 +46,7 @@ from dagwright.protocol.messages import (
     run_input_to_json,
     sub_plan_end_from_json,
 )
+from dagwright.protocol.node_paths import running_sub_plan_of, sub_plan_of_path
 from dagwright.protocol.outcomes import apply_result, apply_sub_plan_end, is_sub_plan, next_call, read_result
 from dagwright.protocol.query_results import graph_result, node_result, status_result
 from tests.support.plan_building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
@@ -374,3 +377,43 @@ def test_end_of_a_node_with_items_cannot_come_from_outside() -> None:
     assert [is_sub_plan(scheduler, name) for name in names] == [False, True, True, True, False]
     apply_sub_plan_end(scheduler, SubPlanEnd("each", "completed", 7, None), at=1)
     assert [record.status for record in scheduler.records] == [NodeStatus.RUNNING, NodeStatus.RUNNING]
+
+
+_BELOW = plan_of(node("b/c"), node("c"))
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("a/c", ("a", "c")),
+        ("a/b/c", ("a/b", "c")),
+        ("a/b/b/c", ("a/b", "b/c")),
+        ("a/b", None),
+        ("a/b#2", None),
+        ("m[x/y]/c", ("m[x/y]", "c")),
+        ("m/c", ("m", "c")),
+        ("tool/c", None),
+        ("nobody/c", None),
+    ],
+)
+def test_longest_sub_plan_counts(path: str, found: tuple[str, str] | None) -> None:
+    scheduler = scheduler_of(
+        node("a", plan=_BELOW),
+        node("a/b", plan=_BELOW),
+        node("tool"),
+        node("m", plan=_BELOW, for_each=["x/y"], key="{{item}}"),
+    )
+    assert sub_plan_of_path(scheduler, path) == found
+    assert running_sub_plan_of(scheduler, path) is None
+    started(scheduler)
+    is_run = found is not None and found[0] != "m"
+    assert running_sub_plan_of(scheduler, path) == (found if is_run else None)
+
+
+def test_sub_plan_that_took_the_place_of_another_is_found_by_its_own_id() -> None:
+    scheduler = scheduler_of(node("a", plan=plan_of(node("c"))))
+    started(scheduler)
+    scheduler.fail("a", broken(), at=1.0)
+    assert apply_command(RetryNode("a", {"x": 1}), scheduler, at=2.0) is None
+    started(scheduler)
+    assert running_sub_plan_of(scheduler, "a#2/c") == ("a#2", "c")

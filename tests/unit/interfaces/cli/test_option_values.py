@@ -1,13 +1,17 @@
 """Values of options on the command line: answers, typed inputs, budgets."""
 
+import ast
+import importlib
 import io
 import json
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dagwright.core.model.states import Usage
+from dagwright.interfaces import cli
 from dagwright.interfaces.cli.command_arguments import AnswerRequest
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.feedback_command import answer_of
@@ -164,3 +168,21 @@ def test_unknown_cost_is_reported_once_with_its_remedy() -> None:
         "DAGWRIGHT_PRICES",
         "  not in the cost: 1 of the calls, because the service did not report tokens",
     ]
+
+
+_NAMED = sorted(
+    (node.args[0].value, node.args[1].value)
+    for file in Path(cli.__path__[0]).glob("*.py")
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "call"
+    if isinstance(node.args[0], ast.Constant) and isinstance(node.args[1], ast.Constant)
+)
+
+
+def test_commands_name_their_modules() -> None:
+    assert len(_NAMED) > 30
+
+
+@pytest.mark.parametrize(("module", "function"), _NAMED)
+def test_module_of_a_command_has_its_function(module: str, function: str) -> None:
+    assert callable(getattr(importlib.import_module(f"{cli.__name__}.{module}"), function))

@@ -1,18 +1,36 @@
-"""Calls of the MCP server: the ids of their runs, how long they wait, and the runs that they start."""
+"""Calls of the MCP server: its tools and their schemas, run IDs, how long calls wait, and their results."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import mcp_types as types
 import pytest
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+from structlog.testing import capture_logs
 
 from dagwright.client.run_lists import RunFilter, RunSummary
+from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.states import RunStatus
+from dagwright.interfaces.mcp import create_server
+from dagwright.interfaces.mcp.elicitation import form_for
 from dagwright.interfaces.mcp.run_starter import McpCallRefused, RunStarter
-from dagwright.interfaces.mcp.tool_definitions import CHECK_PLAN, LIST_RUNS, RUN_PLAN, WAIT_S, tools_of
+from dagwright.interfaces.mcp.task_extension import _NO_TASKS
+from dagwright.interfaces.mcp.tool_definitions import (
+    ASK,
+    CHECK_PLAN,
+    LIST_RUNS,
+    RUN_PLAN,
+    WAIT_S,
+    tools_of,
+    without_reserved_names,
+)
 from dagwright.interfaces.mcp.tool_handlers import KEY_META, McpToolCall, ToolHandlers
+from dagwright.interfaces.mcp.tool_results import run_result
+from dagwright.plans.templates import TemplateFolder
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates
@@ -100,3 +118,119 @@ async def test_arguments_nest_as_deep_as_plans_may(tmp_path: Path, name: str, de
     result = await _result(calls, name, plan=deep)
     message = str(result.structured_content)
     assert (result.is_error, "nested more than 100 deep" in message) == (True, depth > 100)
+
+
+def _document(status: str, **fields: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {"title": None, "output": None, "error": None, "nodes": {}, "waiting_for": [], "notes": []}
+    return {"run_id": "w", "status": status, **plain, **fields}
+
+
+def _message_of(status: str, **fields: Any) -> dict[str, Any]:
+    found: dict[str, Any] = run_result(_document(status, **fields)).structured_content
+    return found
+
+
+def test_text_is_the_document() -> None:
+    result = run_result(_document("completed", output={"é": 1}))
+    [text] = result.content
+    assert json.loads(getattr(text, "text", "")) == result.structured_content
+    assert (result.structured_content["output"], result.is_error) == ({"é": 1}, False)
+
+
+def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_ones_have_an_output() -> None:
+    errors = {"completed": False, "completed_with_failures": False, "failed": True, "cancelled": True, "running": False}
+    assert {status: run_result(_document(status)).is_error for status in errors} == errors
+    assert "output" not in _message_of("running")
+    assert _message_of("failed")["output"] is None
+    message = run_result(_document("running"), prefix="'x' is answered.").structured_content["message"]
+    assert message.startswith("'x' is answered. The run continues. Call get_run ")
+
+
+def test_failed_run_reports_why_and_which_nodes() -> None:
+    error = {"code": "boom", "message": "it broke", "retryable": False}
+    nodes = {"a": {"status": "failed", "error": error}, "b": {"status": "blocked", "error": None}}
+    result = _message_of("failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}})
+    assert result["message"] == "The run failed: it broke."
+    assert result["failures"] == [{"node_id": "a", "code": "boom", "message": "it broke"}]
+    assert result["node_counts"] == {"blocked": 1, "completed": 7, "failed": 1}
+
+
+def test_first_of_many_requests_names_the_way_to_answer() -> None:
+    asked = [
+        {"request_id": "x", "type": "SELECTION", "prompt": "Which?"},
+        {"request_id": "y", "type": "APPROVAL", "prompt": "Go?"},
+    ]
+    result = _message_of("waiting", waiting_for=asked)
+    assert result["message"] == (
+        "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and "
+        "selected. 1 more are under `waiting_for`."
+    )
+
+
+def test_request_of_the_inbox_has_no_form() -> None:
+    asked = {"request_id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
+    assert _message_of("waiting", waiting_for=[asked])["message"] == (
+        "The run waits for people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the "
+        "console or through the HTTP API; this server cannot."
+    )
+    context: Any = SimpleNamespace(protocol_version="2025-11-25")
+    assert form_for(asked, context) is None
+    assert form_for({**asked, "channel": "any"}, context) is not None
+
+
+_PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}'
+
+
+def test_every_tool_has_a_description_and_schemas() -> None:
+    tools = tools_of({}, load_toolset(Settings()).declarations())
+    for tool in tools:
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name)
+        assert (bool(tool.title), bool(tool.description)) == (True, True)
+        assert validator_of(tool.input_schema).is_valid({"none": 1}) is False
+        assert validator_of(tool.output_schema or {}).is_valid({"status": "valid", "message": "m"})
+    assert "calculator" in (tools[0].description or "")
+    # Only tools that start runs create tasks.
+    assert [tool.name for tool in tools if tool.name not in _NO_TASKS] == [RUN_PLAN, ASK]
+
+
+def test_run_plan_starts_published_plans(tmp_path: Path) -> None:
+    declared = load_toolset(Settings()).declarations()
+    (without, *_), required = tools_of({}, declared), "plan"
+    (tmp_path / "slow.json").write_text(_PLAN, encoding="utf-8")
+    (with_some, *_) = tools_of(load_templates(tmp_path, declared), declared)
+    assert (without.input_schema["required"], "template" in without.input_schema["properties"]) == ([required], False)
+    assert with_some.input_schema["properties"]["template"]["enum"] == ["slow"]
+    assert validator_of(with_some.input_schema).is_valid({"template": "slow", "wait_s": 0, "run_id": "mine"})
+    assert not validator_of(with_some.input_schema).is_valid({"template": "fast"})
+
+
+def test_template_named_like_a_tool_is_left_out_and_logged(tmp_path: Path) -> None:
+    for name in ("ask", "plain"):
+        (tmp_path / f"{name}.json").write_text(_PLAN, encoding="utf-8")
+    with capture_logs() as logs:
+        usable = without_reserved_names(load_templates(tmp_path, load_toolset(Settings()).declarations()))
+    assert list(usable) == ["plain"]
+    assert [line["problem"] for line in logs] == ["ask.json: the MCP server has a tool of that name; rename the file"]
+
+
+def _plan(tool: str) -> str:
+    return json.dumps({"plan": 1, "nodes": [{"id": "a", "tool": tool, "arguments": {"expression": "1"}}]})
+
+
+async def test_tools_follow_changes_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "double.json").write_text(_plan("calculator"), encoding="utf-8")
+    toolset = load_toolset(Settings(state_dir=tmp_path))
+    nothing = cast("Any", SimpleNamespace(feedback=None))
+    folder = TemplateFolder(tmp_path, toolset.declarations())
+    server = create_server(runs=nothing, sessions=nothing, steering=nothing, toolset=toolset, templates=folder)
+    async with Client(server) as client:
+        before = [tool.name for tool in (await client.list_tools()).tools]
+        # A file of the name of another tool must not take its place.
+        for name, tool in (("triple", "calculator"), ("ask", "calculator"), ("broken", "calculater")):
+            (tmp_path / f"{name}.json").write_text(_plan(tool), encoding="utf-8")
+        (tmp_path / "double.json").unlink()
+        after = [tool.name for tool in (await client.list_tools()).tools]
+        with pytest.raises(MCPError, match=r"cannot be used: broken\.json: unknown_tool"):
+            await client.call_tool("broken", {})
+    assert [*before[:-1], "triple"] == after
+    assert before[-1] == "double"
