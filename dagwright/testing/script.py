@@ -136,17 +136,22 @@ class When:
 
     def matches(self, call: ReceivedCall) -> bool:
         """Return whether a call matches."""
+        return not self.mismatches(call)
+
+    def mismatches(self, call: ReceivedCall) -> Sequence[str]:
+        """Return the names of the fields that a call does not match."""
         last = _text_of(call.messages[-1].get("content")) if call.messages else ""
-        return (
-            (self.model is None or call.model == self.model)
-            and all(call.metadata.get(name) == value for name, value in self.metadata.items())
-            and (self.text is None or self.text in call.text)
-            and (self.last is None or self.last in last)
-            and (self.tool is None or self.tool in call.tools)
-            and (self.response_format is None or call.response_format == self.response_format)
-            and (self.is_streamed is None or call.is_streamed == self.is_streamed)
-            and (self.condition is None or self.condition(call))
-        )
+        is_matched = {
+            "model": self.model is None or call.model == self.model,
+            "metadata": all(call.metadata.get(name) == value for name, value in self.metadata.items()),
+            "text": self.text is None or self.text in call.text,
+            "last": self.last is None or self.last in last,
+            "tool": self.tool is None or self.tool in call.tools,
+            "response_format": self.response_format is None or call.response_format == self.response_format,
+            "is_streamed": self.is_streamed is None or call.is_streamed == self.is_streamed,
+            "condition": self.condition is None or self.condition(call),
+        }
+        return [name for name, matched in is_matched.items() if not matched]
 
     def summary(self) -> str:
         """Return the condition in words; empty for no condition."""
@@ -209,6 +214,19 @@ class Script:
                 return index
         self._unexpected.append(call.summary())
         return None
+
+    def explain_mismatch(self, call: ReceivedCall) -> str:
+        """Return why no step matches a call: the nearest step, and what does not match."""
+        if not self._steps:
+            return "the script has no steps"
+        mismatches = [each.when.mismatches(call) for each in self._steps]
+        # A step that matches is used up.
+        index = min(range(len(mismatches)), key=lambda index: (len(mismatches[index]), -index))
+        when = self._steps[index].when.summary()
+        position = f"step {index + 1}{f' (when {when})' if when else ''}"
+        if not mismatches[index]:
+            return f"{position} would match, but it is used up ({self._taken[index]} of {self._steps[index].times})"
+        return f"the nearest is {position}, which differs in {', '.join(mismatches[index])}"
 
     def record_violation(self, call: ReceivedCall, text: str) -> None:
         """Record a request that violates the protocol."""

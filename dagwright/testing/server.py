@@ -103,7 +103,8 @@ class ModelServer(ScriptedServer):
         if refusal is not None:
             await _send_refusal(exchange, refusal)
         elif step_index is None:
-            text = f"no step of the script matches this call: {received.summary()}"
+            reason = self._script.explain_mismatch(received)
+            text = f"no step of the script matches this call: {received.summary()}; {reason}"
             await _send_refusal(exchange, Refused(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
         else:
             await self._send(self._steps[step_index], received, exchange, sent_at)

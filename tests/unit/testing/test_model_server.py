@@ -213,7 +213,9 @@ async def test_unexpected_call_is_refused_and_reported() -> None:
     with pytest.raises(ScriptNotFollowed) as caught:
         async with ModelServer(step("x", model="large")) as server:
             refused = await ask(server, "What now?", metadata={"node_id": "n1"})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unexpected_call")
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (400, "unexpected_call")
+    assert error["message"].endswith("the nearest is step 1 (when model='large'), which differs in model")
     assert str(caught.value).splitlines() == [
         "the script of the model server was not followed",
         "calls without a matching step:",
