@@ -103,6 +103,10 @@ class CommandHandler:
         """
         if self._has_ended:
             return _ENDED
+        read = cache(read)
+        if _command_id(read) in self._accepted_ids:
+            # `handle` confirms a command that is sent twice.
+            return None
         try:
             command = read_command(name, read, through="update")
             if scheduler is None:

@@ -194,6 +194,8 @@ def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bo
     # A slow worker gets several updates before their signals.
     for name, message in (pause, limits, cancel):
         run.send(name, message, through="update")
+    for name, message in (pause, limits, cancel):
+        assert run.commands.refusal_of(name, lambda: message, scheduler=run.scheduler, at=2.0) is None  # noqa: B023
     repeated = [run.send(name, message) for name, message in (pause, limits, cancel)]
     if is_early:
         run.start()
