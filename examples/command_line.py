@@ -26,7 +26,7 @@ def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
     newest = max(has_ended, default=0)
     is_new = has_ended.get(newest, True)
     run_id = f"{prefix}{newest + is_new}"
-    output.print(f"run {run_id}" if is_new else f"run {run_id} was interrupted and continues")
+    output.print(f"run {run_id} starts" if is_new else f"run {run_id} was interrupted and continues")
     return run_id
 
 

@@ -55,6 +55,9 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(watched(), loop)
         try:
             return future.result()
+        except DagwrightError as error:
+            # Its message says what to do; the frames of the loop would hide the line of the caller.
+            raise error.with_traceback(None)  # noqa: B904 - its cause stays
         except KeyboardInterrupt:
             future.cancel()
             ended.wait()

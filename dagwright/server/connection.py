@@ -153,7 +153,7 @@ async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client
             raise ServerUnreachable(f"{where} has no namespace {namespace!r}") from error
         raise ServerUnreachable(f"{where} refuses the connection: {_reason(str(error))}") from error
     except (RuntimeError, ValueError) as error:
-        raise ServerUnreachable(f"{where} can not be reached: {_reason(str(error))}") from error
+        raise ServerUnreachable(f"{where} can not be reached: {_reason(str(error))}") from None
     return client
 
 

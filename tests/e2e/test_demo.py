@@ -57,5 +57,5 @@ async def test_an_interrupted_demo_continues_and_the_next_is_new(own_commands_wi
     assert shop_log(second.stdout) == SHOP
 
     third = (await ended(await own_commands_without_server.start(program=program))).succeeded()
-    assert third.stdout.startswith("run order-2\n")
+    assert third.stdout.startswith("run order-2 starts\n")
     assert shop_log(third.stdout) == SHOP

@@ -84,8 +84,15 @@ def test_errors_and_use_after_the_end_are_raised() -> None:
             loop.run(fail())
         with pytest.raises(DagwrightError, match="use Client there"):
             loop.run(nested())
+        with pytest.raises(DagwrightError) as caught:
+            loop.run(_refused())
+        assert [frame.name for frame in caught.traceback][1:] == ["run"]
     with pytest.raises(ClientClosed, match="the client is closed"):
         loop.run(_thread_name())
+
+
+async def _refused() -> None:
+    raise DagwrightError("refused")
 
 
 def test_interrupt_waits_for_the_end_of_the_coroutine() -> None:
