@@ -1,8 +1,8 @@
 """Decide when to look up cached results of pure tools, most of whose calls take microseconds.
 
-A lookup takes longer than such a call, so a tool must first show that it is slow: a slow call earns some lookups, and
-each lookup without a result uses one up. A fast tool is looked up once or twice per process, and after an occasional
-call that was disturbed; a slow tool always. This module must not import workflows.
+A lookup takes longer than such a call, so the module counts lookups per tool: each slow call allows some more, and each
+lookup without a result uses one up. Results of a slow tool are always looked up. Those of a fast tool are looked up
+once or twice per process, and again after a call that was slow by chance. This module must not import workflows.
 """
 
 import time
@@ -19,16 +19,16 @@ _TICK_S = 0.002
 
 
 class CacheAdmission:
-    """Measured durations of pure tools and of the store; thread-safe, as a lost count does no harm."""
+    """Measured durations of pure tools and of the store; thread-safe, because a lost update is harmless."""
 
     def __init__(self) -> None:
-        self._left_lookups: dict[str, int] = {}
+        self._remaining_lookups: dict[str, int] = {}
         self._call_s: dict[str, float] = {}
         self._store_s = 0.0
 
     def should_look_up(self, tool: str) -> bool:
         """Return whether to look up a result of the tool."""
-        return self._left_lookups.get(tool, _FIRST_LOOKUPS) > 0
+        return self._remaining_lookups.get(tool, _FIRST_LOOKUPS) > 0
 
     def should_query_store(self, tool: str) -> bool:
         """Return whether to look in the store, which may be slower than the tool."""
@@ -48,12 +48,14 @@ class CacheAdmission:
         if found_s is not None:
             self._call_s[tool] = found_s
         else:
-            self._left_lookups[tool] = self._left_lookups.get(tool, _FIRST_LOOKUPS) - 1
+            self._remaining_lookups[tool] = self._remaining_lookups.get(tool, _FIRST_LOOKUPS) - 1
 
     def record_slow_call(self, tool: str, took_s: float) -> None:
         """Record a slow call."""
         self._call_s[tool] = took_s
-        self._left_lookups[tool] = min(self._left_lookups.get(tool, _FIRST_LOOKUPS) + _SLOW_CALL_LOOKUPS, _MAX_LOOKUPS)
+        self._remaining_lookups[tool] = min(
+            self._remaining_lookups.get(tool, _FIRST_LOOKUPS) + _SLOW_CALL_LOOKUPS, _MAX_LOOKUPS
+        )
 
 
 def seconds_without_waiting(took_s: float, *, cpu_s: float) -> float:

@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.activities.call_starts import PASSING_STATUSES
 from dagwright.activities.errors import CallDeferred
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.activities.service_waits import kept_state
+from dagwright.activities.service_waits import wait_state
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 _RETRY_PAUSE_S = 0.5
@@ -42,7 +42,7 @@ class Deferrals:
 
         If the server rejects the change, the attempt counts.
         """
-        state = {**kept_state(heartbeats.deferred_state), **(deferred.state or {})}
+        state = {**wait_state(heartbeats.deferred_state), **(deferred.state or {})}
         await heartbeats.record_deferral(state or None)
         info = activity.info()
         try:

@@ -20,11 +20,11 @@ from dagwright.tools.errors import RetryLater
 from dagwright.tools.retry_after import asking_service, capped, requested_delay
 
 LONGEST_WAIT_S = MAX_DELAY_S
-"""Time after the first request to wait from which on further requests count as failed attempts."""
+"""Maximum time since the first request to wait; further requests then count as failed attempts."""
 _LONGEST_BACKOFF_S = 60.0
-"""Longest delay for a service that requests shorter delays again and again."""
+"""Maximum of the growing delay for a service that repeats requests with short delays."""
 _SPREAD = 0.1
-"""Share of the delay by which it is extended at random, so that calls do not return at the same moment."""
+"""Maximum random extension, as a share of the delay: calls then do not return at the same moment."""
 _STATE = "asked_to_wait"
 _RANDOM = random.Random()
 
@@ -61,20 +61,20 @@ def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: fl
         name: of the tool or model, for the reason.
         earlier_state: state that the previous attempt left (`Heartbeats.deferred_state`).
     """
-    earlier = kept_state(earlier_state).get(_STATE, {})
-    since, times = earlier.get("since", now_s), earlier.get("times", 0)
+    previous = wait_state(earlier_state).get(_STATE, {})
+    since, times = previous.get("since", now_s), previous.get("times", 0)
     if now_s - since >= LONGEST_WAIT_S:
         return None
-    least_s = min(2.0 ** min(times, 10), _LONGEST_BACKOFF_S)
-    delay_s = min(max(wait.delay.total_seconds(), least_s), since + LONGEST_WAIT_S - now_s)
+    min_delay_s = min(2.0 ** min(times, 10), _LONGEST_BACKOFF_S)
+    delay_s = min(max(wait.delay.total_seconds(), min_delay_s), since + LONGEST_WAIT_S - now_s)
     reason = f"{name} was asked to wait until {format_time(now_s + delay_s)} ({wait.by})"
     state = {_STATE: {"since": since, "times": times + 1}}
     return CallDeferred(reason, timedelta(seconds=delay_s * (1 + _SPREAD * _RANDOM.random())), state=state)
 
 
-def kept_state(earlier_state: Any) -> dict[str, Any]:
+def wait_state(earlier_state: Any) -> dict[str, Any]:
     """Return the part of the state of a deferred attempt that a deferral for another reason passes on."""
-    kept = earlier_state.get(_STATE) if isinstance(earlier_state, Mapping) else None
-    if not isinstance(kept, Mapping) or not all(isinstance(kept.get(key), int | float) for key in ("since", "times")):
+    state = earlier_state.get(_STATE) if isinstance(earlier_state, Mapping) else None
+    if not isinstance(state, Mapping) or not all(isinstance(state.get(key), int | float) for key in ("since", "times")):
         return {}
-    return {_STATE: dict(kept)}
+    return {_STATE: dict(state)}

@@ -23,7 +23,7 @@ AwaitStore = Callable[[dict[str, Any]], Awaitable[None]]
 
 _LEAST_PROBE_BYTES = 64
 _CLOCK_MARGIN = timedelta(minutes=5)
-"""By how much the clock of the store may be ahead of this one."""
+"""Maximum difference between the clocks of the store and this machine."""
 
 
 def await_store_activity(store: PayloadStore, values: LargeValues) -> AwaitStore:
@@ -88,16 +88,16 @@ class StoreRetry:
         # The reason that an earlier attempt reported remains until another heartbeat replaces it.
         self._is_reported = heartbeats.has_waited
 
-    async def retry(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
         """Return the result of a request to the store, without a time limit.
 
         Raises:
             asyncio.CancelledError: the attempt was cancelled.
         """
-        return await self.retry_until(math.inf, ask, continues=lambda: True)
+        return await self.retry_until(math.inf, request, continues=lambda: True)
 
     async def retry_until(
-        self, give_up_at: float, ask: Callable[[], Awaitable[T]], *, continues: Callable[[], bool]
+        self, give_up_at: float, request: Callable[[], Awaitable[T]], *, continues: Callable[[], bool]
     ) -> T:
         """Return the result of a request to the store as soon as the store responds.
 
@@ -107,13 +107,13 @@ class StoreRetry:
 
         Raises:
             asyncio.CancelledError: the attempt was cancelled.
-            StoreUnavailable, ValueNotLoaded, ResultNotStored: the store did not respond in time.
+            StoreUnavailable, ArgumentNotLoaded, ResultNotStored: the store did not respond in time.
         """
         pause_s = 0.5
         try:
             while True:
                 try:
-                    return await ask()
+                    return await request()
                 except (StoreUnavailable, ArgumentNotLoaded, ResultNotStored) as error:
                     if time.monotonic() + pause_s >= give_up_at or not continues():
                         raise
@@ -142,8 +142,8 @@ class StoreRetry:
         return lambda refs: asyncio.run_coroutine_threadsafe(loaded(refs), loop).result()
 
 
-async def with_store(ask: Callable[[], Awaitable[T]]) -> T:
+async def with_store(request: Callable[[], Awaitable[T]]) -> T:
     """Send an internal activity's request to the store, and heartbeat until the store responds."""
     heartbeats = Heartbeats(activity.info())
     with heartbeats.running():
-        return await StoreRetry(heartbeats, Cancellation()).retry(ask)
+        return await StoreRetry(heartbeats, Cancellation()).retry(request)

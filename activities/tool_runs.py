@@ -1,7 +1,7 @@
 """Run the function of a tool once, an async one as a task, a sync one in a thread; catch every exception.
 
 A tool may raise anything (SystemExit, KeyboardInterrupt, StopIteration). On an event loop, these would end the worker
-or never arrive, so the innermost frame turns each into an `Outcome`.
+or never arrive, so the function that calls the tool converts each to an `Outcome`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from dagwright.tools import ToolSpec
 from dagwright.tools.context import Cancellation, ToolContext, active_context
 
 _MAX_SHORT_SIZE = 1_000
-"""Values in a result, or hundreds of characters, up to which it is encoded on the event loop."""
+"""Maximum size of a result that is encoded on the event loop: each value, and each 100 characters, counts 1."""
 SHUTDOWN_WAIT_S = 5.0
 """How long a stopping worker waits for a tool after its stop request; Temporal's own grace period came before."""
 

@@ -1,7 +1,7 @@
 """`python -m benchmarks.entities [--parties N] [--database URL]`: search times among a million parties.
 
-Creates a store as a version without the search index left it, builds the index by opening the store, and measures each
-kind of search. Without a URL, the store is a temporary SQLite file; a given database must be empty, and keeps the rows.
+Fills a store without its search index, builds the index by opening the store, and measures each kind of search. Without
+a URL, the store is a temporary SQLite file. A given database must be empty, and the rows stay in it.
 Results for a million parties are saved. The exit code is 1 only if a figure exceeds 1.5 times its goal.
 """
 
@@ -52,7 +52,7 @@ def _party(number: int, kind: str, name: str, country: str) -> dict[str, Any]:
     }
 
 
-def _made_up(chance: random.Random, count: int) -> list[str]:
+def _random_words(chance: random.Random, count: int) -> list[str]:
     syllables = _SYLLABLES.split()
     words: dict[str, None] = {}
     while len(words) < count:
@@ -60,7 +60,7 @@ def _made_up(chance: random.Random, count: int) -> list[str]:
     return list(words)
 
 
-def _often_the_first(chance: random.Random, words: list[str]) -> str:
+def _skewed_choice(chance: random.Random, words: list[str]) -> str:
     return words[int(len(words) * chance.random() ** 3)]
 
 
@@ -73,26 +73,28 @@ def _swapped(chance: random.Random, name: str) -> str:
 def _misspelt(chance: random.Random, name: str) -> str:
     """Double a letter of the first word of a name and drop a letter of the second."""
     first, second, *others = name.split()
-    at, out = chance.randrange(1, len(first)), chance.randrange(1, len(second))
-    return " ".join([first[:at] + first[at - 1] + first[at:], second[:out] + second[out + 1 :], *others])
+    doubled, dropped = chance.randrange(1, len(first)), chance.randrange(1, len(second))
+    return " ".join(
+        [first[:doubled] + first[doubled - 1] + first[doubled:], second[:dropped] + second[dropped + 1 :], *others]
+    )
 
 
-def generated(count: int) -> Iterator[tuple[dict[str, Any], str | None, str | None]]:
-    """Yield each party's row, and an alias and an identifier of some; always the same ones.
+def generate_parties(count: int) -> Iterator[tuple[dict[str, Any], str | None, str | None]]:
+    """Yield the row of each party, and an alias and an identifier of some parties; the data is deterministic.
 
     Half are persons; a few names are very common and most are rare, as in a register.
     """
     chance = random.Random(SEED)
-    first, last, made_up = (_made_up(chance, number) for number in (3_000, 40_000, 30_000))
+    first, last, company_words = (_random_words(chance, number) for number in (3_000, 40_000, 30_000))
     for number in range(count):
         kind = ("person", "person", "company", "fund")[number % 4]
         alias = None
         if kind == "person":
-            given, family = _often_the_first(chance, first), _often_the_first(chance, last)
+            given, family = _skewed_choice(chance, first), _skewed_choice(chance, last)
             name = f"{given} {family}"
             alias = f"{given[0]}. {family}" if number % 40 == 0 else None
         else:
-            house = f"{_often_the_first(chance, made_up)} {_often_the_first(chance, made_up)}"
+            house = f"{_skewed_choice(chance, company_words)} {_skewed_choice(chance, company_words)}"
             if kind == "company":
                 name = f"{house} {chance.choice(_SECTORS)} {chance.choice(_FORMS)}"
             else:
@@ -112,23 +114,23 @@ def fill(url: str, count: int) -> list[tuple[str, str]]:
     sample = []
     try:
         Base.metadata.create_all(engine, tables=tables)
-        rows = generated(count)
+        rows = generate_parties(count)
         with engine.begin() as connection:
-            while part := list(islice(rows, _ROWS_AT_ONCE)):
-                parties = [party for party, _, _ in part]
+            while batch := list(islice(rows, _ROWS_AT_ONCE)):
+                parties = [party for party, _, _ in batch]
                 sample += [(party["name"], party["kind"]) for party in parties[::_SAMPLE_STEP]]
                 aliases = [
                     {"party_id": party["id"], "name": alias, "name_key": name_key(alias), "use": "alias"}
-                    for party, alias, _ in part
+                    for party, alias, _ in batch
                     if alias
                 ]
                 identifiers = [
-                    {"party_id": party["id"], "scheme": "LEI", "value": lei} for party, _, lei in part if lei
+                    {"party_id": party["id"], "scheme": "LEI", "value": lei} for party, _, lei in batch if lei
                 ]
-                for model, written in ((Party, parties), (PartyName, aliases), (PartyIdentifier, identifiers)):
-                    held = model.__table__
-                    assert isinstance(held, Table)
-                    connection.execute(insert(held), written)
+                for model, rows_of_model in ((Party, parties), (PartyName, aliases), (PartyIdentifier, identifiers)):
+                    database_table = model.__table__
+                    assert isinstance(database_table, Table)
+                    connection.execute(insert(database_table), rows_of_model)
     finally:
         engine.dispose()
     return sample
@@ -155,22 +157,22 @@ _KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], Question]] = {
 def measure(database: EntityDatabase, sample: list[tuple[str, str]]) -> list[Figure]:
     """Return two figures for each kind of search; the kinds alternate, so that other load affects all of them."""
     chance = random.Random(SEED)
-    times: dict[str, list[float]] = {sort: [] for sort in _KINDS_OF_SEARCH}
-    found: dict[str, int] = dict.fromkeys(_KINDS_OF_SEARCH, 0)
+    times: dict[str, list[float]] = {search_kind: [] for search_kind in _KINDS_OF_SEARCH}
+    hit_counts: dict[str, int] = dict.fromkeys(_KINDS_OF_SEARCH, 0)
     for _ in range(SEARCHES):
-        for sort, (kinds, question) in _KINDS_OF_SEARCH.items():
-            name, kind = chance.choice([one for one in sample if one[1] in kinds])
+        for search_kind, (kinds, question) in _KINDS_OF_SEARCH.items():
+            name, kind = chance.choice([entry for entry in sample if entry[1] in kinds])
             text = question(chance, name)
             before = time.perf_counter()
             findings = database.read(partial(find_parties, search_text=text, entity_type=kind))
-            times[sort].append((time.perf_counter() - before) * 1_000)
-            found[sort] += bool(findings.hits or findings.near)
+            times[search_kind].append((time.perf_counter() - before) * 1_000)
+            hit_counts[search_kind] += bool(findings.hits or findings.near)
     figures = []
-    for sort, taken in times.items():
-        samples = {"samples": [round(one, 2) for one in taken], "found_something": found[sort]}
-        figures.append(Figure(f"{sort}: median", statistics.median(taken), None, unit="ms"))
-        p95 = statistics.quantiles(taken, n=20)[-1]
-        figures.append(Figure(f"{sort}: 95th percentile", p95, GOAL_MS, unit="ms", measured=samples))
+    for search_kind, durations_ms in times.items():
+        samples = {"samples": [round(entry, 2) for entry in durations_ms], "found_something": hit_counts[search_kind]}
+        figures.append(Figure(f"{search_kind}: median", statistics.median(durations_ms), None, unit="ms"))
+        p95 = statistics.quantiles(durations_ms, n=20)[-1]
+        figures.append(Figure(f"{search_kind}: 95th percentile", p95, GOAL_MS, unit="ms", measured=samples))
     return figures
 
 
@@ -195,8 +197,8 @@ def main() -> int:
     if options.parties >= PARTIES:
         backend = url.partition(":")[0].partition("+")[0]
         document = {"parties": options.parties, "figures": [figure_to_json(figure) for figure in figures]}
-        often = f"{options.parties:,} parties, {backend}, {SEARCHES} searches of each kind"
-        save_as(_RESULTS, f"entities-{backend}", text=table(figures), document=document, often=often)
+        description = f"{options.parties:,} parties, {backend}, {SEARCHES} searches of each kind"
+        save_as(_RESULTS, f"entities-{backend}", text=table(figures), document=document, often=description)
     return 1 if any(figure.verdict == "lost" for figure in figures) else 0
 
 

@@ -29,11 +29,11 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
     """Store a text of at most a megabyte and return its reference.
 
     Raises:
-        TextRefused: it was refused for good.
+        TextRefused: the store cannot store it; retries would fail as well.
         asyncio.CancelledError: the caller was cancelled.
     """
     try:
-        answer: RawValue = await workflow.execute_activity(
+        response: RawValue = await workflow.execute_activity(
             wire.ACTIVITY_PUT_BLOB,
             {"text": text},
             activity_id=activity_id,
@@ -43,7 +43,7 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
             summary=summary,
             result_type=RawValue,
         )
-        return _ref_of(answer)
+        return _ref_of(response)
     except ActivityError as error:
         if is_cancellation(error):
             raise asyncio.CancelledError from error
@@ -52,9 +52,9 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
         raise TextRefused(cut_bytes(message or "no reason given", max_bytes=MESSAGE_LIMIT_BYTES // 2)) from None
 
 
-def _ref_of(answer: RawValue) -> str:
+def _ref_of(response: RawValue) -> str:
     try:
-        result = read_message(answer.payload)
+        result = read_message(response.payload)
     except MessageInvalid as error:
         raise TextRefused(f"invalid result of {wire.ACTIVITY_PUT_BLOB}: {error}") from None
     ref = result.get("ref") if isinstance(result, Mapping) else None

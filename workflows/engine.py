@@ -199,7 +199,7 @@ class Engine:
             for timer in (self._deadline, self._drain, self._alarm):
                 timer.stop()
             self._note_refusals()
-            self._attributes.rest()
+            self._attributes.cancel_pending()
 
     def end_here(self, error: NodeError) -> None:
         """End the run as failed, because no other execution can follow; it also compensates in this execution."""

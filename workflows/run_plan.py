@@ -325,7 +325,7 @@ class PlanWorkflow(Steerable):
 
     def _find_attributes(self, answer: Any) -> None:
         if isinstance(answer, Mapping) and answer.get(wire.ANSWER_HAS_STATE) is True:
-            self._attributes.found(memo_of_run())
+            self._attributes.mark_defined(memo_of_run())
 
     async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
         self._people.end()

@@ -45,20 +45,20 @@ class SearchAttributes:
         self._is_sub_plan = wire.MEMO_ROOT in info.raw_memo
         self._tags: Mapping[str, Any] = {}
         """Memo field of the tags, if the client that started the run has set no search attributes."""
-        self._are_there = self._state is not None
+        self._are_defined = self._state is not None
         self._written_at: float | None = None
         self._timer: asyncio.Task[None] | None = None
 
-    def found(self, memo: Mapping[str, Any]) -> None:
-        """Record that the namespace has them, although the client that started the run did not set them.
+    def mark_defined(self, memo: Mapping[str, Any]) -> None:
+        """Record that the namespace defines the attributes, although the client that started the run did not set them.
 
         Of the memo, only the tags become search attributes: these are not encrypted, and the title may have to be.
 
         Args:
             memo: of the run.
         """
-        if not self._are_there:
-            self._are_there, self._tags = True, {wire.MEMO_TAGS: memo.get(wire.MEMO_TAGS)}
+        if not self._are_defined:
+            self._are_defined, self._tags = True, {wire.MEMO_TAGS: memo.get(wire.MEMO_TAGS)}
 
     def publish(
         self, status: str, scheduler: RunScheduler, *, title: str | None, at: float, wake: Callable[[], None]
@@ -68,7 +68,7 @@ class SearchAttributes:
         Args:
             wake: called when the method has to be called again.
         """
-        if not self._are_there:
+        if not self._are_defined:
             return
         if self._written_at is None and self._state is not None:
             # The client has written the start of the run.
@@ -79,12 +79,14 @@ class SearchAttributes:
                 self._written_at = at
                 self._write(status, awaiting, progress=str(progress_of(scheduler)))
             return
-        asks = bool(awaiting) and not self._awaiting
-        if self._timer is not None and not asks:
+        is_first_request = bool(awaiting) and not self._awaiting
+        if self._timer is not None and not is_first_request:
             return
-        left_s = 0.0 if self._written_at is None or asks else self._written_at + SEARCH_UPDATE_PAUSE_S - at
-        if left_s > 0:
-            self._write_later(left_s, wake)
+        remaining_s = (
+            0.0 if self._written_at is None or is_first_request else self._written_at + SEARCH_UPDATE_PAUSE_S - at
+        )
+        if remaining_s > 0:
+            self._write_later(remaining_s, wake)
             return
         self._written_at = at
         self._write(status, awaiting, progress=str(progress_of(scheduler)))
@@ -101,8 +103,8 @@ class SearchAttributes:
             document: result document of the run.
             scheduler: `None` if the run ended before it had a plan.
         """
-        self.rest()
-        if not self._are_there:
+        self.cancel_pending()
+        if not self._are_defined:
             return
         progress = None if scheduler is None else str(progress_of(scheduler))
         self._write(document["status"], [], progress=progress)
@@ -111,19 +113,19 @@ class SearchAttributes:
         if is_failed and not self._is_sub_plan and (error := error_to_json(document)) is not None:
             workflow.upsert_memo({wire.MEMO_ERROR: error})
 
-    def rest(self) -> None:
+    def cancel_pending(self) -> None:
         """Cancel a pending write: the run ends, or continues as new."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _write_later(self, left_s: float, wake: Callable[[], None]) -> None:
-        def passed(timer: "asyncio.Task[None]") -> None:
+    def _write_later(self, remaining_s: float, wake: Callable[[], None]) -> None:
+        def on_timer(timer: "asyncio.Task[None]") -> None:
             self._timer = None
             if not timer.cancelled():
                 wake()
 
-        self._timer = asyncio.create_task(workflow.sleep(left_s, summary=wire.TIMER_SEARCH_UPDATE))
-        self._timer.add_done_callback(passed)
+        self._timer = asyncio.create_task(workflow.sleep(remaining_s, summary=wire.TIMER_SEARCH_UPDATE))
+        self._timer.add_done_callback(on_timer)
 
     def _write(self, state: str, awaiting: list[str], *, progress: str | None) -> None:
         updates: list[SearchAttributeUpdate[Any]] = []

@@ -49,32 +49,32 @@ class StreamedStep:
 class _Answer:
     """Skips the thinking of a model before its answer."""
 
-    taken: int = 0
+    consumed: int = 0
     is_open: bool = False
     _head: str = ""
-    _closer: str = ""
+    _end_tag: str = ""
 
-    def rest_of(self, chunk: str) -> str:
-        """Return the part of a chunk that belongs to the answer; it ends at the offset `taken`."""
-        self.taken += len(chunk)
+    def answer_part(self, chunk: str) -> str:
+        """Return the part of a chunk that belongs to the answer; it ends at the offset `consumed`."""
+        self.consumed += len(chunk)
         if self.is_open:
             return chunk
-        self._head = (self._head + chunk).lstrip(" \t\r\n\u00a0\ufeff") if not self._closer else self._head + chunk
-        if not self._closer:
+        self._head = (self._head + chunk).lstrip(" \t\r\n\u00a0\ufeff") if not self._end_tag else self._head + chunk
+        if not self._end_tag:
             opened = next((tag for tag in _THINKING if self._head.startswith(tag)), None)
             if opened is not None:
-                self._closer = _THINKING[opened]
+                self._end_tag = _THINKING[opened]
             elif any(tag.startswith(self._head) for tag in _THINKING):
                 return ""
             else:
                 self.is_open = True
                 return self._head
-        end = self._head.find(self._closer)
+        end = self._head.find(self._end_tag)
         if end < 0:
-            self._head = self._head[-len(self._closer) :]
+            self._head = self._head[-len(self._end_tag) :]
             return ""
         self.is_open = True
-        return self._head[end + len(self._closer) :]
+        return self._head[end + len(self._end_tag) :]
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class JsonSteps:
     _answer: _Answer = field(default_factory=_Answer)
     _mode: str = "prose"
     _quote: str = ""
-    _before: str = ""
+    _brackets: str = ""
     _first: int = -1
     _chunk: str = ""
     _offset: int = 0
@@ -111,8 +111,8 @@ class JsonSteps:
 
     def feed(self, chunk: str) -> list[StreamedStep]:
         """Return the steps that a chunk completes, in order."""
-        self._chunk = self._answer.rest_of(chunk)
-        self._offset = self._answer.taken - len(self._chunk)
+        self._chunk = self._answer.answer_part(chunk)
+        self._offset = self._answer.consumed - len(self._chunk)
         self._part_at = 0
         at = 0
         while at < len(self._chunk) and self.problem is None and not self.is_complete:
@@ -126,44 +126,44 @@ class JsonSteps:
         match = _ROOT.search(self._chunk, at)
         if match is None:
             return len(self._chunk)
-        self._before = match[0]
+        self._brackets = match[0]
         self._start = self._offset + match.start()
         self._part_at = match.start()
         self._mode = "maybe"
         return match.end()
 
     def _in_maybe(self, at: int) -> int:
-        """Check a possible start of the plan: a quoted key must follow, in a list that of its first object."""
+        """Check a possible start of the plan: a quoted key must follow, of the object or of the first list entry."""
         match = _NOT_SPACE.search(self._chunk, at)
         if match is None:
             return len(self._chunk)
         sign = match[0]
-        if sign == "{" and self._before == "[":
-            self._before = "[{"
+        if sign == "{" and self._brackets == "[":
+            self._brackets = "[{"
             self._first = self._offset + match.start()
             return match.end()
-        if self._before[-1] == "{" and sign in _ENDS:
+        if self._brackets[-1] == "{" and sign in _ENDS:
             return self._start_plan(match.start())
-        self._forget()
+        self._discard_step()
         # An unquoted key, or prose: this is undecidable so far, so the text is read when it is complete.
-        is_unclear = self._before[-1] == "{" or sign in _ENDS
-        self._mode = "blind" if is_unclear else "prose"
+        is_unclear = self._brackets[-1] == "{" or sign in _ENDS
+        self._mode = "undecidable" if is_unclear else "prose"
         return match.start() if sign in "{[" else match.end()
 
     def _start_plan(self, at: int) -> int:
         """Start the plan; its first key is at the given offset of the chunk."""
-        self._open = list(self._before)
+        self._open = list(self._brackets)
         self._mode = "value"
-        if self._before == "[{":
+        if self._brackets == "[{":
             buffered = "".join([*self._parts, self._chunk[self._part_at : at]])
             self._entries_at = 1
             self._parts = [buffered[self._first - self._start :]]
             self._start, self._part_at = self._first, at
         else:
-            self._forget()
+            self._discard_step()
         return at
 
-    def _forget(self) -> None:
+    def _discard_step(self) -> None:
         self._start = -1
         self._parts = []
 
@@ -176,16 +176,16 @@ class JsonSteps:
             self._quote, self._mode = sign, "text"
             self._key = "" if len(self._open) == 1 else None
         elif sign in "{[":
-            self._opened(sign, at)
+            self._open_bracket(sign, at)
         elif sign in "}]":
-            self._closed(at)
+            self._close_bracket(at)
         elif sign == ",":
             self._last_text = ""
         else:
             self._mode = "slash" if sign == "/" else "line"
         return match.end()
 
-    def _opened(self, sign: str, at: int) -> None:
+    def _open_bracket(self, sign: str, at: int) -> None:
         depth = len(self._open)
         if sign == "[" and depth == 1 and not self._entries_at and self._last_text in ENTRY_KEYS:
             self._entries_at = 2
@@ -194,13 +194,13 @@ class JsonSteps:
             self._start, self._part_at = self._offset + at, at
         self._open.append(sign)
 
-    def _closed(self, at: int) -> None:
+    def _close_bracket(self, at: int) -> None:
         self._open.pop()
         depth = len(self._open)
         if self._start >= 0 and depth == self._entries_at:
             self._parts.append(self._chunk[self._part_at : at + 1])
             self._read("".join(self._parts), self._start)
-            self._forget()
+            self._discard_step()
         elif depth < self._entries_at:
             # The list of steps is closed; there is only one.
             self._entries_at = -1
@@ -259,7 +259,7 @@ class JsonSteps:
         self._mode = "value" if sign == "/" else "star" if sign == "*" else "block"
         return at + 1
 
-    def _in_blind(self, _: int) -> int:
+    def _in_undecidable(self, _: int) -> int:
         return len(self._chunk)
 
 
@@ -273,6 +273,6 @@ _MODES: Final[Mapping[str, Callable[[JsonSteps, int], int]]] = {
     "line": JsonSteps._in_line,
     "block": JsonSteps._in_block,
     "star": JsonSteps._in_star,
-    "blind": JsonSteps._in_blind,
+    "undecidable": JsonSteps._in_undecidable,
 }
 """Mode of the parser -> method that continues from an offset of the chunk and returns the next offset."""

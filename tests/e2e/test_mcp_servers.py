@@ -25,7 +25,7 @@ from tests.support.tool_servers import (
     variables,
     write_servers,
 )
-from tests.support.travel import served
+from tests.support.travel import serve_handler
 
 pytestmark = [pytest.mark.server, pytest.mark.node]
 
@@ -154,7 +154,7 @@ def _page(text: str) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             """Return nothing."""
 
-    with served(Handler) as address:
+    with serve_handler(Handler) as address:
         yield f"{address}/"
 
 

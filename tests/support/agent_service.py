@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.support.travel import served
+from tests.support.travel import serve_handler
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,6 @@ def agent_service(*replies: Reply) -> Iterator[AgentService]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    with served(Handler) as address:
+    with serve_handler(Handler) as address:
         service.url = f"{address}/ask?token=hidden"
         yield service

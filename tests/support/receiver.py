@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.support.travel import served
+from tests.support.travel import serve_handler
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 """The example key of Standard Webhooks."""
@@ -89,7 +89,7 @@ def posts_answered(take: Callable[[dict[str, str], bytes], int], *, hung: thread
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    with served(Handler) as address:
+    with serve_handler(Handler) as address:
         try:
             yield address
         finally:

@@ -11,7 +11,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "travel"
 
 
 @contextmanager
-def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def serve_handler(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -30,5 +30,5 @@ def travel_service() -> Iterator[str]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with served(module.Handler) as address:
+    with serve_handler(module.Handler) as address:
         yield address

@@ -219,7 +219,7 @@ async def test_tool_with_an_invalid_question_fails(runs: Runs) -> None:
 
 async def test_tool_that_never_stops_asking_fails(runs: Runs) -> None:
     question = {"type": "CLARIFICATION", "deadline": "1ms", "on_timeout": {"default": {"text": "go on"}}}
-    with patch("dagwright.features.feedback.request_opening.QUESTIONS_OF_A_CALL", 3):
+    with patch("dagwright.features.feedback.request_opening.MAX_REQUESTS_OF_CALL", 3):
         plan = {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": question}}]}
         document = await runs.run(plan)
         await runs.check_ended()

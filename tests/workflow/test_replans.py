@@ -22,7 +22,7 @@ _PIECE = 8
 
 
 def fragile(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, Any]:
-    """Return a node whose failure has it planned again."""
+    """Return a node that is planned again if it fails."""
     return {**call(node_id, tool, **arguments), "on_error": "replan"}
 
 
@@ -37,15 +37,15 @@ def states(document: Document) -> dict[str, str]:
     return {name: node["status"] for name, node in document["nodes"].items()}
 
 
-def held(words: str, released: asyncio.Event) -> Any:
-    """Return an answer that is not finished before it is released."""
+def held_answer(words: str, released: asyncio.Event) -> Any:
+    """Return a model response that continues when `released` is set."""
     return slow(text(words), characters=_PIECE, held_after=len(words) // _PIECE, released=released)
 
 
 async def test_node_replaces_a_failed_one_and_its_dependents_continue(scripted: Scripted) -> None:
     plan = written(fragile("a", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
-    again = written(call("a", "echo", asked="{{c.result.n}}"))
-    async with scripted(plan, again, "Done.") as (server, runs):
+    new_plan = written(call("a", "echo", asked="{{c.result.n}}"))
+    async with scripted(plan, new_plan, "Done.") as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
         found = await ended(runs, handle)
         _, title = await titles(runs, handle, "plan")
@@ -76,8 +76,8 @@ async def test_node_replaces_a_failed_one_and_its_dependents_continue(scripted: 
 async def test_two_failures_while_another_node_runs_are_one_question(scripted: Scripted) -> None:
     bench = Bench()
     plan = written(fragile("a", message="one"), fragile("b", message="two"), call("c", "hold", name="slow"))
-    again = written(call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result}}"))
-    async with scripted(plan, again, "Done.", bench=bench) as (server, runs):
+    new_plan = written(call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result}}"))
+    async with scripted(plan, new_plan, "Done.", bench=bench) as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo", "hold"))
 
         async def have_failed() -> bool:
@@ -101,7 +101,7 @@ async def test_two_failures_while_another_node_runs_are_one_question(scripted: S
 async def test_plan_is_unnecessary_if_its_result_is_set_while_it_is_made(scripted: Scripted) -> None:
     released = asyncio.Event()
     plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"))
-    async with scripted(plan, held(written(call("a", "echo", n=1)), released), "Five.") as (server, runs):
+    async with scripted(plan, held_answer(written(call("a", "echo", n=1)), released), "Five.") as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
         await eventually(lambda: len(server.calls) == 2)
         await handle.execute_update(wire.SET_RESULT, {"node_id": "a", "result": 5})
@@ -114,7 +114,7 @@ async def test_plan_is_unnecessary_if_its_result_is_set_while_it_is_made(scripte
 
 async def test_plan_waits_for_a_manual_retry_and_is_used_if_it_fails(scripted: Scripted) -> None:
     plan = written(fragile("a", message="never"))
-    async with scripted(plan, held(written(call("a", "echo", n=1)), released := asyncio.Event()), "One.") as (
+    async with scripted(plan, held_answer(written(call("a", "echo", n=1)), released := asyncio.Event()), "One.") as (
         server,
         runs,
     ):
@@ -131,9 +131,11 @@ async def test_plan_waits_for_a_manual_retry_and_is_used_if_it_fails(scripted: S
 async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     plan = written(fragile("a"), call("b", "echo", name="early"))
-    again = json.dumps({"nodes": [call("c", "hold", name="{{b.result.name}}"), call("a", "echo", of="{{c.result}}")]})
+    new_plan = json.dumps(
+        {"nodes": [call("c", "hold", name="{{b.result.name}}"), call("a", "echo", of="{{c.result}}")]}
+    )
     stopped = slow(
-        text(again), characters=_PIECE, held_after=-(-(again.index('"id": "a"')) // _PIECE), released=released
+        text(new_plan), characters=_PIECE, held_after=-(-(new_plan.index('"id": "a"')) // _PIECE), released=released
     )
     async with scripted(plan, stopped, "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "give_up", "echo", "hold"))
@@ -149,8 +151,8 @@ async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(scri
 async def test_unreachable_nodes_are_omitted_if_the_complete_plan_was_streamed(scripted: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", name="early"))
-    again = written(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
-    async with scripted(plan, held(again, released), "Done.", bench=bench) as (_, runs):
+    new_plan = written(call("d", "hold", name="{{c.result.name}}"), title="t" * 40)
+    async with scripted(plan, held_answer(new_plan, released), "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "Look.", "give_up", "echo", "hold"))
         await eventually(lambda: "early" in bench.entered)
         released.set()

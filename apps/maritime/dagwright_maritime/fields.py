@@ -76,7 +76,10 @@ async def read_fields(search: Search, index: str) -> IndexFields:
     # `_meta` may have any content; other forms are ignored.
     meta = _object(mapping.get("_meta"))
     about = _object(meta.get("fields"))
-    fields = {name: _field(name, each, about.get(name)) for name, each in mapping.get("properties", {}).items()}
+    fields = {
+        name: _field(name, field_mapping, about.get(name))
+        for name, field_mapping in mapping.get("properties", {}).items()
+    }
     in_order = {name: fields[name] for name in [*(name for name in about if name in fields), *fields]}
     return IndexFields(index, in_order, types_of(mapping), _today(meta))
 
@@ -133,7 +136,7 @@ async def read_values(search: Search, index: str, fields: Sequence[str]) -> dict
         return {}
     groups = {name: {"terms": {"field": name, "size": VALUES_READ}} for name in fields}
     _, results = await read_groups(search, index, groups)
-    return {name: [str(each["key"]) for each in results[name]["buckets"]] for name in fields}
+    return {name: [str(bucket["key"]) for bucket in results[name]["buckets"]] for name in fields}
 
 
 async def read_groups(search: Search, index: str, groups: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:

@@ -16,15 +16,15 @@ from dagwright_maritime.slots import EsResults
 
 MOST_TABLES = 12
 MOST_ROWS = 50
-_COMPARED = 5
+_MAX_COMPARED = 5
 """Maximum number of rows that are each compared with the first."""
 _KINDS = 8
 """Maximum number of distinct texts of a document field that get their own table."""
-_ADDED_UP = ("sum", "value_count")
+_SUMMABLE_KINDS = ("sum", "value_count")
 """Figures of groups that can be added, so each has a share."""
-_EACH_ONCE = ("terms", "histogram", "date_histogram")
+_PARTITIONING_KINDS = ("terms", "histogram", "date_histogram")
 """Groupings by the value of a field. Groups of all others may overlap, such as those of `filters`."""
-_LEAVES_OUT = ("include", "exclude")
+_LIMITING_PARAMETERS = ("include", "exclude")
 """Parameters with which such a grouping omits documents without counting them."""
 DOCUMENTS = "documents"
 
@@ -76,18 +76,18 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
-        shown = [[name, *self._shown(values)] for name, values in (*self.rows[:MOST_ROWS], *self.sums)]
-        parts = [f"**{cell(self.title, 200)}**", table([self.of, *(column.name for column in self.columns)], shown)]
-        if (left := len(self.rows) - MOST_ROWS) > 0:
-            parts.append(f"There are {left:,} more rows.")
+        texts = [[name, *self._texts(values)] for name, values in (*self.rows[:MOST_ROWS], *self.sums)]
+        parts = [f"**{cell(self.title, 200)}**", table([self.of, *(column.name for column in self.columns)], texts)]
+        if (omitted := len(self.rows) - MOST_ROWS) > 0:
+            parts.append(f"There are {omitted:,} more rows.")
         return "\n\n".join([*parts, *self.notes])
 
     def for_model(self) -> Iterator[dict[str, Any]]:
         """Yield the table for a model: each row with its figures as they must be written, then the notes."""
         for name, values in self.rows[:MOST_ROWS]:
-            yield self._line(name, [text or "no value" for text in self._shown(values)])
+            yield self._line(name, [text or "no value" for text in self._texts(values)])
         for name, values in self.sums:
-            yield self._line(name, self._shown(values))
+            yield self._line(name, self._texts(values))
         for note in self.notes:
             yield {"table": self.title, "note": note}
 
@@ -111,7 +111,7 @@ class Table:
         figures = {column.name: text for column, text in zip(self.columns, texts, strict=True) if text}
         return {"table": self.title, self.of: name, **figures}
 
-    def _shown(self, values: Sequence[Value]) -> list[str]:
+    def _texts(self, values: Sequence[Value]) -> list[str]:
         return [column.display_text(value) for column, value in zip(self.columns, values, strict=True)]
 
 
@@ -126,7 +126,7 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
         matching = _Scope(aggregations_of(result.query), result.total)
         tables += _groupings(result.aggregations, matching, title=label)
         tables += _document_tables(result, label)
-    return [each for each in tables if each.rows][:MOST_TABLES]
+    return [table for table in tables if table.rows][:MOST_TABLES]
 
 
 def aggregations_of(definition: Any) -> Mapping[str, Any]:
@@ -135,8 +135,8 @@ def aggregations_of(definition: Any) -> Mapping[str, Any]:
     Any other value has none: the query of a result may come from a planner.
     """
     for name in ("aggs", "aggregations") if isinstance(definition, Mapping) else ():
-        if isinstance(found := definition.get(name), Mapping):
-            return found
+        if isinstance(aggregations := definition.get(name), Mapping):
+            return aggregations
     return {}
 
 
@@ -151,30 +151,38 @@ def _kind_of(definition: Any) -> str:
 
 def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Table]:
     """Yield a table of the dates, and one of the numbers with comparisons."""
-    each = [_overall_figures(result) for result in results]
-    names = list(dict.fromkeys(name for figures in each for name in figures))
-    days = [name for name in names if any(isinstance(figures.get(name), str) for figures in each)]
+    figures_of_results = [_overall_figures(result) for result in results]
+    names = list(dict.fromkeys(name for figures in figures_of_results for name in figures))
+    days = [name for name in names if any(isinstance(figures.get(name), str) for figures in figures_of_results)]
     columns = [Column(label or "value") for label in labels]
     yield Table(
-        "All matching documents: dates", "figure", columns, _rows(days, each), notes=_without_value(days, each, labels)
+        "All matching documents: dates",
+        "figure",
+        columns,
+        _rows(days, figures_of_results),
+        notes=_without_value(days, figures_of_results, labels),
     )
     numbers = [name for name in names if name not in days]
-    rows = _rows(numbers, each)
+    rows = _rows(numbers, figures_of_results)
     if len(results) > 1:
         for position, label in enumerate(labels[1:], 1):
             columns = [*columns, Column(f"{labels[0]} minus {label}"), Column(f"{labels[0]} of {label}", "%")]
-            rows = [(name, [*values, *_compared(values[0], values[position])]) for name, values in rows]
-    yield Table("All matching documents", "figure", columns, rows, notes=_without_value(numbers, each, labels))
+            rows = [(name, [*values, *_comparison(values[0], values[position])]) for name, values in rows]
+    yield Table(
+        "All matching documents", "figure", columns, rows, notes=_without_value(numbers, figures_of_results, labels)
+    )
 
 
-def _rows(names: Sequence[str], each: Sequence[Mapping[str, Value]]) -> list[Row]:
-    return [(name, [figures.get(name) for figures in each]) for name in names]
+def _rows(names: Sequence[str], figures_of_results: Sequence[Mapping[str, Value]]) -> list[Row]:
+    return [(name, [figures.get(name) for figures in figures_of_results]) for name in names]
 
 
-def _without_value(names: Sequence[str], each: Sequence[Mapping[str, Value]], labels: Sequence[str]) -> tuple[str, ...]:
+def _without_value(
+    names: Sequence[str], figures_of_results: Sequence[Mapping[str, Value]], labels: Sequence[str]
+) -> tuple[str, ...]:
     return tuple(
         f"{name} has no value{f' for {label}' if label else ''}."
-        for label, figures in zip(labels, each, strict=True)
+        for label, figures in zip(labels, figures_of_results, strict=True)
         for name in names
         if name in figures and figures[name] is None
     )
@@ -202,7 +210,7 @@ def _number(value: Any) -> Number | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _compared(first: Value, other: Value) -> list[Number | None]:
+def _comparison(first: Value, other: Value) -> list[Number | None]:
     if not isinstance(first, int | float) or not isinstance(other, int | float):
         return [None, None]
     return [_rounded(first - other), _rounded(100 * first / other) if other else None]
@@ -244,7 +252,7 @@ def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Itera
             continue
         of = " / ".join([*scope.names, name])
         counts = [_number(bucket.get("doc_count")) or 0 for _, bucket in buckets]
-        about = _Grouping(
+        details = _Grouping(
             title=f"{title}: {of}" if title else of,
             of=name,
             definition=scope.definition.get(name),
@@ -252,7 +260,7 @@ def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Itera
             counted=sum(counts),
             others=omitted_documents(grouping),
         )
-        yield _group_table(buckets, about)
+        yield _group_table(buckets, details)
         for key, bucket in buckets[:MOST_TABLES]:
             yield from _groupings(bucket, scope.inside(name, key, bucket), title=title)
 
@@ -281,13 +289,15 @@ class _Grouping:
     def adds_up(self) -> bool:
         """Whether its documents can be added up: each is in one group, or in the count of the omitted groups."""
         kind = _kind_of(self.definition)
-        parameters = self.definition[kind] if kind in _EACH_ONCE else None
+        parameters = self.definition[kind] if kind in _PARTITIONING_KINDS else None
         if not isinstance(parameters, Mapping) or self.documents is None:
             return False
         # `min_doc_count: 1`, which every histogram here has, only omits empty groups.
-        leaves_out = any(name in parameters for name in _LEAVES_OUT) or parameters.get("min_doc_count", 1) not in (0, 1)
+        is_limited = any(name in parameters for name in _LIMITING_PARAMETERS) or parameters.get(
+            "min_doc_count", 1
+        ) not in (0, 1)
         # A larger sum means that the field has several values per document.
-        return not leaves_out and self.counted + self.others <= self.documents
+        return not is_limited and self.counted + self.others <= self.documents
 
     @property
     def covers_all(self) -> bool:
@@ -303,21 +313,21 @@ class _Grouping:
         )
 
 
-def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], about: _Grouping) -> Table:
-    definition = aggregations_of(about.definition)
+def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], grouping: _Grouping) -> Table:
+    definition = aggregations_of(grouping.definition)
     figures = [
         {DOCUMENTS: _number(bucket.get("doc_count")), **dict(_figures(bucket, definition))} for _, bucket in buckets
     ]
     names = list(dict.fromkeys(name for figure in figures for name in figure))
-    parts = [part for name in names for part in _columns_of(name, [figure.get(name) for figure in figures], about)]
+    parts = [part for name in names for part in _columns_of(name, [figure.get(name) for figure in figures], grouping)]
     rows: list[Row] = [
-        (key or about.of, [part.values[position] for part in parts]) for position, (key, _) in enumerate(buckets)
+        (key or grouping.of, [part.values[position] for part in parts]) for position, (key, _) in enumerate(buckets)
     ]
-    sums: list[Row] = [("all other groups", [part.others for part in parts])] if about.others else []
-    if about.adds_up and (len(rows) > 1 or about.others):
+    sums: list[Row] = [("all other groups", [part.others for part in parts])] if grouping.others else []
+    if grouping.adds_up and (len(rows) > 1 or grouping.others):
         sums.append(("all together", [part.together for part in parts]))
     columns = [part.column for part in parts]
-    return Table(about.title, about.of, columns, rows, sums, (*about.notes(), *_gaps(buckets, figures, names)))
+    return Table(grouping.title, grouping.of, columns, rows, sums, (*grouping.notes(), *_gaps(buckets, figures, names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,31 +340,33 @@ class _ColumnValues:
     together: Number | None = None
 
 
-def _columns_of(name: str, values: Sequence[Value], about: _Grouping) -> Iterator[_ColumnValues]:
+def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iterator[_ColumnValues]:
     """Yield a figure of the groups, its shares if the total is known, and its differences."""
     numbers = [value for value in values if isinstance(value, int | float)]
     if name == DOCUMENTS:
         yield from _with_shares(
-            name, values, about.documents, others=about.others, together=about.counted + about.others
+            name, values, grouping.documents, others=grouping.others, together=grouping.counted + grouping.others
         )
-    elif _kind_of(aggregations_of(about.definition).get(name)) in _ADDED_UP and numbers and about.covers_all:
+    elif (
+        _kind_of(aggregations_of(grouping.definition).get(name)) in _SUMMABLE_KINDS and numbers and grouping.covers_all
+    ):
         total = _rounded(sum(numbers))
         yield from _with_shares(name, values, total, others=0, together=total)
     else:
         yield _ColumnValues(Column(name), values)
-    if 1 < len(values) <= _COMPARED and len(numbers) + values.count(None) == len(values):
-        yield _ColumnValues(Column(f"{name}: first minus this"), [_compared(values[0], value)[0] for value in values])
+    if 1 < len(values) <= _MAX_COMPARED and len(numbers) + values.count(None) == len(values):
+        yield _ColumnValues(Column(f"{name}: first minus this"), [_comparison(values[0], value)[0] for value in values])
 
 
 def _with_shares(
-    name: str, values: Sequence[Value], whole: Number | None, *, others: int, together: Number
+    name: str, values: Sequence[Value], total: Number | None, *, others: int, together: Number
 ) -> Iterator[_ColumnValues]:
     """Yield a figure of the groups, and its shares of the total."""
     yield _ColumnValues(Column(name), values, others or None, together)
-    if whole:
-        shares = [_share(value, whole) for value in values]
+    if total:
+        shares = [_share(value, total) for value in values]
         yield _ColumnValues(
-            Column(f"share of {name}", "%"), shares, _share(others or None, whole), _share(together, whole)
+            Column(f"share of {name}", "%"), shares, _share(others or None, total), _share(together, total)
         )
 
 
@@ -370,11 +382,11 @@ def _gaps(
     """Return notes about figures that some groups lack."""
     gaps = []
     for name in names:
-        without = [key for (key, _), each in zip(buckets, figures, strict=True) if each.get(name) is None]
+        without = [key for (key, _), figure in zip(buckets, figures, strict=True) if figure.get(name) is None]
         if without:
-            there = len(buckets) - len(without)
-            named = ", ".join(cell(key) for key in without[:MOST_ROWS])
-            gaps.append(f"{name} is available for {there} of {len(buckets)} groups; missing for {named}.")
+            available = len(buckets) - len(without)
+            missing_keys = ", ".join(cell(key) for key in without[:MOST_ROWS])
+            gaps.append(f"{name} is available for {available} of {len(buckets)} groups; missing for {missing_keys}.")
     return tuple(gaps)
 
 
@@ -394,7 +406,7 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
         title,
         "field",
         [Column(name) for name in ("with a value", "without one", "total", "average", "least", "most")],
-        [(name, _summed(values)) for name, values in numbers.items() if any(value is not None for value in values)],
+        [(name, _summary_of(values)) for name, values in numbers.items() if any(value is not None for value in values)],
     )
     for name in names:
         texts = Counter(hit[name] for hit in hits if isinstance(hit.get(name), str))
@@ -405,7 +417,7 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
             yield Table(f"{title}: {name}", name, [Column(DOCUMENTS), Column("share", "%")], counts, notes=notes)
 
 
-def _summed(values: Sequence[Number | None]) -> list[Number | None]:
-    known = [number for number in values if number is not None]
-    total, average = _rounded(sum(known)), _rounded(fmean(known))
-    return [len(known), len(values) - len(known), total, average, min(known), max(known)]
+def _summary_of(values: Sequence[Number | None]) -> list[Number | None]:
+    present = [number for number in values if number is not None]
+    total, average = _rounded(sum(present)), _rounded(fmean(present))
+    return [len(present), len(values) - len(present), total, average, min(present), max(present)]

@@ -92,8 +92,8 @@ def _read(answer: Mapping[str, Any], articles: Mapping[str, Mapping[str, Any]]) 
         raise InvalidAnswer("is_answered is true, but answer is empty")
     if not ids:
         raise InvalidAnswer("article_ids is empty, but is_answered is true")
-    if strange := [name for name in ids if name not in articles]:
-        raise InvalidAnswer(f"there is no article {strange[0][:60]!r} among: {', '.join(articles)}")
+    if unknown_ids := [name for name in ids if name not in articles]:
+        raise InvalidAnswer(f"there is no article {unknown_ids[0][:60]!r} among: {', '.join(articles)}")
     return f"{text}\n\nSources: {_sources([articles[name] for name in ids])}"
 
 

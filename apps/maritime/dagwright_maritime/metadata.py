@@ -41,10 +41,10 @@ async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult
     async with connect_search() as search:
         fields = await read_fields(search, search.indices.shipments)
         question_line = data_lines("Question", [{"question": text}])
-        known = data_lines("Fields", (field.for_model() for field in fields.by_name.values()))
+        field_lines = data_lines("Fields", (field.for_model() for field in fields.by_name.values()))
         read = await request_answer(
             TASK,
-            f"{question_line}\n\n{known}",
+            f"{question_line}\n\n{field_lines}",
             schema=answer_schema(fields),
             read=lambda answer: parse_answer(answer, text, fields),
         )
@@ -61,8 +61,8 @@ async def _values(search: Search, read: ParsedQuestion, fields: IndexFields) -> 
         for condition in conditions
         if fields.by_name[condition.field].type == "keyword" and condition.value
     ]
-    known = await read_values(search, fields.index, list(dict.fromkeys(of_words)))
-    return [match_values(condition, known.get(condition.field)) for condition in conditions]
+    values_of_fields = await read_values(search, fields.index, list(dict.fromkeys(of_words)))
+    return [match_values(condition, values_of_fields.get(condition.field)) for condition in conditions]
 
 
 def _result(
@@ -71,15 +71,15 @@ def _result(
     fields_of_names = [_field_of_name(mention, match) for mention, match in zip(read.mentions, names, strict=True)]
     problems = [*_problems(names), *_problems(values)]
     resolved = _ResolvedNames(read.mentions, names, fields_of_names)
-    whole = with_names(_with_values(read, values), filters=resolved.filters(), entities=resolved.entities())
+    question = with_names(_with_values(read, values), filters=resolved.filters(), entities=resolved.entities())
     metadata = MetadataResults(
-        index=fields.index, fields=[fields.by_name[name].to_slot() for name in whole.named_fields]
+        index=fields.index, fields=[fields.by_name[name].to_slot() for name in question.named_fields]
     )
     results = [*resolved.values(), *(value for match in values for value in match.results())]
     outputs: dict[str, Any] = {
         "metadata_results": metadata.model_dump(),
         "value_results": [result.model_dump() for result in results],
-        "analysis_result": None if problems else whole.analysis.model_dump(),
+        "analysis_result": None if problems else question.analysis.model_dump(),
     }
     if not problems:
         return WorkerResult(outputs=outputs, message=_notes(names) or None)

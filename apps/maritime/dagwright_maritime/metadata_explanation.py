@@ -60,16 +60,16 @@ async def explain_metadata(
                 f"metadata_results is of {', '.join(map(repr, [index, *others]))}; only the fields of "
                 f"{search.indices.shipments!r} can be explained"
             )
-        known = (await read_fields(search, index)).by_name
-        named = dict.fromkeys(field.name for result in results for field in result.fields)
-        fields = [known[name] for name in named if name in known] or [*known.values()]
+        index_fields = (await read_fields(search, index)).by_name
+        field_names = dict.fromkeys(field.name for result in results for field in result.fields)
+        fields = [index_fields[name] for name in field_names if name in index_fields] or [*index_fields.values()]
         total, counts = await _counts(search, index, fields)
     rows = [{**field.for_model(), "documents_with_a_value": counts[field.name]} for field in fields]
     request = {"question": question or sub_goal.description, "documents": total}
     prompt = [data_lines("Question", [request]), data_lines("Fields", rows)]
     numbers = [total, *counts.values(), *(total - count for count in counts.values())]
     message = await request_answer(
-        _TASK, "\n\n".join(prompt), schema=ANSWER, read=lambda answer: _read(answer, known, numbers=numbers)
+        _TASK, "\n\n".join(prompt), schema=ANSWER, read=lambda answer: _read(answer, index_fields, numbers=numbers)
     )
     lines = [_line(field, counts[field.name], total) for field in fields]
     return {"explanation": "\n\n".join([message, "\n".join(lines)])}
@@ -84,8 +84,8 @@ async def _counts(search: Search, index: str, fields: Sequence[IndexField]) -> t
 
 def _line(field: IndexField, count: int, total: int) -> str:
     meaning = cell(field.description, _MEANING_WIDTH) or "The mapping has no description."
-    there = "all documents have it" if count == total else f"{count:,} of {total:,} documents have it"
-    return f"- `{field.name}` ({field.type}): {meaning} ({there})"
+    coverage = "all documents have it" if count == total else f"{count:,} of {total:,} documents have it"
+    return f"- `{field.name}` ({field.type}): {meaning} ({coverage})"
 
 
 def _read(answer: Mapping[str, Any], known: Mapping[str, IndexField], *, numbers: Sequence[int]) -> str:

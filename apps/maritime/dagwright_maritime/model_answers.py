@@ -70,24 +70,24 @@ async def request_answer(
     messages: list[Message] = [system(task), user(data)]
     output, problem = load_state().answer, "the answer to an earlier attempt was invalid"
     while output is not None or load_state().answers < MAX_ANSWERS:
-        written = Message(role="assistant", content=json.dumps(output, ensure_ascii=False))
+        message = Message(role="assistant", content=json.dumps(output, ensure_ascii=False))
         try:
             if output is None:
                 answer = await _answer(messages, schema)
-                output, written = answer.output, answer.message
+                output, message = answer.output, answer.message
             read_output = read(output)
             if judge is not None:
                 await judge(read_output)
         except ModelFailure as failure:
             if failure.action is not Action.FIX:
                 raise
-            problem, written = str(failure), Message(role="assistant", content=failure.partial or "{}")
+            problem, message = str(failure), Message(role="assistant", content=failure.partial or "{}")
         except InvalidAnswer as wrong:
             problem = str(wrong)
         else:
             return read_output
         output = None
-        messages += [written, user(f"Invalid answer. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
+        messages += [message, user(f"Invalid answer. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
     raise NoValidAnswer(problem)
 
 

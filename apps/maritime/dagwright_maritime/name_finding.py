@@ -69,8 +69,8 @@ class NameMatch:
             return None
         if self.meant:
             kinds = list(dict.fromkeys(name.kind for name in self.meant))
-            what = f"{kinds[0]}s" if len(kinds) == 1 else "names"
-            return f"{self.text!r} may be one of {len(self.meant)} {what}: {', '.join(_named(self.meant))}"
+            noun = f"{kinds[0]}s" if len(kinds) == 1 else "names"
+            return f"{self.text!r} may be one of {len(self.meant)} {noun}: {', '.join(_named(self.meant))}"
         near = f"; similar names: {', '.join(_named(self.near))}" if self.near else ""
         return f"no shipper, carrier or port is called {self.text!r}{near}"
 
@@ -110,14 +110,14 @@ def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind:
         kind: preferred kind; ignored if no meaning has it.
     """
     scored = [(_score(text, candidate), candidate) for candidate in candidates]
-    names = [Name(each["kind"], each["name"], each["code"], score) for score, each in scored]
+    names = [Name(document["kind"], document["name"], document["code"], score) for score, document in scored]
     best = max((name.score for name in names), default=0.0)
     if best == _EXACT:
-        meant = [name for name in names if name.score == _EXACT]
+        exact = [name for name in names if name.score == _EXACT]
     else:
-        meant = sorted((name for name in names if name.score > _FAR), key=lambda name: -name.score)
-    of_kind = [name for name in meant if name.kind == kind]
-    candidates_of_kind = of_kind or meant
+        exact = sorted((name for name in names if name.score > _FAR), key=lambda name: -name.score)
+    of_kind = [name for name in exact if name.kind == kind]
+    candidates_of_kind = of_kind or exact
     return NameMatch(text, candidates_of_kind, () if candidates_of_kind else names[:NEAR])
 
 
@@ -157,15 +157,15 @@ def _is_near(word: str, other: str) -> bool:
     return allowed > 0 and abs(len(word) - len(other)) <= allowed and _distance(word, other) <= allowed
 
 
-def _distance(one: str, two: str) -> int:
+def _distance(first: str, second: str) -> int:
     """Return the edit distance: insertions, deletions, changes and swaps of characters."""
     before: list[int] = []
-    row = list(range(len(two) + 1))
-    for i, sign in enumerate(one, 1):
+    row = list(range(len(second) + 1))
+    for i, sign in enumerate(first, 1):
         last, before_last, row = row, before, [i]
-        for j, other in enumerate(two, 1):
+        for j, other in enumerate(second, 1):
             cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (sign != other))
-            if i > 1 and j > 1 and sign == two[j - 2] and one[i - 2] == other:
+            if i > 1 and j > 1 and sign == second[j - 2] and first[i - 2] == other:
                 cost = min(cost, before_last[j - 2] + 1)
             row.append(cost)
         before = last

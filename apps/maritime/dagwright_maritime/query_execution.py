@@ -204,8 +204,8 @@ def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, row
     if isinstance(offset, list):
         return EsQuery(index=es_query.index, body={**body, "search_after": offset, "size": rows})
     start = offset or 0
-    left = max(search.limits.window - start, 1)
-    return EsQuery(index=es_query.index, body={**body, "from": start, "size": min(rows, left)})
+    remaining = max(search.limits.window - start, 1)
+    return EsQuery(index=es_query.index, body={**body, "from": start, "size": min(rows, remaining)})
 
 
 def _with_identifier(sort: Any, name: str) -> list[Any]:

@@ -58,7 +58,7 @@ async def es_query_gen(
         value_results: result of metadata_lookup: the names of the question as they are in the data
     """
     analyses, described = _listed(analysis_result), _listed(metadata_results)
-    [index, *others] = dict.fromkeys(each.index for each in described)
+    [index, *others] = dict.fromkeys(index_fields.index for index_fields in described)
     if others:
         raise ValueError(f"A query needs one index; metadata_results has {index!r} and {', '.join(map(repr, others))}")
     async with connect_search() as search:
@@ -162,4 +162,4 @@ def _listed(value: One | list[One]) -> list[One]:
 
 
 def _flat(results: Sequence[ValueResult | list[ValueResult]]) -> list[ValueResult]:
-    return [one for result in results for one in (result if isinstance(result, list) else [result])]
+    return [value_result for result in results for value_result in (result if isinstance(result, list) else [result])]

@@ -71,7 +71,7 @@ async def analyze_results(
     gaps = [note for table in tables for note in table.notes]
     if not any(table.rows for table in tables) or not any(result.total or result.hits for result in results):
         return WorkerResult(outputs={"analysis": "Nothing matches, so there is nothing to compare."})
-    shown = "\n\n".join(table.markdown() for table in tables)
+    tables_text = "\n\n".join(table.markdown() for table in tables)
     prompt = [data_lines("Question", [{"question": text}]), data_lines("Figures", _lines(tables))]
     try:
         summary = await request_answer(
@@ -79,10 +79,10 @@ async def analyze_results(
         )
     except NoValidAnswer as failed:
         # The figures are correct without a text; a text with wrong figures is never returned.
-        why = f"no explanation of the figures: {failed.problem}"
-        return WorkerResult(status="partial", outputs={"analysis": shown}, message=why)
+        explanation_note = f"no explanation of the figures: {failed.problem}"
+        return WorkerResult(status="partial", outputs={"analysis": tables_text}, message=explanation_note)
     message = " ".join(gaps) or None
-    return WorkerResult(outputs={"analysis": f"{summary}\n\n{shown}"}, message=message)
+    return WorkerResult(outputs={"analysis": f"{summary}\n\n{tables_text}"}, message=message)
 
 
 def _lines(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
@@ -102,10 +102,10 @@ def _read(answer: Mapping[str, Any], tables: Sequence[Table], question: str, res
     if len(text) > _TEXT_CHARACTERS:
         raise InvalidAnswer(f"text has {len(text):,} characters; write at most {_TEXT_CHARACTERS:,}")
     numbers = [number for table in tables for number in table.numbers()]
-    named = [question, *(text for table in tables for text in table.texts())]
-    if unsupported := unsupported_numbers(text, numbers, named, _texts_of(results)):
-        shown = ", ".join(unsupported[:10])
-        raise InvalidAnswer(f"no line has these figures of your text: {shown}. Use only figures of the lines")
+    known_texts = [question, *(text for table in tables for text in table.texts())]
+    if unsupported := unsupported_numbers(text, numbers, known_texts, _texts_of(results)):
+        number_list = ", ".join(unsupported[:10])
+        raise InvalidAnswer(f"no line has these figures of your text: {number_list}. Use only figures of the lines")
     return text
 
 

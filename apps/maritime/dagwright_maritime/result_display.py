@@ -57,9 +57,11 @@ def _results_text(results: EsResults, rows: int) -> str:
 def _page_note(results: EsResults, rows: int) -> str:
     """Return the documents of a page, and how many are on it; the number on earlier pages is unknown."""
     hits = results.hits[:rows]
-    count, shown = len(results.hits), len(hits) if any(hits) else 0
+    count, count_shown = len(results.hits), len(hits) if any(hits) else 0
     match = "" if results.total is None else f" {results.total:,} match in all."
     more = "More follow on the next page." if results.has_more else "No more follow."
-    of_page = f"{shown:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
+    of_page = f"{count_shown:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
     summary = f"{of_page}{match} {more}"
-    return "\n\n".join([document_table(hits, total=None, rows=rows, first=_FIRST), summary] if shown else [summary])
+    return "\n\n".join(
+        [document_table(hits, total=None, rows=rows, first=_FIRST), summary] if count_shown else [summary]
+    )

@@ -166,17 +166,17 @@ class _Generator:
 
     def _voyage(self, *, base_days: float, reports: bool) -> Shipment:
         """Return status, dates and transit time; day 0 is today. Always draws five numbers."""
-        left = int(self._random() * (_PAST_DAYS + _COMING_DAYS + 1)) - _PAST_DAYS
-        expected = left + max(2, round(base_days * (0.9 + 0.2 * self._random())))
+        departure_offset = int(self._random() * (_PAST_DAYS + _COMING_DAYS + 1)) - _PAST_DAYS
+        expected = departure_offset + max(2, round(base_days * (0.9 + 0.2 * self._random())))
         arrived = expected + _DELAYS[self._delays.draw(self._random())][0]
         hours, heard = self._random(), self._random()
-        made: Shipment = {
-            "status": "booked" if left > 0 else "arrived" if arrived <= 0 else "in_transit",
-            "departure_date": self._days[left],
+        shipment: Shipment = {
+            "status": "booked" if departure_offset > 0 else "arrived" if arrived <= 0 else "in_transit",
+            "departure_date": self._days[departure_offset],
             "eta_date": self._days[expected],
         }
         if arrived <= 0:
-            made["arrival_date"] = self._days[arrived]
+            shipment["arrival_date"] = self._days[arrived]
             if reports and heard >= _UNREPORTED:
-                made["transit_days"] = round(arrived - left + hours - 0.5, 1)
-        return made
+                shipment["transit_days"] = round(arrived - departure_offset + hours - 0.5, 1)
+        return shipment

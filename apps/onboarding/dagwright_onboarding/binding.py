@@ -99,8 +99,8 @@ def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
     if chosen.get("kind") in RESOLVER.terms:
         return {"party": dict(chosen), "reason": str(entry.get("reason", "")), "created": False}
     party = session.get(Party, chosen["id"]) if is_id(chosen["id"]) else None
-    if KNOWN_AS in entry and (wrong := _why_unusable(party, entry)) is not None:
-        return {"problem": _problem_of_known(entry, wrong)}
+    if KNOWN_AS in entry and (problem := _why_unusable(party, entry)) is not None:
+        return {"problem": _problem_of_known(entry, problem)}
     if party is None:
         message = f"{chosen.get('kind', 'party')} {chosen.get('name')!r} ({chosen['id']}) no longer exists"
         return {"problem": _problem(LOOKUP_NOT_FOUND, message)}
@@ -145,9 +145,9 @@ def _problem(code: str, message: str) -> dict[str, Any]:
 def _problems_of(entries: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """Return the problems by position, with fewer candidates each if together they exceed the limit."""
     problems: list[Entry] = [{"problem": dict(entry["problem"])} if "problem" in entry else {} for entry in entries]
-    for most in (10, 3, 1, 0):
+    for max_listed in (10, 3, 1, 0):
         if len(json.dumps(problems)) <= PROBLEMS_BYTES:
             break
         for problem in (entry["problem"] for entry in problems if entry):
-            problem["candidates"] = list(problem.get("candidates", ()))[:most]
+            problem["candidates"] = list(problem.get("candidates", ()))[:max_listed]
     return problems

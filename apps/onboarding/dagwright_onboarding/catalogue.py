@@ -119,8 +119,8 @@ FundId = Annotated[str, _id_of(PartyKind.FUND)]
 
 
 def _other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
-    taken = [kind.value for kind in kinds]
-    return {"type": "string", entity_arguments.KEYWORD: taken, entity_arguments.OTHER_THAN: "cbu_id"}
+    kind_names = [kind.value for kind in kinds]
+    return {"type": "string", entity_arguments.KEYWORD: kind_names, entity_arguments.OTHER_THAN: "cbu_id"}
 
 
 _OF_PERSONS = {entity_arguments.ONLY: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}

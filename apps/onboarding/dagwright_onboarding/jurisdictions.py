@@ -36,10 +36,10 @@ def parse_jurisdiction(text: str) -> str:
     if match is None:
         raise ValueError(f"jurisdiction {text!r:.80} is not an ISO 3166 code; expected a code such as LU or US-DE")
     if match[1] not in _COUNTRIES:
-        meant = "; the United Kingdom is GB" if match[1] == "UK" else ""
-        raise ValueError(f"jurisdiction {text!r:.80} is not an ISO 3166 code: there is no country {match[1]}{meant}")
-    known = _DIVISIONS_OF.get(match[1])
-    if match[2] is not None and known is not None and match[2][1:] not in known:
+        advice = "; the United Kingdom is GB" if match[1] == "UK" else ""
+        raise ValueError(f"jurisdiction {text!r:.80} is not an ISO 3166 code: there is no country {match[1]}{advice}")
+    divisions = _DIVISIONS_OF.get(match[1])
+    if match[2] is not None and divisions is not None and match[2][1:] not in divisions:
         message = f"jurisdiction {text!r:.80} is not an ISO 3166 code: {match[1]} has no subdivision {match[2][1:]}"
         raise ValueError(message)
     return code

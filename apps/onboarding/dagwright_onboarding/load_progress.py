@@ -24,7 +24,7 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
     Raises:
         CommandRefused: a signal came; the message says how many rows were loaded.
     """
-    shown = _ProgressLine(output)
+    progress_line = _ProgressLine(output)
     signals, in_parts = [0], [False]
 
     def on_signal(number: int, _: object) -> None:
@@ -38,7 +38,7 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
         in_parts[0] = True
         if signals[0] and done < rows:
             raise _interrupted(done, rows)
-        shown.update(done, rows)
+        progress_line.update(done, rows)
 
     before = {signal_number: signal.signal(signal_number, on_signal) for signal_number in _SIGNALS}
     try:
@@ -48,7 +48,7 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-        shown.clear()
+        progress_line.clear()
 
 
 def _interrupted(done: int, rows: int) -> CommandRefused:

@@ -325,8 +325,8 @@ def _all_words(text: _SearchText, names: Names) -> list[Candidate]:
     return [_candidate(known, 85 + 10 * len(words) / len(known.words), "contains all these words") for known in matches]
 
 
-def _form_of(known: KnownName) -> tuple[str, ...]:
-    return legal_form(known.words) if known.kind in _ORGANISATION_KINDS else ()
+def _form_of(name: KnownName) -> tuple[str, ...]:
+    return legal_form(name.words) if name.kind in _ORGANISATION_KINDS else ()
 
 
 def _beginnings(text: _SearchText, names: Names) -> list[Candidate]:
@@ -393,8 +393,8 @@ def _ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the best candidate of each party, best first; ties are ordered by name, jurisdiction and id."""
     best: dict[str, Candidate] = {}
     for candidate in candidates:
-        held = best.get(candidate.id)
-        if held is None or candidate.score > held.score:
+        best_candidate = best.get(candidate.id)
+        if best_candidate is None or candidate.score > best_candidate.score:
             best[candidate.id] = candidate
     order = sorted(best.values(), key=lambda found: (-found.score, found.name, found.jurisdiction or "", found.id))
     return order[:CANDIDATE_LIMIT]

@@ -62,8 +62,8 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
 
         return OnboardingVerbs(store.opened)
 
-    made = [*_tools_of_parties(verbs), *_tools_of_cbus(verbs), *_tools_of_links(verbs), _undo_tool(verbs)]
-    return [*(spec for function in made if (spec := spec_of(function)) is not None), *lookup_tools(store)]
+    tools = [*_tools_of_parties(verbs), *_tools_of_cbus(verbs), *_tools_of_links(verbs), _undo_tool(verbs)]
+    return [*(spec for function in tools if (spec := spec_of(function)) is not None), *lookup_tools(store)]
 
 
 def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:

@@ -209,8 +209,8 @@ def ensure_relation(
     if kind is RelationKind.RELATED:
         # No constraint covers both directions, so transactions that link the same two parties are serialized.
         session.get(Party, min(fund.id, target.id), with_for_update={"key_share": True})
-    if (known := find_relation(session, fund, target, kind=kind)) is not None:
-        return known, False
+    if (existing := find_relation(session, fund, target, kind=kind)) is not None:
+        return existing, False
     if kind is RelationKind.MANCO:
         of_kind = select(Relation).where(Relation.from_id == fund.id, Relation.kind == kind)
         if (other := session.scalars(of_kind).first()) is not None:
@@ -259,8 +259,8 @@ def ensure_role(
         raise ValueError(f"entity-id: {describe(cbu)} cannot have a role at itself")
     if role in PERSON_ROLES and entity.kind != PartyKind.PERSON:
         raise ValueError(f"entity-id: {role} must be a person, got {describe(entity)}")
-    if (known := find_role(session, cbu, entity, role=role)) is not None:
-        return known, False
+    if (existing := find_role(session, cbu, entity, role=role)) is not None:
+        return existing, False
     assignment = RoleAssignment(id=assignment_id or new_id("role"), cbu_id=cbu.id, entity_id=entity.id, role=role)
     session.add(assignment)
     session.flush()
@@ -290,8 +290,8 @@ def ensure_product(
     validate_product(product)
     if cbu.kind != PartyKind.FUND:
         raise ValueError(f"cbu-id: only a fund can have products, not {describe(cbu)}")
-    if (known := find_product(session, cbu, product=product)) is not None:
-        return known, False
+    if (existing := find_product(session, cbu, product=product)) is not None:
+        return existing, False
     subscription = ProductSubscription(id=subscription_id or new_id("product"), cbu_id=cbu.id, product=product)
     session.add(subscription)
     session.flush()

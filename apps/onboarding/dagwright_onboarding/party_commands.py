@@ -102,9 +102,9 @@ def _print_load_report(report: LoadReport, file: str, output: Output) -> None:
         output.print(f"{file}: and {len(report.renamed) - RENAMES_SHOWN:,} more parties were renamed")
     lines_renamed = {row.line for row in report.renamed}
     for duplicate in report.duplicates[:DUPLICATES_SHOWN]:
-        what = "renamed to the name of" if duplicate.line in lines_renamed else "added next to"
+        change = "renamed to the name of" if duplicate.line in lines_renamed else "added next to"
         output.log(
-            f"{file}, line {duplicate.line}: {what} {one_line(duplicate.other)}; possible duplicate, lookups will ask"
+            f"{file}, line {duplicate.line}: {change} {one_line(duplicate.other)}; possible duplicate, lookups will ask"
         )
     if len(report.duplicates) > DUPLICATES_SHOWN:
         output.log(f"{file}: and {len(report.duplicates) - DUPLICATES_SHOWN} more possible duplicates")

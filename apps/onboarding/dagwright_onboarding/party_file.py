@@ -120,18 +120,18 @@ def read_parties(raw: bytes, *, name: str) -> PartyFile:
     delimiter = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
     reader = _reader(lines, delimiter)
     header = _header(name, reader)
-    known = set(REQUIRED_COLUMNS) | set(OPTIONAL_COLUMNS)
+    known_columns = set(REQUIRED_COLUMNS) | set(OPTIONAL_COLUMNS)
     rows: list[PartyRow] = []
     refused: list[RefusedRow] = []
-    named: dict[str, PartyRow] = {}
+    rows_by_name: dict[str, PartyRow] = {}
     for line, fields in _records(lines, delimiter, start=reader.line_num):
         try:
             row = _party_row(line, _named_fields(header, fields))
-            _refuse_second_name(row, named)
+            _refuse_second_name(row, rows_by_name)
             rows.append(row)
         except ValueError as error:
             refused.append(RefusedRow(line, str(error)))
-    ignored = tuple(column for column in header if column not in known)
+    ignored = tuple(column for column in header if column not in known_columns)
     return PartyFile(tuple(rows), tuple(refused), ignored)
 
 
@@ -176,10 +176,10 @@ def _header(name: str, reader: CsvReader) -> list[str]:
     if missing:
         columns = " and ".join(missing)
         has = ", ".join(header)
-        shown = has if len(has) <= _HEADER_SHOWN and has.isprintable() else "something else"
+        header_text = has if len(has) <= _HEADER_SHOWN and has.isprintable() else "something else"
         raise PartiesUnreadable(
             f"{name}: the column {columns} is missing; the first line of a CSV file of parties names its columns, such "
-            f"as name, kind, jurisdiction; it has {shown}"
+            f"as name, kind, jurisdiction; it has {header_text}"
         )
     repeated = [column for column, count in Counter(header).items() if count > 1]
     if repeated:
@@ -215,8 +215,8 @@ def _records(lines: Sequence[str], delimiter: str, *, start: int) -> Iterator[tu
 
 def _named_fields(header: list[str], fields: list[str] | csv.Error) -> dict[str, str]:
     if isinstance(fields, csv.Error):
-        what = "unclosed quote" if str(fields) == _NOT_CLOSED else str(fields)
-        raise ValueError(f"invalid CSV: {what}")
+        problem = "unclosed quote" if str(fields) == _NOT_CLOSED else str(fields)
+        raise ValueError(f"invalid CSV: {problem}")
     _refuse_foreign_bytes(fields)
     if len(fields) != len(header):
         raise ValueError(f"the row has {len(fields)} fields, the header has {len(header)}")

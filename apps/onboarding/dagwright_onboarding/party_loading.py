@@ -200,14 +200,14 @@ def _parts(database: EntityDatabase, rows: Sequence[PartyRow]) -> Iterator[Seque
 def _in_rename_order(waiting: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
     """Return the rows ordered so that each follows the row that frees its name; rows in a cycle are left out."""
     followers: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
-    for each in waiting:
-        followers[each.holder_id].append(each)
-    waiting_ids = {each.row.id for each in waiting}
-    ready = deque(each for each in waiting if each.holder_id not in waiting_ids)
+    for row in waiting:
+        followers[row.holder_id].append(row)
+    waiting_ids = {row.row.id for row in waiting}
+    ready = deque(row for row in waiting if row.holder_id not in waiting_ids)
     ordered: list[_ConflictingRow] = []
     while ready:
-        ordered.append(each := ready.popleft())
-        ready += followers.pop(each.row.id, [])
+        ordered.append(row := ready.popleft())
+        ready += followers.pop(row.row.id, [])
     return ordered
 
 
@@ -286,10 +286,10 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
     country, born = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
     if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, country, born):
         raise ValueError(f"id: {row.id!r} belongs to {describe_with_birth(holder)}; only its name can change")
-    known = find_party(session, NaturalKey(row.key.kind, row.key.name, country, born))
-    if known is not None and known is not holder:
-        text = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(known)} is {known.id!r}"
-        raise _NameConflict(text, by=known.id)
+    existing = find_party(session, NaturalKey(row.key.kind, row.key.name, country, born))
+    if existing is not None and existing is not holder:
+        text = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(existing)} is {existing.id!r}"
+        raise _NameConflict(text, by=existing.id)
     return holder, _rename(session, holder, row.key.name)
 
 
@@ -326,9 +326,9 @@ def _set_status(party: Party, row: PartyRow) -> bool:
 def _add_names(session: Session, party: Party, *, names: Sequence[str], use: NameUse) -> bool:
     if not names:
         return False
-    known = set(session.scalars(select(PartyName.name_key).where(PartyName.party_id == party.id)))
-    known.add(party.name_key)
-    new = [*names_to_add(party.id, names, use=use, known=known)]
+    stored_keys = set(session.scalars(select(PartyName.name_key).where(PartyName.party_id == party.id)))
+    stored_keys.add(party.name_key)
+    new = [*names_to_add(party.id, names, use=use, known=stored_keys)]
     session.add_all(new)
     session.flush()
     return bool(new)

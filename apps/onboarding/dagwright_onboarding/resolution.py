@@ -51,8 +51,8 @@ class LookupRequest:
     @property
     def description(self) -> str:
         """The lookup in words, for messages."""
-        where = f" in {self.jurisdiction}" if self.jurisdiction else ""
-        return f"{self.entity_type} {_quoted(self.search_text)}{where}"
+        location = f" in {self.jurisdiction}" if self.jurisdiction else ""
+        return f"{self.entity_type} {_quoted(self.search_text)}{location}"
 
     @property
     def is_term(self) -> bool:
@@ -267,8 +267,8 @@ class PartyResolver:
             raise self._ask_again(f"{party.name!r} ({party.id}) is inactive. ", previous.text, previous)
         if not self._lookup.takes(party.kind):
             lookup = either(RESOLVER.kinds_of(self._lookup.entity_type) or ())
-            why = f"{party.name!r} is a {party.kind}, but the lookup is for a {lookup}. "
-            raise self._ask_again(why, previous.text, previous)
+            problem = f"{party.name!r} is a {party.kind}, but the lookup is for a {lookup}. "
+            raise self._ask_again(problem, previous.text, previous)
         return _bound(party, CHOSEN)
 
     # Creation.
@@ -425,10 +425,10 @@ def _advice(hits: Sequence[Candidate], lookup: LookupRequest) -> str:
     if name_key(lookup.search_text) not in names and any(count == 1 for count in names.values()):
         instructions.append("its whole name")
     instructions += [f"its {scheme}" for scheme in schemes]
-    where = ""
+    location = ""
     if lookup.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in jurisdictions.values()):
-        where = ", or add its jurisdiction"
-    return f"Name the party by {' or '.join(instructions)}, as search_text or in the text of the request{where}."
+        location = ", or add its jurisdiction"
+    return f"Name the party by {' or '.join(instructions)}, as search_text or in the text of the request{location}."
 
 
 def _text_field(text_format: str, *, pattern: str, example: str) -> dict[str, Any]:

@@ -44,14 +44,14 @@ def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
     A row is new if no party in the store has any of its values, current or former: such a row cannot conflict.
     """
     identities = {row.line: _identities(row) for row in rows}
-    named = Counter(mark for identity in identities.values() for mark in identity)
-    alone = [row for row in rows if all(named[mark] == 1 for mark in identities[row.line])]
-    there = _read_stored(session, alone)
-    fresh = [row for row in alone if there.identities.isdisjoint(identities[row.line])]
+    identity_counts = Counter(mark for identity in identities.values() for mark in identity)
+    alone = [row for row in rows if all(identity_counts[mark] == 1 for mark in identities[row.line])]
+    stored = _read_stored(session, alone)
+    fresh = [row for row in alone if stored.identities.isdisjoint(identities[row.line])]
     for row in fresh:
         session.add_all(_rows_of(row))
     session.flush()
-    same = {row.line: party for row in alone if (party := there.unchanged_party(row)) is not None}
+    same = {row.line: party for row in alone if (party := stored.unchanged_party(row)) is not None}
     return SimpleRows(frozenset(row.line for row in fresh), same)
 
 

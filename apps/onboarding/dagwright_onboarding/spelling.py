@@ -39,9 +39,9 @@ def trigrams(word: str) -> list[str]:
 
 def rank_spellings(word: str, known: Iterable[str]) -> list[str]:
     """Return the known words that a word may mean, the likeliest first."""
-    rated = ((fuzz.ratio(word, each), each) for each in set(known))
-    similar = sorted((-rating, each) for rating, each in rated if rating >= _WORD_SIMILARITY)
-    return [each for _, each in similar[:_MAX_SPELLINGS]]
+    rated = ((fuzz.ratio(word, spelling), spelling) for spelling in set(known))
+    similar = sorted((-rating, spelling) for rating, spelling in rated if rating >= _WORD_SIMILARITY)
+    return [spelling for _, spelling in similar[:_MAX_SPELLINGS]]
 
 
 def name_similarity(core: Sequence[str], other: Sequence[str]) -> float:

@@ -99,9 +99,11 @@ def _refuse_if_referenced(session: Session, row: Row, text: str) -> None:
         ("a product", ProductSubscription, ProductSubscription.cbu_id == row.id),
         ("a link", Relation, or_(Relation.from_id == row.id, Relation.to_id == row.id)),
     )
-    held = [what for what, table, condition in hanging if session.scalar(select(exists(table).where(condition)))]
-    if held:
-        raise ValueError(f"{text} cannot be undone: it now has {' and '.join(held)}")
+    references = [
+        reference for reference, table, condition in hanging if session.scalar(select(exists(table).where(condition)))
+    ]
+    if references:
+        raise ValueError(f"{text} cannot be undone: it now has {' and '.join(references)}")
 
 
 def _was_undone(session: Session, row_id: str) -> bool:

@@ -86,8 +86,8 @@ def _type_of(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fields(spec: ToolSpec) -> dict[str, str]:
     """Return the other fields of a result, each with its type in words."""
-    made = TypeAdapter(get_type_hints(spec.function)["return"]).json_schema()
-    return {name: _words(part) for name, part in made["properties"].items() if name != "id"}
+    result_schema = TypeAdapter(get_type_hints(spec.function)["return"]).json_schema()
+    return {name: _words(part) for name, part in result_schema["properties"].items() if name != "id"}
 
 
 def _words(schema: Mapping[str, Any]) -> str:

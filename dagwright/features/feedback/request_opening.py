@@ -17,22 +17,22 @@ from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.features.feedback.answer_reading import EARLY_BYTES
 from dagwright.features.feedback.feedback_state import FeedbackState
 
-QUESTIONS_OF_A_CALL = 100
-"""Most questions of one call: a tool that always asks, with a default answer, would never end."""
+MAX_REQUESTS_OF_CALL = 100
+"""Maximum requests of one call. With default answers, a tool that always asks would never end."""
 ANSWERS_BYTES = 512 * 1024
-"""Most bytes of answers to one call that may still ask again: each repetition of the call gets all answers."""
+"""Size limit of the answers to one call that asks again: each repetition of the call receives all of them."""
 _FINAL_ERRORS = frozenset({"rejected", "refused", "no_answer", "invalid_condition", "deadline_exceeded"})
 """Failures that do not open a request, because people or the plan have already decided."""
 
 _NO_REQUESTS = "no requests to people are opened while a question is answered in rounds"
 _BY_POLICY = f"the policy of the run requires an approval, but {_NO_REQUESTS}; add a rule that lets the tool run"
-_NOT_INTERACTIVE: Mapping[str, str] = {
+_REFUSAL_OF_PURPOSE: Mapping[str, str] = {
     "approval": _BY_POLICY,
     "raised": f"it asks a person, but {_NO_REQUESTS}",
     "answer": f"it asks a person, but {_NO_REQUESTS}",
     "error": _NO_REQUESTS,
 }
-"""Purpose of a request -> why it is not opened."""
+"""Purpose of a request -> error message of a non-interactive run."""
 
 OnEarly = Callable[[Request, Feedback, float], None]
 
@@ -72,7 +72,7 @@ class RequestOpener:
         """Open a request, and apply an early answer to it; return the error if the request is refused."""
         state = self._state
         if state.plan.is_non_interactive:
-            return NodeError("refused", _NOT_INTERACTIVE[purpose])
+            return NodeError("refused", _REFUSAL_OF_PURPOSE[purpose])
         node, record, task_id = state.plan.nodes[ref.node], state.record(ref), state.id_of(ref)
         tool = (node.tool or node.title or node.id) if purpose == "approval" else ""
         try:
@@ -109,8 +109,8 @@ class RequestOpener:
         state, task_id = self._state, self._state.id_of(ref)
         override = state.overrides.get(task_id)
         answers = override.answers if override is not None else []
-        if len(answers) >= QUESTIONS_OF_A_CALL:
-            return NodeError("asks_too_often", f"it asked {QUESTIONS_OF_A_CALL} times, and asks again")
+        if len(answers) >= MAX_REQUESTS_OF_CALL:
+            return NodeError("asks_too_often", f"it asked {MAX_REQUESTS_OF_CALL} times, and asks again")
         if size_problem(answers, ANSWERS_BYTES) is not None:
             return NodeError("asks_too_much", f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again")
         if (problem := size_problem(raised.checkpoint, EARLY_BYTES)) is not None:

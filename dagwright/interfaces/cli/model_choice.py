@@ -9,7 +9,7 @@ from dagwright.toolset.toolset import Toolset
 
 
 def refuse_without_model(
-    model: str | None, settings: Settings, toolset: Toolset, *, is_detached: bool, whose: str | None = None
+    model: str | None, settings: Settings, toolset: Toolset, *, is_detached: bool, node_id: str | None = None
 ) -> None:
     """Refuse a run that needs a model if a worker with the environment of this process has none.
 
@@ -18,7 +18,7 @@ def refuse_without_model(
     Args:
         model: the model that the command names.
         is_detached: the run is left to a background worker, which may run already.
-        whose: the node that needs a model; `None` for the run itself.
+        node_id: node whose agent needs a model; `None` for the run itself.
 
     Raises:
         CommandRefused: no model is configured, or there is no key.
@@ -27,14 +27,14 @@ def refuse_without_model(
     if is_detached and not will_start_worker(settings, toolset):
         return
     require_extra("openai")
-    visible_dependencies = "" if whose is None else f" and the agent of node {whose!r} needs one"
+    agent_text = "" if node_id is None else f" and the agent of node {node_id!r} needs one"
     problems, status = [], Refusal.NO_KEY
     if model is None and toolset.models.model is None:
-        problems.append(f"no model is configured{visible_dependencies}: give one with --model, or set DAGWRIGHT_MODEL")
-        status, visible_dependencies = Refusal.NO_MODEL, ""
+        problems.append(f"no model is configured{agent_text}: give one with --model, or set DAGWRIGHT_MODEL")
+        status, agent_text = Refusal.NO_MODEL, ""
     if toolset.models.endpoint.is_key_missing:
         advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
-        problems.append(f"there is no key for {toolset.models.endpoint.url}{visible_dependencies}: {advice}")
+        problems.append(f"there is no key for {toolset.models.endpoint.url}{agent_text}: {advice}")
     if problems:
         problems.append(
             "to try it without a model, use a scripted model (`python -m dagwright.testing`; examples/maritime of "

@@ -42,7 +42,7 @@ def run(request: RunRequest, output: Output) -> int:
     except PlanInvalid as invalid:
         return _continue_run_of_missing_tools(request, toolset, invalid, output=output, settings=settings)
     if (asking := first_model_node(prepared.plan)) is not None:
-        refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
+        refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=asking)
     showing = Showing(print_run, output)
     return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name_of_plan(request))
 

@@ -95,7 +95,7 @@ def run_batch(request: RunRequest, output: Output) -> int:
         return ExitCode.REFUSED
     for line in lines:
         if (asking := first_model_node(line.run.plan)) is not None:
-            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
+            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=asking)
     return run_async(
         lambda interrupt_handling: _run(
             lines, request, settings, toolset, output, interrupt_handling=interrupt_handling

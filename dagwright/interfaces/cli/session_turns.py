@@ -49,7 +49,7 @@ def run_plan(request: RunRequest, output: Output) -> int:
     def prepare(session: SessionRecord) -> StartRequest:
         prepared = prepare_run(request, toolset, output, session)
         if (asking := first_model_node(prepared.plan)) is not None:
-            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, whose=asking)
+            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=asking)
         return replace(prepared, title=title)
 
     turn = TurnRequest(name, f"(the plan {title})" if title else "", prepare)

@@ -192,8 +192,8 @@ def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> Api
         reasons = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
         code, outcome = "run_cancelled", f"was {reasons[0] if reasons else 'cancelled'}"
     else:
-        outcome = end_of_turn(document).outcome
-        code, outcome = str(error.get("code") or "run_failed"), f"failed{f': {outcome}' if outcome else ''}"
+        reason = end_of_turn(document).outcome
+        code, outcome = str(error.get("code") or "run_failed"), f"failed{f': {reason}' if reason else ''}"
     message = (
         f"the run {run!r} {outcome}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
     )

@@ -50,17 +50,17 @@ class PlanAndExecute:
             GoalUnreachable: the model has written the maximum number of plans, and none of them can run.
         """
         run = GoalState(state, self._goal)
-        step = self._plan(run)
-        if step is Stage.OVER:
+        step = self._next_step(run)
+        if step is Stage.FINISHED:
             return run.conclude()
         return step if isinstance(step, Extension) else None
 
-    def _plan(self, run: GoalState) -> Extension | Stage:
+    def _next_step(self, run: GoalState) -> Extension | Stage:
         """Return the next extension for the newest plan, or its stage if there is nothing to add."""
         read = run.last(READ)
         if read is None:
             return Stage.OPEN
-        if (parsed := run.read_by(read)) is None:
+        if (parsed := run.parsed_plan_of(read)) is None:
             return run.without_plan(read)
         if parsed["valid"] and self._goal.plan_only:
             return Stage.OPEN
@@ -69,22 +69,24 @@ class PlanAndExecute:
         if not parsed["valid"]:
             return run.next_plan(read, parsed)
         if (approval := run.last(APPROVE)) is not None and approval > read:
-            return self._approved(run, read, approval, parsed)
+            return self._step_after_approval(run, read, approval, parsed)
         if run.has_nodes(parsed):
-            return run.skip_unreachable(parsed) or Stage.OVER
+            return run.skip_unreachable(parsed) or Stage.FINISHED
         if run.approve_plan(parsed):
             return run.approval(read, parsed)
         conflicts = run.id_conflicts(parsed)
         return run.next_plan(read, conflicts) if conflicts else run.planned(read, parsed)
 
-    def _approved(self, run: GoalState, read: int, approval: int, parsed: Mapping[str, Any]) -> Extension | Stage:
+    def _step_after_approval(
+        self, run: GoalState, read: int, approval: int, parsed: Mapping[str, Any]
+    ) -> Extension | Stage:
         """Return the next extension for a plan with a request for approval, or its stage."""
-        if (approved := run.read_by(approval)) is None:
+        if (approved := run.parsed_plan_of(approval)) is None:
             return run.without_approval(approval)
         if not approved["valid"]:
             return run.approval(read, parsed, problems=approved)
         if run.has_nodes(approved):
-            return Stage.OVER
+            return Stage.FINISHED
         conflicts = run.id_conflicts(approved)
         return run.approval(read, parsed, problems=conflicts) if conflicts else run.planned(approval, approved)
 

@@ -90,7 +90,7 @@ class Stage(Enum):
     """Stage of the newest plan, if there is nothing to add for it now."""
 
     OPEN = "a node of it is not finished"
-    OVER = "its nodes are in the run, or it was dropped"
+    FINISHED = "its nodes are in the run, or it was dropped"
 
 
 class GoalState:
@@ -114,7 +114,7 @@ class GoalState:
             if not is_own(node.id) and record.status is not NodeStatus.SUPERSEDED:
                 yield node, record
 
-    def read_by(self, number: int) -> Mapping[str, Any] | None:
+    def parsed_plan_of(self, number: int) -> Mapping[str, Any] | None:
         """Return the result of the node that parsed a plan; `None` if the node has not completed."""
         record = self._state.records[number]
         if record.status is not NodeStatus.COMPLETED:
@@ -173,14 +173,14 @@ class GoalState:
             GoalUnreachable: the run is about to end without any plan.
         """
         if self._replan_context is not None:
-            return Stage.OVER if self._state.records[read].status.is_final else Stage.OPEN
+            return Stage.FINISHED if self._state.records[read].status.is_final else Stage.OPEN
         self.refuse_to_end_without_plan(read)
         return Stage.OPEN
 
     def without_approval(self, approval: int) -> Stage:
         """Return the stage of a plan that was not approved. A plan of a replan is then over without effect."""
         is_turned_down = self._replan_context is not None and self._state.records[approval].status.is_final
-        return Stage.OVER if is_turned_down else Stage.OPEN
+        return Stage.FINISHED if is_turned_down else Stage.OPEN
 
     def stage_of_reasons(self) -> Stage | None:
         """Return the stage of a replan if its reasons have changed since it started.
@@ -201,7 +201,7 @@ class GoalState:
             or is_own(state.plan.nodes[number].id)
             for number in numbers
         )
-        return None if is_needed else Stage.OVER
+        return None if is_needed else Stage.FINISHED
 
     def plan_again(self, reasons: Sequence[ReplanReason]) -> Extension:
         """Build a replan: the planning call, with the state of the run, and the node that parses its result."""
@@ -367,7 +367,7 @@ class GoalState:
         since, replan_context = self._round_start, self._replan_context
         written = sum(read > since for read in self._own_nodes(READ))
         if written >= self._goal.plans and replan_context is not None:
-            return Stage.OVER
+            return Stage.FINISHED
         if written >= self._goal.plans:
             message = f"the model wrote {written} plan{'s' if written > 1 else ''}, and none can be run"
             raise GoalUnreachable(

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.activities.service_waits import LONGEST_WAIT_S, RequestedWait, deferral_of, kept_state, requested_wait
+from dagwright.activities.service_waits import LONGEST_WAIT_S, RequestedWait, deferral_of, requested_wait, wait_state
 from dagwright.tools import RetryLater
 
 BY = "429 from api.example.org"
@@ -43,7 +43,7 @@ def test_the_delay_grows_and_the_total_wait_is_limited() -> None:
     ) is not None:
         delay_s = wait.delay.total_seconds()
         delays.append(int(delay_s / 1.1 + 0.5))
-        now_s, state = now_s + delay_s, kept_state(wait.state)
+        now_s, state = now_s + delay_s, wait_state(wait.state)
     assert [low <= delay <= low * 1.1 + 1 for low, delay in zip((1, 2, 4, 8, 16, 32), delays, strict=False)]
     assert (max(delays), len(delays) < 1_700) == (60, True)
     assert LONGEST_WAIT_S <= now_s - 1_000.0 < LONGEST_WAIT_S + 10

@@ -31,16 +31,16 @@ from dagwright.tools import load_tools
 @pytest.mark.parametrize("size", [3, 6, 9])
 def test_plan_is_read_as_it_is_written_and_has_the_edges_of_its_shape(make: Callable[[int], Shape], size: int) -> None:
     shape = make(size)
-    words = plan_text(shape)
-    read = parse_plan(json.loads(words), words, load_tools([slow_tools.__file__]).declarations())
-    nodes = dict(read.written)["nodes"]
-    places = {node["id"]: place for place, node in enumerate(nodes)}
-    edges = [tuple(places[name] for name in named(node["arguments"])) for node in nodes]
-    assert (read.notes, edges) == ([], [tuple(before) for before in shape.before])
-    assert len(read.planned.nodes) == size
+    text = plan_text(shape)
+    parsed = parse_plan(json.loads(text), text, load_tools([slow_tools.__file__]).declarations())
+    nodes = dict(parsed.written)["nodes"]
+    positions = {node["id"]: position for position, node in enumerate(nodes)}
+    edges = [tuple(positions[name] for name in referenced_nodes(node["arguments"])) for node in nodes]
+    assert (parsed.notes, edges) == ([], [tuple(dependencies) for dependencies in shape.before])
+    assert len(parsed.planned.nodes) == size
 
 
-def named(arguments: object) -> list[str]:
+def referenced_nodes(arguments: object) -> list[str]:
     """Return the nodes that arguments refer to."""
     return [part.partition(".")[0] for part in json.dumps(arguments).split("{{")[1:]]
 
@@ -70,7 +70,7 @@ def test_only_the_tool_of_the_plan_counts_as_its_start() -> None:
     assert tool_starts(events) == [101.0, 102.0]
 
 
-def taken(first: float, end: float, written: float | None = None) -> RunTimes:
+def run_times(first: float, end: float, written: float | None = None) -> RunTimes:
     return RunTimes(first, end, written)
 
 
@@ -78,14 +78,14 @@ SMALL = Comparison(
     "chain",
     3,
     120,
-    streamed=[taken(1.0, 5.0, 0.30), taken(1.2, 5.5, 0.32), taken(9.0, 9.0, 0.90)],
-    whole=[taken(2.4, 6.0)],
-    turns=[taken(0.5, 7.25)],
+    streamed=[run_times(1.0, 5.0, 0.30), run_times(1.2, 5.5, 0.32), run_times(9.0, 9.0, 0.90)],
+    whole=[run_times(2.4, 6.0)],
+    turns=[run_times(0.5, 7.25)],
 )
 
 
 def test_worst_plan_decides_and_is_named_in_the_file() -> None:
-    late = Comparison("mixed", 6, 200, streamed=[taken(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
+    late = Comparison("mixed", 6, 200, streamed=[run_times(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
     assert written_figure([SMALL, late]).verdict == "lost"
     saved = report([SMALL, late])
     assert saved["figures"][0]["measured"] == {"chain of 3": 32.0, "mixed of 6": 70.0}

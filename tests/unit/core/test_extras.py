@@ -1,4 +1,4 @@
-"""Extras that are not installed: one sentence wherever a feature of theirs is used, and no traceback."""
+"""Extras that are not installed: each use of their features reports one sentence, without a traceback."""
 
 import json
 import sqlite3
@@ -59,7 +59,7 @@ def test_table_has_the_extras_of_the_distribution() -> None:
         ("database", "agents list"),
     ],
 )
-def test_command_exits_with_it(
+def test_command_without_its_extra_exits_with_the_sentence(
     extra: str, command: str, uninstall: Uninstall, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sentence = uninstall(extra)
@@ -101,7 +101,7 @@ def test_mcp_servers_are_not_loaded(uninstall: Uninstall, tmp_path: Path) -> Non
     assert str(caught.value) == sentence
 
 
-def test_tool_call_is_not_tried_again() -> None:
+def test_tool_call_is_not_retried() -> None:
     error = MissingExtra("mcp")
     assert retry_decision(error, Effects.READ).is_final
     assert error_text(error) == str(error)

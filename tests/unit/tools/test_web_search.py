@@ -15,7 +15,7 @@ from dagwright.tools.builtin.travel import travel_tools
 from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.testing import tool_context
-from tests.support.travel import served, travel_service
+from tests.support.travel import serve_handler, travel_service
 
 
 def tools(base_url: str, key: str | None = "key") -> list[Callable[..., Any]]:
@@ -191,7 +191,7 @@ async def test_an_answer_in_another_format_is_asked_for_again(body: bytes) -> No
         def log_message(self, format: str, *values: Any) -> None:
             pass
 
-    with served(Other) as address, pytest.raises(RetryLater, match="Invalid response of the travel service"):
+    with serve_handler(Other) as address, pytest.raises(RetryLater, match="Invalid response of the travel service"):
         await ask(address, "activity_search", city="Paris")
 
 
@@ -206,7 +206,7 @@ async def test_a_busy_travel_service_is_retried_after_the_time_that_it_gives() -
         def log_message(self, format: str, *values: Any) -> None:
             pass
 
-    with served(Busy) as address:
+    with serve_handler(Busy) as address:
         with pytest.raises(RetryLater, match="429: too many") as caught:
             await ask(address, "activity_search", city="Paris")
         assert caught.value.after == timedelta(seconds=11)

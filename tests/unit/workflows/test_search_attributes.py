@@ -63,7 +63,7 @@ async def test_first_request_is_written_at_once_and_others_after_a_pause(fake: F
     scheduler.complete("work", None, at=1.0)
     _publish(attributes, scheduler, 1.0)
     assert len(fake.written) == 2
-    attributes.rest()
+    attributes.cancel_pending()
     for _ in range(3):
         await asyncio.sleep(0)
     _publish(attributes, scheduler, 6.0)
@@ -103,7 +103,7 @@ async def test_run_of_another_client_writes_its_tags_and_not_its_title(monkeypat
     scheduler, attributes = started_run(node("a")), SearchAttributes()
     _publish(attributes, scheduler, 0.0)
     assert fake.written == []
-    attributes.found({wire.MEMO_TAGS: {"team": "blue"}, wire.MEMO_TITLE: "Report"})
+    attributes.mark_defined({wire.MEMO_TAGS: {"team": "blue"}, wire.MEMO_TITLE: "Report"})
     _publish(attributes, scheduler, 0.0)
     _publish(attributes, scheduler, 1.0)
     assert fake.written == [{"State": "running", "Progress": "0/1", "Tags": ["team=blue"]}]

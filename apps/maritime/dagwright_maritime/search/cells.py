@@ -57,15 +57,15 @@ def _plain(value: Any) -> str:
         case float() if math.isfinite(value) and abs(value) < 1e15:
             return f"{value:.2f}".rstrip("0").rstrip(".")
         case list():
-            return ", ".join(_plain(each) for each in value[:CELL_WIDTH])
+            return ", ".join(_plain(item) for item in value[:CELL_WIDTH])
         case dict():
             return json.dumps(value, ensure_ascii=False)
     return str(value)
 
 
 def _one_line(text: str) -> str:
-    whole = unicodedata.normalize("NFC", text.encode(errors="replace").decode())
-    seen = ("" if _is_invisible(each) else " " if _is_break(each) else each for each in whole)
+    valid_text = unicodedata.normalize("NFC", text.encode(errors="replace").decode())
+    seen = ("" if _is_invisible(character) else " " if _is_break(character) else character for character in valid_text)
     return " ".join("".join(seen).split())
 
 

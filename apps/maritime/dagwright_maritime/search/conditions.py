@@ -169,8 +169,8 @@ def _full_text(check: Check, body: Json, path: Path) -> Json:
         checked["operator"] = check.choice(body["operator"], (*path, "operator"), among=("and", "or"))
     if "fuzziness" in body:
         fuzziness = body["fuzziness"]
-        written = str(fuzziness) if type(fuzziness) is int else fuzziness
-        checked["fuzziness"] = check.choice(written, (*path, "fuzziness"), among=_FUZZINESS)
+        fuzziness_text = str(fuzziness) if type(fuzziness) is int else fuzziness
+        checked["fuzziness"] = check.choice(fuzziness_text, (*path, "fuzziness"), among=_FUZZINESS)
     checked |= _minimum_should_match(check, body, path)
     return members(checked)
 
@@ -180,11 +180,11 @@ def _minimum_should_match(check: Check, body: Json, path: Path) -> Json:
     if "minimum_should_match" not in body:
         return {}
     minimum = body["minimum_should_match"]
-    written = str(minimum) if type(minimum) is int and abs(minimum) < 1000 else minimum
+    minimum_text = str(minimum) if type(minimum) is int and abs(minimum) < 1000 else minimum
     location = (*path, "minimum_should_match")
     return {
         "minimum_should_match": check.text(
-            written, location, form=_COUNT_OR_PERCENTAGE, what="a number or a percentage"
+            minimum_text, location, form=_COUNT_OR_PERCENTAGE, what="a number or a percentage"
         )
     }
 

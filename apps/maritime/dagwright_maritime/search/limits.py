@@ -61,9 +61,9 @@ class QueryRefused(ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        shown = "; ".join(problems[:_PROBLEMS_SHOWN])
+        problem_list = "; ".join(problems[:_PROBLEMS_SHOWN])
         more = f"; and {len(problems) - _PROBLEMS_SHOWN} more" if len(problems) > _PROBLEMS_SHOWN else ""
-        super().__init__(f"The query is not allowed: {shown}{more}")
+        super().__init__(f"The query is not allowed: {problem_list}{more}")
         self.problems = tuple(problems)
 
 
@@ -126,8 +126,8 @@ class Check:
             return value
         if isinstance(value, str) and len(value) <= TEXT_CHARACTERS and _is_encodable(value):
             return value
-        what = f"a text of at most {TEXT_CHARACTERS} characters, a number, true or false"
-        self.refuse(path, f"expected {what}, got {_short_json(value)}")
+        expected = f"a text of at most {TEXT_CHARACTERS} characters, a number, true or false"
+        self.refuse(path, f"expected {expected}, got {_short_json(value)}")
         return None
 
     def scalars(self, value: Any, path: Path) -> list[Any]:
@@ -135,7 +135,7 @@ class Check:
         if not isinstance(value, list) or len(value) > self.limits.values:
             self.refuse(path, f"expected a list of at most {self.limits.values:,} values, got {_short_json(value)}")
             return []
-        return [self.scalar(each, (*path, position)) for position, each in enumerate(value)]
+        return [self.scalar(scalar, (*path, position)) for position, scalar in enumerate(value)]
 
     def text(self, value: Any, path: Path, *, form: re.Pattern[str], what: str) -> str | None:
         """Return a text that matches a pattern; `what` describes it."""

@@ -79,13 +79,13 @@ def _is_small(body: Any, check: Check) -> bool:
         check.refuse((), "the body of a query must be an object")
         return False
     try:
-        written = len(json.dumps(body, allow_nan=False).encode())
+        size_bytes = len(json.dumps(body, allow_nan=False).encode())
     except (ValueError, TypeError, RecursionError) as error:
         check.refuse((), f"the body of the query is not valid JSON: {type(error).__name__}")
         return False
-    if written > check.limits.body_bytes:
-        check.refuse((), f"the query has {written:,} bytes, over the limit of {check.limits.body_bytes:,}")
-    return written <= check.limits.body_bytes
+    if size_bytes > check.limits.body_bytes:
+        check.refuse((), f"the query has {size_bytes:,} bytes, over the limit of {check.limits.body_bytes:,}")
+    return size_bytes <= check.limits.body_bytes
 
 
 def _body(check: Check, body: Json) -> Json:
@@ -139,8 +139,8 @@ def _time(check: Check, body: Json) -> str:
     """Return the timeout of the search: the requested time, up to the limit."""
     seconds = check.limits.timeout_s
     if "timeout" in body:
-        written = check.text(body["timeout"], ("timeout",), form=_TIMEOUT, what="a time such as 5s")
-        if written is not None:
-            number = written.rstrip("ms")
-            seconds = min(seconds, max(int(number) * _UNITS[written.removeprefix(number)], 0.001))
+        time_text = check.text(body["timeout"], ("timeout",), form=_TIMEOUT, what="a time such as 5s")
+        if time_text is not None:
+            number = time_text.rstrip("ms")
+            seconds = min(seconds, max(int(number) * _UNITS[time_text.removeprefix(number)], 0.001))
     return f"{max(round(seconds * 1000), 1)}ms"

@@ -151,10 +151,10 @@ def _params(limits: QueryLimits) -> dict[str, Any]:
 def _add_types(types: dict[str, str], mapping: Mapping[str, Any], prefix: str) -> None:
     for word in ("properties", "fields"):
         for name, field in mapping.get(word, {}).items():
-            whole = f"{prefix}{name}"
+            full_name = f"{prefix}{name}"
             if "type" in field:
-                types[whole] = str(field["type"])
-            _add_types(types, field, f"{whole}.")
+                types[full_name] = str(field["type"])
+            _add_types(types, field, f"{full_name}.")
 
 
 def _explanation(response: Mapping[str, Any]) -> str:
@@ -233,8 +233,10 @@ def _once(reason: str) -> str:
 
 def _causes(failure: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     causes: list[Mapping[str, Any]] = []
-    for each in (*failure.get("root_cause", ()), *failure.get("failed_shards", ()), failure.get("caused_by")):
-        inner = each.get("reason") if isinstance(each, Mapping) and isinstance(each.get("reason"), Mapping) else each
+    for cause in (*failure.get("root_cause", ()), *failure.get("failed_shards", ()), failure.get("caused_by")):
+        inner = (
+            cause.get("reason") if isinstance(cause, Mapping) and isinstance(cause.get("reason"), Mapping) else cause
+        )
         if isinstance(inner, Mapping):
             causes += [inner, *_causes({"caused_by": inner.get("caused_by")})] if inner.get("caused_by") else [inner]
     return causes

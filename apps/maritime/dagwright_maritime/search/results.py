@@ -45,10 +45,10 @@ class Gap:
         """Return the gap as a sentence."""
         if not self.group:
             return f"{self.metric} is not available: no document has a value."
-        named = ", ".join(self.without[:_KEYS_SHOWN])
+        key_list = ", ".join(self.without[:_KEYS_SHOWN])
         more = f" and {len(self.without) - _KEYS_SHOWN} more" if len(self.without) > _KEYS_SHOWN else ""
         available = f"{self.metric} is available for {self.with_value} of {self.groups}"
-        return f"{available} ({self.group}); missing for {named}{more}."
+        return f"{available} ({self.group}); missing for {key_list}{more}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +229,9 @@ def _problems(response: Mapping[str, Any]) -> Iterator[str]:
     shards = response.get("_shards", {})
     if failed := shards.get("failed", 0):
         reasons = [failure.get("reason", {}).get("reason", "") for failure in shards.get("failures", [])]
-        why = f" ({str(reasons[0])[:300]})" if reasons and reasons[0] else ""
+        reason = f" ({str(reasons[0])[:300]})" if reasons and reasons[0] else ""
         parts = f"{failed} of {shards.get('total')} parts of the index"
-        yield f"{parts} could not be searched{why}; the result covers the others."
+        yield f"{parts} could not be searched{reason}; the result covers the others."
 
 
 def _gaps(aggregations_of_query: Any, among: Sequence[tuple[str, Any]], *, group: str) -> Iterator[Gap]:

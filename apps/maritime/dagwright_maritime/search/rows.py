@@ -10,27 +10,27 @@ _FIELDS = 100
 def check_sort(check: Check, value: Any, path: Path) -> list[Json]:
     """Return the sort order of documents as it is sent to the server; problems are added to `check`."""
     sorts = value if isinstance(value, list) else [value]
-    most = check.limits.sorts
-    if len(sorts) > most:
-        check.refuse(path, f"at most {most} sort fields are allowed")
-    return [_sort(check, each, (*path, position)) for position, each in enumerate(sorts[:most])]
+    max_sorts = check.limits.sorts
+    if len(sorts) > max_sorts:
+        check.refuse(path, f"at most {max_sorts} sort fields are allowed")
+    return [_sort(check, each, (*path, position)) for position, each in enumerate(sorts[:max_sorts])]
 
 
 def _sort(check: Check, value: Any, path: Path) -> Json:
     field_and_order = (value, {}) if isinstance(value, str) else check.one(value, path, what="a field")
     if field_and_order is None:
         return {}
-    written, how = field_and_order
-    name = "_score" if written == "_score" else check.field_name(written, path)
+    field_name, how = field_and_order
+    name = "_score" if field_name == "_score" else check.field_name(field_name, path)
     if name is None:
         return {}
-    here = (*path, name)
-    options = check.known({"order": how} if isinstance(how, str) else how, here, keys=("order", "missing"))
+    field_path = (*path, name)
+    options = check.known({"order": how} if isinstance(how, str) else how, field_path, keys=("order", "missing"))
     checked: Json = {"order": "desc" if name == "_score" else "asc"}
     if "order" in options:
-        checked["order"] = check.choice(options["order"], (*here, "order"), among=("asc", "desc"))
+        checked["order"] = check.choice(options["order"], (*field_path, "order"), among=("asc", "desc"))
     if "missing" in options:
-        checked["missing"] = check.choice(options["missing"], (*here, "missing"), among=("_last", "_first"))
+        checked["missing"] = check.choice(options["missing"], (*field_path, "missing"), among=("_last", "_first"))
     return {name: members(checked)}
 
 

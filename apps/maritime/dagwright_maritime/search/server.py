@@ -148,10 +148,10 @@ class LocalSearch:
         await self._daemon.start(self._command(program, port=_port_again(before)))
         address = await self._address(ports)
         if address is None or not await self._is_answering(address, timeout_s=_START_TIMEOUT_S):
-            what = "does not answer" if self._daemon.is_running() else "has ended"
+            state = "does not answer" if self._daemon.is_running() else "has ended"
             await self._daemon.stop()
             raise StartFailed(
-                f"the search server {what}: see {self.log_path}; it needs Java 17 or newer", self._lines(written)
+                f"the search server {state}: see {self.log_path}; it needs Java 17 or newer", self._lines(written)
             )
         running = RunningSearch(address=address, pid=self._daemon.pid() or 0)
         self._write(running)

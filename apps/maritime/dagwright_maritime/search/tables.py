@@ -29,17 +29,17 @@ def document_table(
     """
     if not hits:
         return "Nothing matches." if not total else f"{total:,} match; no documents were requested."
-    shown = list(hits[:rows])
-    field_names = dict.fromkeys(name for hit in shown for name in hit)
+    visible_hits = list(hits[:rows])
+    field_names = dict.fromkeys(name for hit in visible_hits for name in hit)
     columns = [name for name in first if name in field_names] + [name for name in field_names if name not in first]
     if not columns:
         return f"{max(total or 0, len(hits)):,} match; no fields were requested."
     omitted = columns[MAX_COLUMNS:]
     columns = columns[:MAX_COLUMNS]
-    parts = [table(columns, [[hit.get(name) for name in columns] for hit in shown])]
-    more = max(total or 0, len(hits)) - len(shown)
+    parts = [table(columns, [[hit.get(name) for name in columns] for hit in visible_hits])]
+    more = max(total or 0, len(hits)) - len(visible_hits)
     if more > 0:
-        parts.append(f"{len(shown):,} of {len(shown) + more:,} are shown; there are {more:,} more.")
+        parts.append(f"{len(visible_hits):,} of {len(visible_hits) + more:,} are shown; there are {more:,} more.")
     if omitted:
         parts.append(f"Not shown: {', '.join(map(cell, omitted))}.")
     return "\n\n".join(parts)
@@ -61,12 +61,12 @@ class GroupTable:
 
     def markdown(self, rows: int) -> str:
         """Return the first `rows` groups, and how many more there are."""
-        shown = self.groups[:rows]
-        figures = list(dict.fromkeys(name for _, group in shown for name, _ in figures_of(group)))
-        lines = [[*keys, group.get("doc_count"), *_values(group, figures)] for keys, group in shown]
-        parts = [table([*self.names, _COUNT, *figures], lines)] if shown else ["There are no groups."]
-        if len(self.groups) > len(shown):
-            parts.append(f"{len(shown):,} of {len(self.groups):,} groups are shown.")
+        visible_groups = self.groups[:rows]
+        figures = list(dict.fromkeys(name for _, group in visible_groups for name, _ in figures_of(group)))
+        lines = [[*keys, group.get("doc_count"), *_values(group, figures)] for keys, group in visible_groups]
+        parts = [table([*self.names, _COUNT, *figures], lines)] if visible_groups else ["There are no groups."]
+        if len(self.groups) > len(visible_groups):
+            parts.append(f"{len(visible_groups):,} of {len(self.groups):,} groups are shown.")
         if self.omitted_count:
             parts.append(f"{self.omitted_count:,} more documents are in groups that were not requested.")
         return "\n\n".join(parts)

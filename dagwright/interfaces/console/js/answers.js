@@ -6,7 +6,7 @@ import { jsonForm, schemaForm } from "./forms.js";
 import { inlineMarkdown, markdown } from "./markdown.js";
 import { onThisPage } from "./page.js";
 import { temporalLink } from "./temporal.js";
-import { spanText, timeText } from "./times.js";
+import { timeBetweenText, timeText } from "./times.js";
 import { userName } from "./user_name.js";
 
 const MANY_OPTIONS = 12;
@@ -120,7 +120,7 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     allRow.hidden = count < 2;
     if (count < 2) all.checked = false;
     fill(allLabel, ` Answer all ${count.toLocaleString("en")} questions of `, el("code", {}, nodeOf(request).split("\n")[1]), " like this");
-    age.textContent = ` asked ${spanText(request.opened_at)} ago`;
+    age.textContent = ` asked ${timeBetweenText(request.opened_at)} ago`;
   }
 
   refresh();

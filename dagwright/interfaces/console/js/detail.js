@@ -4,7 +4,7 @@ import { nodePath, runPath } from "./api.js";
 import { el, fill, json } from "./dom.js";
 import { ENDED, stateMark } from "./states.js";
 import { temporalLink } from "./temporal.js";
-import { spanText, timeText } from "./times.js";
+import { timeBetweenText, timeText } from "./times.js";
 
 const PAUSE_MS = 300;
 /** Fields of the lineage that other parts of the detail show. */
@@ -99,7 +99,7 @@ export class Detail {
       ["Tool", node.tool],
       ["Attempts", node.attempts || null],
       [node.attempts > 1 ? "Last attempt started" : "Started", node.started_at && el("time", { datetime: node.started_at }, timeText(node.started_at))],
-      ["Took", node.started_at && spanText(node.started_at, ENDED.has(node.status) ? node.ended_at : null)],
+      ["Took", node.started_at && timeBetweenText(node.started_at, ENDED.has(node.status) ? node.ended_at : null)],
       ["Needs", this.#links(node.lineage?.inputs)],
       ["Blocked by", this.#links(node.blocked_by)],
       ["Message", node.message],

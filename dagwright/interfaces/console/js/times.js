@@ -12,7 +12,7 @@ export function durationText(ms) {
 }
 
 /** The time between two times, or until now; empty without a start. */
-export function spanText(from, to) {
+export function timeBetweenText(from, to) {
   if (!from) return "";
   return durationText((to ? Date.parse(to) : Date.now()) - Date.parse(from));
 }

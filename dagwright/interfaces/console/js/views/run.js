@@ -8,7 +8,7 @@ import { GraphView } from "../graph.js";
 import { Model } from "../model.js";
 import { countText, ENDED_RUNS, stateMark, stateLabel } from "../states.js";
 import { steering, steeringKey } from "../steering.js";
-import { spanText, timeText } from "../times.js";
+import { timeBetweenText, timeText } from "../times.js";
 import { Timeline } from "../timeline.js";
 
 const WITH_TIMES = 5000; // nodes; for more the first event would be too large
@@ -133,7 +133,7 @@ export async function mount(root, { api, params, go }) {
       stateMark(now.status),
       el("span", {}, countText(counts)),
       now.started_at && el("span", {}, "started ", el("time", { datetime: now.started_at }, timeText(now.started_at))),
-      now.started_at && el("span", {}, ENDED_RUNS.has(now.status) ? "took " : "for ", el("span", { class: "took" }, spanText(now.started_at, now.ended_at))),
+      now.started_at && el("span", {}, ENDED_RUNS.has(now.status) ? "took " : "for ", el("span", { class: "took" }, timeBetweenText(now.started_at, now.ended_at))),
       el("code", {}, run),
       now.session_id && el("span", {}, `session ${now.session_id}`),
       now.ui_url && el("a", { href: now.ui_url, target: "_blank", rel: "noreferrer" }, "Temporal UI"),
@@ -164,7 +164,7 @@ export async function mount(root, { api, params, go }) {
   }
   tick = setInterval(() => {
     const took = facts.querySelector(".took");
-    if (took && !ENDED_RUNS.has(document_.status)) took.textContent = spanText(document_.started_at, null);
+    if (took && !ENDED_RUNS.has(document_.status)) took.textContent = timeBetweenText(document_.started_at, null);
     timeline.tick();
   }, TICK_MS);
 

@@ -2,7 +2,7 @@
 
 import { el, fill } from "../dom.js";
 import { RUN_STATES, stateMark, stateLabel } from "../states.js";
-import { spanText, timeText } from "../times.js";
+import { timeBetweenText, timeText } from "../times.js";
 
 const PAGE = 50;
 const EVERY_MS = 2500;
@@ -73,7 +73,7 @@ export async function mount(root, { api, go }) {
       ),
       el("td", { class: "number" }, `${run.nodes_done.toLocaleString("en")} / ${run.nodes_total.toLocaleString("en")}`),
       el("td", {}, el("time", { datetime: run.started_at }, timeText(run.started_at))),
-      el("td", { class: "number" }, spanText(run.started_at, run.ended_at)),
+      el("td", { class: "number" }, timeBetweenText(run.started_at, run.ended_at)),
       el("td", {}, run.session_id ?? ""),
     );
   }
