@@ -103,12 +103,8 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
 ) -> None:
     plan = written({**call("made", "effect_then_hold", name="made"), **_RETRIES})
     script = [
-        lost("plan"),
-        response_to("plan", "I would make it."),
-        lost("plan#2"),
-        response_to("plan#2", plan),
-        lost("answer"),
-        response_to("answer", "It is made."),
+        *(lost("plan"), response_to("plan", "I would make it."), lost("plan#2"), response_to("plan#2", plan)),
+        *(lost("answer"), response_to("answer", "It is made.")),
     ]
     points.hold("made")
     async with ModelServer(*script) as model:
@@ -157,12 +153,8 @@ async def test_worker_killed_while_it_is_planned_again_repeats_only_unanswered_c
     plan = written({**call("a", "calculator", expression="1 / 0"), "on_error": "replan"}, call("b", "echo", n=2))
     again = written({**call("a", "effect_then_hold", name="made"), **_RETRIES})
     script = [
-        response_to("plan", plan),
-        lost("plan#2"),
-        response_to("plan#2", "Let me think."),
-        lost("plan#3"),
-        response_to("plan#3", again),
-        response_to("answer", "It is made."),
+        *(response_to("plan", plan), lost("plan#2"), response_to("plan#2", "Let me think."), lost("plan#3")),
+        *(response_to("plan#3", again), response_to("answer", "It is made.")),
     ]
     points.hold("made")
     async with ModelServer(*script) as model:
@@ -206,12 +198,8 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
 ) -> None:
     both = tool_calls(("effect_then_hold", {"name": "one"}), ("effect_then_hold", {"name": "two"}))
     script = [
-        lost("turn1"),
-        response_to("turn1", both),
-        lost("turn2"),
-        response_to("turn2", tool_call("echo", n=3)),
-        lost("turn3"),
-        response_to("turn3", "Both are made."),
+        *(lost("turn1"), response_to("turn1", both), lost("turn2"), response_to("turn2", tool_call("echo", n=3))),
+        *(lost("turn3"), response_to("turn3", "Both are made.")),
     ]
     points.hold("one")
     async with ModelServer(*script) as model:

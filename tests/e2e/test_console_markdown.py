@@ -55,12 +55,8 @@ async def _assert_harmless(page: Page) -> None:
     await expect(place.locator(dangerous)).to_have_count(0)
     links = await place.locator(".markdown a").evaluate_all("all => all.map(a => [a.getAttribute('href'), a.rel])")
     assert {href for href, _ in links if href is not None} <= {
-        "https://tracker.example/b.gif",
-        "https://example.com/%22onmouseover=%22window.hacked=6",
-        "https://example.com",
-        "https://tracker.example/a.gif",
-        "https://tracker.example/",
-        "https://x.example",
+        *("https://tracker.example/b.gif", "https://example.com/%22onmouseover=%22window.hacked=6"),
+        *("https://example.com", "https://tracker.example/a.gif", "https://tracker.example/", "https://x.example"),
     }
     assert all("noopener" in rel for href, rel in links if href is not None)
 

@@ -45,15 +45,7 @@ async def test_client_for_javascript_gets_answers_streams_questions_and_errors(s
     assert found.pop("progressOfResponse")[-1] == "run.completed"
     assert {"plan/asking", "plan/chain"} <= set(found.pop("models"))
     assert found == {
-        "whole": "6",
-        "run": True,
-        "helper": "6",
-        "asked": ["tool_calls", "answer_feedback", "true"],
-        "askedInStream": "answer_feedback",
-        "response": "6",
-        "fetched": "6",
-        "responseHelper": "6",
-        "streamedAgain": "6",
-        "goesOn": [True, "response.completed"],
-        "error": [True, "model_not_found"],
+        **{"whole": "6", "run": True, "helper": "6", "asked": ["tool_calls", "answer_feedback", "true"]},
+        **{"askedInStream": "answer_feedback", "response": "6", "fetched": "6", "responseHelper": "6"},
+        **{"streamedAgain": "6", "goesOn": [True, "response.completed"], "error": [True, "model_not_found"]},
     }

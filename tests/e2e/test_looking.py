@@ -33,16 +33,8 @@ async def test_commands_that_look_report_the_same_run(command_line: CommandLine,
     assert status.document == ran.document
     mine = next(run for run in listed.succeeded().document["runs"] if run["run_id"] == "looked-at")
     assert list(mine) == [
-        "run_id",
-        "status",
-        "title",
-        "started_at",
-        "ended_at",
-        "nodes_done",
-        "nodes_total",
-        "session_id",
-        "error",
-        "tags",
+        *("run_id", "status", "title", "started_at", "ended_at", "nodes_done", "nodes_total", "session_id"),
+        *("error", "tags"),
     ]
     fields = ("status", "title", "nodes_done", "nodes_total")
     assert [mine[name] for name in fields] == ["completed_with_failures", "Looked at", 3, 3]

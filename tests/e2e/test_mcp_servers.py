@@ -71,16 +71,9 @@ def test_effects_are_those_of_the_annotations(servers: ServersOfTools) -> None:
         **{
             f"filesystem.{name}": Effects.READ
             for name in (
-                "read_file",
-                "read_text_file",
-                "read_media_file",
-                "read_multiple_files",
-                "list_directory",
-                "list_directory_with_sizes",
-                "directory_tree",
-                "search_files",
-                "get_file_info",
-                "list_allowed_directories",
+                *("read_file", "read_text_file", "read_media_file", "read_multiple_files", "list_directory"),
+                *("list_directory_with_sizes", "directory_tree", "search_files"),
+                *("get_file_info", "list_allowed_directories"),
             )
         },
         "filesystem.write_file": Effects.IDEMPOTENT,

@@ -57,12 +57,8 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     again = await command_line("feedback", "asks", "check", "--approve", "--json")
 
     assert {name: request[name] for name in ("request_id", "node_id", "type", "prompt", "options", "assignee")} == {
-        "request_id": "check",
-        "node_id": "check",
-        "type": "APPROVAL",
-        "prompt": "Total 5. Publish?",
-        "options": None,
-        "assignee": "ann",
+        **{"request_id": "check", "node_id": "check", "type": "APPROVAL", "prompt": "Total 5. Publish?"},
+        **{"options": None, "assignee": "ann"},
     }
     assert (status.document["status"], status.document["waiting_for"]) == ("waiting", [request])
     assert "check waits for ann: Total 5. Publish? (until " in waiting.stdout

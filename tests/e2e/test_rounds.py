@@ -44,12 +44,9 @@ async def test_rounds_are_reported_and_then_the_answer(command_line: CommandLine
     lines = end.stdout.splitlines()
     first = lines.index("Interpretation: How many shipments does Maersk have?")
     assert lines[first + 1 : first + 7] == [
-        "Round 1 (continue): Count both.",
-        "  sg1 count: partial: of this year alone",
-        "  sg2 count: failed: tool_failed: there is no carrier Nobody",
-        "Round 2 (continue): Show it.",
-        "  sg3 show: success",
-        "Round 3 (done): There it is.",
+        *("Round 1 (continue): Count both.", "  sg1 count: partial: of this year alone"),
+        *("  sg2 count: failed: tool_failed: there is no carrier Nobody", "Round 2 (continue): Show it."),
+        *("  sg3 show: success", "Round 3 (done): There it is."),
     ]
     assert lines[first + 7 : first + 11] == ANSWER
     assert (again.code, again.document["rounds"]["final_response"]) == (0, "\n".join(ANSWER))

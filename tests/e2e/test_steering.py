@@ -77,12 +77,8 @@ async def test_run_is_repaired_while_it_continues(command_line: CommandLine, wri
     assert "\nmanual: add nodes by ann at " in (await command_line("node", "repaired", "more")).stdout
     nodes = await _nodes(command_line, "repaired")
     assert {name: (node["status"], node["result"]) for name, node in nodes.items()} == {
-        "sum": ("superseded", None),
-        "sum#2": ("completed", 6),
-        "after": ("completed", 7),
-        "long": ("cancelled", None),
-        "last": ("cancelled", None),
-        "more": ("completed", 60),
+        **{"sum": ("superseded", None), "sum#2": ("completed", 6), "after": ("completed", 7)},
+        **{"long": ("cancelled", None), "last": ("cancelled", None), "more": ("completed", 60)},
     }
     assert nodes["sum#2"]["supersedes"] == "sum"
     assert [step["by"] for name in ("sum#2", "long", "more") for step in nodes[name]["lineage"]["overrides"]] == [

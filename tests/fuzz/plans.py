@@ -160,14 +160,9 @@ def _work(draw: st.DrawFn, earlier: Sequence[str], *, depth: int) -> dict[str, A
         return draw(
             st.sampled_from(
                 (
-                    {"tool": "recursive"},
-                    {"tool": "nobody"},
-                    {"human": {"prompt": "?"}},
-                    {"agent": "nobody", "objective": "x"},
-                    {"agent": "t", "objective": "{{PLACEHOLDER_name}}"},
-                    {},
-                    {"tool": "t", "plan": {}},
-                    {"tool": "calculator", "arguments": {"expression": "2 ** 3 ** 9"}},
+                    *({"tool": "recursive"}, {"tool": "nobody"}, {"human": {"prompt": "?"}}),
+                    *({"agent": "nobody", "objective": "x"}, {"agent": "t", "objective": "{{PLACEHOLDER_name}}"}, {}),
+                    *({"tool": "t", "plan": {}}, {"tool": "calculator", "arguments": {"expression": "2 ** 3 ** 9"}}),
                 )
             )
         )

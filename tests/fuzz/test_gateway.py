@@ -79,12 +79,8 @@ class Served:
         nodes = ["double", "check", "broken", "check[0]", "none"]
         response = f"resp_{self.ended}.cGxhbi9hc2s"
         return {
-            "run_id": runs,
-            "session_id": [self.session],
-            "node_id": nodes,
-            "model": MODELS,
-            "response_id": [response],
-            "name": ["ask"],
+            **{"run_id": runs, "session_id": [self.session], "node_id": nodes, "model": MODELS},
+            **{"response_id": [response], "name": ["ask"]},
         }
 
 

@@ -62,14 +62,9 @@ def encode_request(
     # The umask can only be read by setting it.
     os.umask(umask := os.umask(0o077))
     request = {
-        "program": [*program],
-        "arguments": [*arguments],
-        "folder": folder,
-        "environment": dict(environment),
-        "interpreter": interpreter,
-        "umask": umask,
-        "has_terminal": has_terminal,
-        "ends_with_client": ends_with_client,
+        **{"program": [*program], "arguments": [*arguments], "folder": folder, "environment": dict(environment)},
+        **{"interpreter": interpreter, "umask": umask},
+        **{"has_terminal": has_terminal, "ends_with_client": ends_with_client},
     }
     return json.dumps(request).encode()
 

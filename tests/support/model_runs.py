@@ -62,12 +62,9 @@ class AskModelsWorkflow:
 def response_facts(answer: ResponseSummary) -> dict[str, Any]:
     """Return a response as the workflow sees it; parts outside of the run as their references."""
     return {
-        "text": _shown(answer.text),
-        "output": _shown(answer.output),
-        "tools": [call.name for call in answer.tool_calls],
-        "model": answer.model,
-        "calls": answer.usage.calls,
-        "conversation": answer.conversation,
+        **{"text": _shown(answer.text), "output": _shown(answer.output)},
+        **{"tools": [call.name for call in answer.tool_calls], "model": answer.model},
+        **{"calls": answer.usage.calls, "conversation": answer.conversation},
     }
 
 

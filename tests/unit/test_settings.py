@@ -206,12 +206,9 @@ def test_store_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for location, expected in (
-        ("large", "{folder}/large"),
-        ("./large/values/", "{folder}/large/values"),
-        ("~/large", "{folder}/home/large"),
-        ("/var/lib/large", "/var/lib/large"),
-        ("S3://bucket/", "s3://bucket"),
-        ("s3://my.bucket/a/b/", "s3://my.bucket/a/b"),
+        *(("large", "{folder}/large"), ("./large/values/", "{folder}/large/values")),
+        *(("~/large", "{folder}/home/large"), ("/var/lib/large", "/var/lib/large")),
+        *(("S3://bucket/", "s3://bucket"), ("s3://my.bucket/a/b/", "s3://my.bucket/a/b")),
     ):
         monkeypatch.setenv("DAGWRIGHT_PAYLOAD_STORE", location)
         assert load_settings().payload_store == expected.format(folder=tmp_path)

@@ -64,13 +64,8 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
     }
     (result,) = document["nodes"]["no"]["lineage"]["answers"]
     assert result == {
-        "request_id": "no",
-        "outcome": "answered",
-        "answer": "rejected",
-        "by": "ann",
-        "at": result["at"],
-        "through": "update",
-        "note": "see the budget",
+        **{"request_id": "no", "outcome": "answered", "answer": "rejected", "by": "ann", "at": result["at"]},
+        **{"through": "update", "note": "see the budget"},
     }
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("yes", "other", "changed", "no")] == [1, 0, 1, 0]
 

@@ -86,20 +86,10 @@ async def test_everything_that_can_become_of_a_node_can_in_a_batch(runs: Runs, b
     found = bare(document)["nodes"]
     assert found.pop("rows")["status"] == "completed"
     assert found == {
-        "a": done(1),
-        "no": SKIPPED,
-        "yes": done(1),
-        "skipped": SKIPPED,
-        "bad": failed(message),
-        "blocked": blocked("bad"),
-        "busy": done(3, attempts=3),
-        "never": failed("tool_failed: busy", attempts=3),
-        "value": done(7, error=message),
-        "after": done(7),
-        "row": done("row 1999"),
-        "each": done(["x", "y"]),
-        "each[0]": done("x"),
-        "each[1]": done("y"),
+        **{"a": done(1), "no": SKIPPED, "yes": done(1), "skipped": SKIPPED, "bad": failed(message)},
+        **{"blocked": blocked("bad"), "busy": done(3, attempts=3), "never": failed("tool_failed: busy", attempts=3)},
+        **{"value": done(7, error=message), "after": done(7), "row": done("row 1999"), "each": done(["x", "y"])},
+        **{"each[0]": done("x"), "each[1]": done("y")},
     }
     assert {len(bench.effects[f"{unique} {name}"]) for name in ("a", "yes", "after", "row")} == {1}
 

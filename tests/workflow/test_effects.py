@@ -109,12 +109,8 @@ async def test_late_write_is_not_started(
 
 async def test_read_that_takes_too_long_is_tried_again_and_then_failed(runs: Runs, bench: Bench, unique: str) -> None:
     node = {
-        "id": "slow",
-        "tool": "hold",
-        "arguments": {"name": unique},
-        "timeout": "1s",
-        "heartbeat": "1s",
-        "retry": {"max_attempts": 2, "first_delay": "10ms"},
+        **{"id": "slow", "tool": "hold", "arguments": {"name": unique}, "timeout": "1s"},
+        **{"heartbeat": "1s", "retry": {"max_attempts": 2, "first_delay": "10ms"}},
     }
     document = await runs.run({"nodes": [node]})
     bench.open(unique)

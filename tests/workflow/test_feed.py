@@ -66,14 +66,9 @@ async def test_every_state_is_projected_before_the_run_reports_it(cached_runs: R
 
     sub = {"nodes": [echo("inner")], "output": "{{inner.result}}"}
     nodes = [
-        echo("late", priority=5),
-        echo("soon", priority=1),
-        echo("items", for_each=[1, 2, 3, 4], max_parallel=2),
-        {"id": "below", "plan": sub},
-        echo("lost", "soon", arguments={"text": "{{soon.result.nothing}}"}),
-        echo("stuck", "lost"),
-        echo("passed", "soon", when="false"),
-        echo("last", "late", "items", "below"),
+        *(echo("late", priority=5), echo("soon", priority=1), echo("items", for_each=[1, 2, 3, 4], max_parallel=2)),
+        *({"id": "below", "plan": sub}, echo("lost", "soon", arguments={"text": "{{soon.result.nothing}}"})),
+        *(echo("stuck", "lost"), echo("passed", "soon", when="false"), echo("last", "late", "items", "below")),
     ]
     handle = await cached_runs.start({"nodes": nodes})
     written = await document_of(handle)

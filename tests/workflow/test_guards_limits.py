@@ -165,12 +165,8 @@ _NO_NUMBERS = "the dependencies of '0' are not node numbers"
 async def test_invalid_edges_of_a_compiled_plan_are_reported(runs: Runs) -> None:
     """Guard S7: a plan in which nothing can start would wait for ever."""
     wrong: list[tuple[list[Any], str]] = [
-        ([[1], [0]], _CIRCLE),
-        ([[0], []], _CIRCLE),
-        ([[5], []], _NO_NUMBERS),
-        ([[-1], []], _NO_NUMBERS),
-        ([[True], []], _NO_NUMBERS),
-        ([["0"], []], _NO_NUMBERS),
+        *(([[1], [0]], _CIRCLE), ([[0], []], _CIRCLE), ([[5], []], _NO_NUMBERS), ([[-1], []], _NO_NUMBERS)),
+        *(([[True], []], _NO_NUMBERS), ([["0"], []], _NO_NUMBERS)),
     ]
     plans = (
         [{"id": str(number), "tool": "echo", "dependencies": needed} for number, needed in enumerate(dependencies)]
@@ -183,17 +179,9 @@ async def test_invalid_edges_of_a_compiled_plan_are_reported(runs: Runs) -> None
 async def test_options_that_temporal_would_not_take_fail_their_node(runs: Runs) -> None:
     """Guard S9, S10, F8: each of these leaves a run in RUNNING, some without a reason."""
     odd: list[dict[str, Any]] = [
-        {"retry": {"max_attempts": -1}},
-        {"retry": {"max_attempts": 2**31}},
-        {"retry": {"factor": 0.5}},
-        {"retry": {"max_delay_s": -1}},
-        {"retry": {"first_delay_s": -5}},
-        {"timeout_s": -0.001},
-        {"timeout_s": 10**300},
-        {"heartbeat_s": 0},
-        {"heartbeat_s": 1e12},
-        {"priority": -5},
-        {"priority": 2**40},
+        *({"retry": {"max_attempts": -1}}, {"retry": {"max_attempts": 2**31}}, {"retry": {"factor": 0.5}}),
+        *({"retry": {"max_delay_s": -1}}, {"retry": {"first_delay_s": -5}}, {"timeout_s": -0.001}),
+        *({"timeout_s": 10**300}, {"heartbeat_s": 0}, {"heartbeat_s": 1e12}, {"priority": -5}, {"priority": 2**40}),
     ]
     beside = {"id": "beside", "tool": "echo"}
     messages = [_with_echo(runs, {"id": "odd", "tool": "echo", **fields}, beside) for fields in odd]

@@ -101,12 +101,8 @@ async def test_every_node_of_a_region_is_reported_with_everything_known_about_it
         "partial": False,
         "reason": None,
         "lineage": {
-            "inputs": ["n9", "start", "n7"],
-            "effects": "pure",
-            "tool_version": version,
-            "attempts": 1,
-            "started_at": 0,
-            "ended_at": 0,
+            **{"inputs": ["n9", "start", "n7"], "effects": "pure", "tool_version": version, "attempts": 1},
+            **{"started_at": 0, "ended_at": 0},
         },
     }
     assert document["nodes"]["start"]["started_at"] < result["started_at"] <= result["ended_at"]

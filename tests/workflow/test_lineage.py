@@ -65,13 +65,9 @@ async def test_a_node_reports_files_and_urls(client: Client, tmp_path: Path, mon
         await runs.check_ended()
     shown = "https://x.example/***?q=tea&api_key=***&of=***"
     assert {name: _lineage(document, name) for name in document["nodes"]} == {
-        "file": {"files": ["notes/tea.txt"]},
-        "address": {"urls": [shown]},
-        "failed": {"files": ["gone.txt"]},
-        "each": {},
-        "each[0]": {"files": ["a.txt"]},
-        "each[1]": {"files": ["b.txt"]},
-        "below": {"files": ["in.txt"]},
+        **{"file": {"files": ["notes/tea.txt"]}, "address": {"urls": [shown]}, "failed": {"files": ["gone.txt"]}},
+        **{"each": {}, "each[0]": {"files": ["a.txt"]}},
+        **{"each[1]": {"files": ["b.txt"]}, "below": {"files": ["in.txt"]}},
     }
     of_all = document["lineage"]
     assert (sorted(of_all["files"]), of_all["urls"]) == (
@@ -90,12 +86,8 @@ async def test_an_agent_reports_its_model_calls_and_tool_calls_with_their_reads(
     ]
     calls = tool_calls(("look", {"at": "https://x.example/tea"}), ("look_and_fail", {"at": "gone.txt"}))
     steps = (
-        calls,
-        "I looked.",
-        tool_call("look", at="tea.txt"),
-        "I looked too.",
-        tool_call("look", at="more.txt"),
-        step(Refused(400), last="more.txt"),
+        *(calls, "I looked.", tool_call("look", at="tea.txt"), "I looked too."),
+        *(tool_call("look", at="more.txt"), step(Refused(400), last="more.txt")),
     )
     registry = ToolRegistry.of(look, look_and_fail)
     async with (

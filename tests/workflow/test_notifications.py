@@ -90,14 +90,8 @@ async def test_webhook_gets_signed_requests_and_answers(hooked: Runs, receiver: 
     requested_at = answered["closing"].pop("requested_at")
     assert requested_at <= answered["at"]
     assert answered["closing"] == {
-        "outcome": "answered",
-        "at": answered["at"],
-        "by": "ann",
-        "through": "update",
-        "answer": "approved",
-        "note": "fine",
-        "requested_from": "ann",
-        "escalations": [],
+        **{"outcome": "answered", "at": answered["at"], "by": "ann", "through": "update", "answer": "approved"},
+        **{"note": "fine", "requested_from": "ann", "escalations": []},
     }
     await handle.signal(wire.CANCEL)
     await document_of(handle)

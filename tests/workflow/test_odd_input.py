@@ -97,12 +97,8 @@ async def test_odd_ids_run(runs: Runs) -> None:
     documents = await asyncio.gather(*(runs.run(_plan_with(node_id)) for node_id in _ODD_IDS))
     for node_id, document in zip(_ODD_IDS, documents, strict=True):
         assert document["nodes"] == {
-            node_id: done({"x": 1}),
-            "sub": done({node_id: {"a": {}}}),
-            "each": done([{}, {}]),
-            f"each[{node_id}]": done({}),
-            f"each[{'y' * 190}]": done({}),
-            "uses": done({"got": 1}),
+            **{node_id: done({"x": 1}), "sub": done({node_id: {"a": {}}}), "each": done([{}, {}])},
+            **{f"each[{node_id}]": done({}), f"each[{'y' * 190}]": done({}), "uses": done({"got": 1})},
         }
 
 
@@ -134,12 +130,8 @@ async def test_plan_with_very_many_problems_is_refused(runs: Runs) -> None:
 
 
 GARBAGE: list[tuple[Any, ...]] = [
-    (),
-    ("text",),
-    ({"reason": {"a": [1]}, "by": 5},),
-    (raw(b"{"),),
-    (raw(b"\xff", "binary/plain"), 1),
-    (raw(b"\xff", "binary/encrypted"), raw(b"{")),
+    *((), ("text",), ({"reason": {"a": [1]}, "by": 5},), (raw(b"{"),)),
+    *((raw(b"\xff", "binary/plain"), 1), (raw(b"\xff", "binary/encrypted"), raw(b"{"))),
 ]
 """Payloads of unknown signals."""
 
@@ -262,16 +254,8 @@ async def _end_kind(handle: Handle) -> str:
 
 
 _ODD_FIELDS: list[dict[str, Any]] = [
-    {"timeout_s": None},
-    {"priority": "high"},
-    {"tool": "x" * 2_000},
-    {"tool": 5},
-    {"title": 5},
-    {"dependencies": [7]},
-    {"arguments": 5},
-    {"for_each": 5},
-    {"kind": "plan"},
-    {"when": "1 +"},
+    *({"timeout_s": None}, {"priority": "high"}, {"tool": "x" * 2_000}, {"tool": 5}, {"title": 5}),
+    *({"dependencies": [7]}, {"arguments": 5}, {"for_each": 5}, {"kind": "plan"}, {"when": "1 +"}),
 ]
 
 _ODD_QUEUES: list[Any] = ["/_sys/queue", "q" * 2_000, 5]

@@ -145,18 +145,9 @@ async def test_events_continue_from_every_cursor_without_gap(python: PythonRuns,
             bench.open(unique)
     durable = durable_of(live)
     assert [description(each) for each in durable] == [
-        "run.started",
-        "node.started a",
-        "node.completed a",
-        "node.started check",
-        "feedback.requested check",
-        "feedback.answered check=approved",
-        "node.completed check",
-        "node.started b",
-        "node.completed b",
-        "node.started c",
-        "node.completed c",
-        "run.completed",
+        *("run.started", "node.started a", "node.completed a", "node.started check", "feedback.requested check"),
+        *("feedback.answered check=approved", "node.completed check", "node.started b", "node.completed b"),
+        *("node.started c", "node.completed c", "run.completed"),
     ]
     assert len({each.cursor for each in durable}) == len(durable)
     for place, event in enumerate(durable):
@@ -283,31 +274,12 @@ async def test_explanation_and_lineage_of_nodes(python: PythonRuns) -> None:
 async def test_unknown_run_is_named_by_every_method(python: PythonRuns) -> None:
     run = python.of("there is none")
     attempts: Sequence[Callable[[], Awaitable[object]]] = (
-        run.status,
-        run.result,
-        run.watch,
-        run.snapshot,
-        run.document,
-        run.url,
-        lambda: run.node("a"),
-        lambda: anext(run.nodes()),
-        run.feedback_requests,
-        lambda: run.feedback("a", approved=True),
-        run.cancel,
-        run.pause,
-        run.resume,
-        lambda: run.cancel_node("a"),
-        lambda: run.cancel_node("a/b"),
-        lambda: run.retry("a"),
-        lambda: run.set_result("a", 1),
-        lambda: run.add_nodes([call("b", "plus", left=1, right=2)]),
-        lambda: run.set_limits(max_parallel=2),
-        lambda: run.set_policy({"rules": []}),
-        run.fork,
-        run.preview_fork,
-        run.explain,
-        lambda: run.lineage("a"),
-        run.draw,
+        *(run.status, run.result, run.watch, run.snapshot, run.document, run.url, lambda: run.node("a")),
+        *(lambda: anext(run.nodes()), run.feedback_requests, lambda: run.feedback("a", approved=True), run.cancel),
+        *(run.pause, run.resume, lambda: run.cancel_node("a"), lambda: run.cancel_node("a/b"), lambda: run.retry("a")),
+        *(lambda: run.set_result("a", 1), lambda: run.add_nodes([call("b", "plus", left=1, right=2)])),
+        *(lambda: run.set_limits(max_parallel=2), lambda: run.set_policy({"rules": []}), run.fork, run.preview_fork),
+        *(run.explain, lambda: run.lineage("a"), run.draw),
     )
     for attempt in attempts:
         with pytest.raises(RunNotFound, match="'there is none'"):

@@ -82,14 +82,9 @@ async def test_current_details_are_a_live_table(runs: Runs, bench: Bench, unique
 
     await eventually(is_shown)
     assert (await _details(handle)).splitlines() == [
-        "**running**: 2 completed, 1 pending, 1 running",
-        "",
-        "| node | state | tool | note |",
-        "|---|---|---|---|",
-        "| The \\| first | ✅ completed | add |  |",
-        "| held | ▶️ running | hold |  |",
-        "| each | ✅ completed | echo | 1 of 1 items |",
-        "| last | pending | echo |  |",
+        *("**running**: 2 completed, 1 pending, 1 running", "", "| node | state | tool | note |", "|---|---|---|---|"),
+        *("| The \\| first | ✅ completed | add |  |", "| held | ▶️ running | hold |  |"),
+        *("| each | ✅ completed | echo | 1 of 1 items |", "| last | pending | echo |  |"),
     ]
     bench.open(unique)
     await document_of(handle)

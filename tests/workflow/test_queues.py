@@ -84,12 +84,8 @@ async def test_node_of_a_foreign_queue_waits_while_the_others_continue(client: C
 
     waiting = ("waiting", "no worker for far")
     assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
-        "a": ("completed", None),
-        "one": waiting,
-        "each": waiting,
-        "each[0]": waiting,
-        "each[1]": waiting,
-        "b": ("completed", None),
+        **{"a": ("completed", None), "one": waiting, "each": waiting, "each[0]": waiting},
+        **{"each[1]": waiting, "b": ("completed", None)},
     }
     assert [note["message"] for note in document["notes"]] == [
         f"no worker serves the queue {queue!r} of far; start your own worker for it"

@@ -51,15 +51,8 @@ async def test_node_replaces_a_failed_one_and_its_dependents_continue(scripted: 
         _, title = await titles(runs, handle, "plan")
     assert (found["status"], found["output"]) == ("completed", "Done.")
     assert states(found) == {
-        "plan": "completed",
-        "read": "completed",
-        "a": "superseded",
-        "b": "completed",
-        "c": "completed",
-        "plan#2": "completed",
-        "read#2": "completed",
-        "a#2": "completed",
-        "answer": "completed",
+        **{"plan": "completed", "read": "completed", "a": "superseded", "b": "completed", "c": "completed"},
+        **{"plan#2": "completed", "read#2": "completed", "a#2": "completed", "answer": "completed"},
     }
     assert found["nodes"]["b"]["result"] == {"of": {"asked": 3}}
     assert title == "planning again (1 of 3): 'a' failed: tool_failed: nobody there"

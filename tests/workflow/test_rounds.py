@@ -61,16 +61,10 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     assert (rounds["question"], rounds["intention"]) == ("Compare Maersk and Evergreen.", INTENTION)
     assert results_of(found) == [[(1, "success"), (2, "success")], [(3, "success"), (4, "success"), (5, "success")], []]
     assert rounds["sub_goals"][4] == {
-        "id": 5,
-        "worker": "compare",
-        "description": "Maersk and Evergreen",
-        "inputs": {"total": [ref(3, "total"), ref(4, "total")]},
-        "params": {},
-        "outputs": ["comparison"],
-        "goal_type": "deliverable",
-        "status": "success",
-        "result": {"comparison": "Maersk and Evergreen: 7 and 11"},
-        "error": None,
+        **{"id": 5, "worker": "compare", "description": "Maersk and Evergreen"},
+        **{"inputs": {"total": [ref(3, "total"), ref(4, "total")]}, "params": {}, "outputs": ["comparison"]},
+        **{"goal_type": "deliverable", "status": "success"},
+        **{"result": {"comparison": "Maersk and Evergreen: 7 and 11"}, "error": None},
     }
     assert rounds["synthesis_inputs"] == {"comparison": ref(5, "comparison")}
     assert rounds["final_response"] == "Maersk has 7 and Evergreen 11."

@@ -279,12 +279,8 @@ async def test_invalid_messages_and_failed_starts_change_no_session(bench: Sessi
 async def test_session_with_invalid_input_fails_with_the_expected_input(bench: SessionBench, unique: str) -> None:
     expected = f'expected {{"session_id": "{unique}"}}, got '
     inputs: list[tuple[list[Any], str]] = [
-        ([], "None"),
-        ([None], "None"),
-        ([{}], "{}"),
-        ([{"session_id": "other"}], "{'session_id': 'other'}"),
-        ([1, 2, 3], "[None, None, None]"),
-        ([raw(b"{")], "the payload is not JSON"),
+        *(([], "None"), ([None], "None"), ([{}], "{}"), ([{"session_id": "other"}], "{'session_id': 'other'}")),
+        *(([1, 2, 3], "[None, None, None]"), ([raw(b"{")], "the payload is not JSON")),
     ]
     for number, (arguments, got) in enumerate(inputs):
         handle = await bench.runs.start_raw(*arguments, workflow_id=session_id(unique), workflow=wire.WORKFLOW_SESSION)

@@ -122,12 +122,8 @@ async def test_items_with_large_results_are_passed_by_reference(runs: Runs) -> N
             _digest("one", "{{t.result[1].rows}}"),
             {"id": "counts", "tool": "echo", "arguments": {"n": "{{t.result[*].n}}"}},
             {
-                "id": "each",
-                "tool": "digest",
-                "for_each": "{{t.result}}",
-                "key": "{{item.n}}",
-                "when": "item.n > 300",
-                "arguments": {"value": "{{item.rows}}"},
+                **{"id": "each", "tool": "digest", "for_each": "{{t.result}}", "key": "{{item.n}}"},
+                **{"when": "item.n > 300", "arguments": {"value": "{{item.rows}}"}},
             },
             _digest("query", "{{t.result..name}}"),
         ]

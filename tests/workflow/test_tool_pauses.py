@@ -131,12 +131,8 @@ async def test_calls_of_a_paused_tool_wait_and_the_rest_continues(served: Runs, 
     assert (view.status, view.reason) == ("waiting", words)
     document = view.document()
     assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
-        "one": ("waiting", words),
-        "each": ("waiting", words),
-        "each[0]": ("waiting", words),
-        "each[1]": ("waiting", words),
-        "beside": ("completed", None),
-        "after": ("pending", None),
+        **{"one": ("waiting", words), "each": ("waiting", words), "each[0]": ("waiting", words)},
+        **{"each[1]": ("waiting", words), "beside": ("completed", None), "after": ("pending", None)},
     }
     release = f"`dagwright tool resume {service.send}` resumes them"
     assert document["notes"] == [
@@ -149,12 +145,8 @@ async def test_calls_of_a_paused_tool_wait_and_the_rest_continues(served: Runs, 
     document = await document_of(handle)
     # A `write` has one attempt, and the one that found its tool paused has not counted.
     assert bare(document)["nodes"] == {
-        "one": done("one"),
-        "each": done(["each", "each"]),
-        "each[0]": done("each"),
-        "each[1]": done("each"),
-        "beside": done("beside"),
-        "after": done("after"),
+        **{"one": done("one"), "each": done(["each", "each"]), "each[0]": done("each"), "each[1]": done("each")},
+        **{"beside": done("beside"), "after": done("after")},
     }
     assert sorted(service.calls) == ["each", "each", "one"]
     assert await find_tool_pause(served.client, service.send) is None

@@ -40,12 +40,8 @@ def test_scores_of_recorded_plans_are_those_counted_manually() -> None:
     assert scores.argument_values == Score(found=3, predicted=7, expected=7)
     assert (scores.answers, scores.valid) == (3, 2)
     assert scores.to_json() == {
-        "answers": 3,
-        "valid": 2,
-        "node_f1": pytest.approx(8 / 11),
-        "edge_f1": pytest.approx(1 / 3),
-        "argument_name_f1": pytest.approx(5 / 7),
-        "argument_value_f1": pytest.approx(3 / 7),
+        **{"answers": 3, "valid": 2, "node_f1": pytest.approx(8 / 11), "edge_f1": pytest.approx(1 / 3)},
+        **{"argument_name_f1": pytest.approx(5 / 7), "argument_value_f1": pytest.approx(3 / 7)},
     }
     assert (scores.nodes.precision, scores.nodes.recall) == (4 / 5, 4 / 6)
 

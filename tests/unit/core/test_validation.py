@@ -123,12 +123,8 @@ def test_invalid_field_is_reported_with_its_location(fields: dict[str, Any], at:
 
 def test_problems_of_inputs_are_reported_with_the_other_problems() -> None:
     inputs = {
-        "odd name": {"type": "string"},
-        "u": 5,
-        "kinds": {"type": 7},
-        "asked": {"prompt": ["?"]},
-        "q": {"type": "strng"},
-        "n": {"type": "integer", "default": "many"},
+        **{"odd name": {"type": "string"}, "u": 5, "kinds": {"type": 7}, "asked": {"prompt": ["?"]}},
+        **{"q": {"type": "strng"}, "n": {"type": "integer", "default": "many"}},
     }
     problems = problems_in(node("a", "b"), inputs=inputs)
     assert [(at, message) for _, at, _, message, _ in problems] == [

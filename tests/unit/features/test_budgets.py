@@ -91,13 +91,8 @@ def test_one_request_asks_for_more_and_all_that_waited_continues() -> None:
     )
     nothing = dict.fromkeys(("node_id", "schema", "options", "assignee", "opened_at", "deadline"))
     assert request.to_json("w1") | {"schema": None, "opened_at": None} == nothing | {
-        "request_id": "budget",
-        "type": "INFORMATION",
-        "prompt": prompt,
-        "run_id": "w1",
-        "purpose": "budget",
-        "multiple": False,
-        "allow_text": False,
+        **{"request_id": "budget", "type": "INFORMATION", "prompt": prompt, "run_id": "w1", "purpose": "budget"},
+        **{"multiple": False, "allow_text": False},
     }
     assert scheduler.status().value == "waiting"
     assert answer(scheduler, {"calls": 2}) is None

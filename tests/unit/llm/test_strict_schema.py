@@ -42,12 +42,8 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
         "tags": {"anyOf": [{"type": "array", "title": "Tags", "maxItems": 3, "items": {"type": "string"}}, NULL]},
     }
     written = {
-        "kind": None,
-        "left": WRITTEN_LEAF | {"value": "7"},
-        "named": '{"x": {"kind": "leaf"}}',
-        "anything": "[1, 2]",
-        "pair": None,
-        "note": "ok",
+        **{"kind": None, "left": WRITTEN_LEAF | {"value": "7"}, "named": '{"x": {"kind": "leaf"}}'},
+        **{"anything": "[1, 2]", "pair": None, "note": "ok"},
     }
     found = strict.restore(written)
     assert found == {

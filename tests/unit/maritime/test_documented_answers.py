@@ -39,13 +39,9 @@ async def test_each_answer_fits_the_schema_that_the_model_is_given() -> None:
     )
     fields = await read_fields(Server().reached(), INDEX)
     schemas: dict[str, Any] = {
-        "planner": rounds,
-        "metadata_lookup": answer_schema(fields),
-        "es_query_gen": query_prompt.ANSWER,
-        "common_helpdesk": helpdesk.ANSWER,
-        "clarify_question": clarification.ANSWER,
-        "explain_metadata": metadata_explanation.ANSWER,
-        "analyze_results": question_analysis.ANSWER,
+        **{"planner": rounds, "metadata_lookup": answer_schema(fields), "es_query_gen": query_prompt.ANSWER},
+        **{"common_helpdesk": helpdesk.ANSWER, "clarify_question": clarification.ANSWER},
+        **{"explain_metadata": metadata_explanation.ANSWER, "analyze_results": question_analysis.ANSWER},
     }
     assert list(dict.fromkeys(name for name, _ in ANSWERS)) == list(schemas)
     for name, text in ANSWERS:

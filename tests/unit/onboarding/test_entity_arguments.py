@@ -25,14 +25,8 @@ RESOLVER = Resolver(
     "find_entity",
     "bind_entities",
     types={
-        "entity": None,
-        "party": None,
-        "person": "person",
-        "company": "company",
-        "limited-company": "company",
-        "fund": "fund",
-        "cbu": "fund",
-        "product": "product",
+        **{"entity": None, "party": None, "person": "person", "company": "company", "limited-company": "company"},
+        **{"fund": "fund", "cbu": "fund", "product": "product"},
     },
     terms=("product",),
 )

@@ -294,26 +294,8 @@ def _of_one_name(count: int) -> list[str]:
     """Return rows of companies that are called Kite, each of another legal form or jurisdiction."""
     forms = ("GmbH", "AG", "Ltd", "plc", "SA", "Inc", "BV", "NV", "Oy", "AB")
     countries = (
-        "LU",
-        "IE",
-        "GB",
-        "DE",
-        "FR",
-        "US",
-        "CH",
-        "NL",
-        "ES",
-        "IT",
-        "AT",
-        "BE",
-        "SE",
-        "FI",
-        "DK",
-        "NO",
-        "PT",
-        "PL",
-        "CZ",
-        "HU",
+        *("LU", "IE", "GB", "DE", "FR", "US", "CH", "NL", "ES", "IT", "AT", "BE", "SE", "FI", "DK", "NO", "PT", "PL"),
+        *("CZ", "HU"),
     )
     return [f"Kite {form},company,{country}" for form in forms for country in countries][:count]
 

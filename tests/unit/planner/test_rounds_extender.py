@@ -261,13 +261,9 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
     (turn,) = found["conversation_history"]
     assert (turn["turn_id"], turn["human_message"], len(turn["ai_response"])) == (1, "Compare.", 508)
     assert [(each["role"], each["name"], each["content"]) for each in found["messages"]] == [
-        ("user", "question", "Compare."),
-        ("assistant", "intention", "intention"),
-        ("assistant", "plan", "First."),
-        ("tool", "sg1", "success"),
-        ("tool", "sg9", "success"),
-        ("assistant", "plan", "All is there."),
-        ("assistant", "answer", "Which?"),
+        *(("user", "question", "Compare."), ("assistant", "intention", "intention"), ("assistant", "plan", "First.")),
+        *(("tool", "sg1", "success"), ("tool", "sg9", "success")),
+        *(("assistant", "plan", "All is there."), ("assistant", "answer", "Which?")),
     ]
 
 

@@ -76,24 +76,8 @@ def test_command_that_resumes_a_chat_has_all_its_options() -> None:
     )
     result = going_on("s", [*asking_options(request.asking()), "--tools", "my tools.py"])
     assert shlex.split(result.partition(": ")[2]) == [
-        "dagwright",
-        "chat",
-        "--session",
-        "s",
-        "--profile",
-        "rounds",
-        "--max-rounds",
-        "4",
-        "--worker-timeout",
-        "5s",
-        "--model",
-        "openai:small",
-        "--budget",
-        "1 USD",
-        "--deadline",
-        "2m",
-        "--tools",
-        "my tools.py",
+        *("dagwright", "chat", "--session", "s", "--profile", "rounds", "--max-rounds", "4", "--worker-timeout", "5s"),
+        *("--model", "openai:small", "--budget", "1 USD", "--deadline", "2m", "--tools", "my tools.py"),
     ]
     assert asking_options(ChatRequest().asking()) == []
 
@@ -196,21 +180,13 @@ def test_open_sub_goals_and_omitted_results_are_in_their_round() -> None:
     result["rounds"][0] |= {"results": [], "omitted_results": 1}
     result["rounds"][1]["sub_goals"].append(3)
     assert [*round_lines({"rounds": result})] == [
-        "Interpretation: All of it.",
-        "Round 1 (continue): Because 1.",
-        "  results left out: 1",
-        "Round 2 (continue): Because 2.",
-        f"  sg2 look: success: {SHOWN}",
-        "  sg3 show: never started",
+        *("Interpretation: All of it.", "Round 1 (continue): Because 1.", "  results left out: 1"),
+        *("Round 2 (continue): Because 2.", f"  sg2 look: success: {SHOWN}", "  sg3 show: never started"),
     ]
     assert [line.strip() for line in _shown(result, room=20)] == [
-        "Interpretation: All of it.",
-        "Round 1 of 10: Because 1.",
-        "… results left out: 1",
-        "Round 2 of 10: Because 2.",
-        f"✓ sg2 look: Looks.  {SHOWN}",
-        "· sg3 show: Shows.",
-        "the planner decides what to do next",
+        *("Interpretation: All of it.", "Round 1 of 10: Because 1.", "… results left out: 1"),
+        *("Round 2 of 10: Because 2.", f"✓ sg2 look: Looks.  {SHOWN}"),
+        *("· sg3 show: Shows.", "the planner decides what to do next"),
     ]
 
 

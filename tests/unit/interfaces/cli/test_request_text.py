@@ -25,13 +25,9 @@ from tests.unit.interfaces.cli.questions import OPENED_AT, asked
 
 _START = "dagwright feedback run-1 check"
 _FIELDS = {
-    "amount": {"type": "integer"},
-    "sure": {"type": "boolean"},
-    "tags": {"type": "array"},
-    "zone": {"enum": ["EU", "US"]},
-    "quarter": {"type": "string", "default": "Q1"},
-    "name": {"type": "string"},
-    "more": {"type": "string"},
+    **{"amount": {"type": "integer"}, "sure": {"type": "boolean"}, "tags": {"type": "array"}},
+    **{"zone": {"enum": ["EU", "US"]}, "quarter": {"type": "string", "default": "Q1"}},
+    **{"name": {"type": "string"}, "more": {"type": "string"}},
 }
 _FORM = {"type": "object", "properties": _FIELDS, "required": ["amount", "sure", "tags", "zone", "quarter", "name"]}
 _FAILED = {"type": "SELECTION", "options": ["retry", "value", "skip", "stop"], "purpose": "error"}
@@ -62,13 +58,8 @@ def test_fields_of_a_form_are_reported_in_non_interactive_runs() -> None:
     properties: dict[str, Any] = {**_FIELDS, "more": {"type": "string", "prompt": "What\nelse?"}}
     request = asked(type="INFORMATION", prompt="Data?", schema={**_FORM, "properties": properties})
     lines = [
-        "amount (integer)",
-        "sure (boolean)",
-        "tags (array)",
-        "zone (EU or US)",
-        "quarter (string, default Q1)",
-        "name (string)",
-        "more (string, optional): What else?",
+        *("amount (integer)", "sure (boolean)", "tags (array)", "zone (EU or US)", "quarter (string, default Q1)"),
+        *("name (string)", "more (string, optional): What else?"),
     ]
     assert field_lines(request) == following_lines(request) == lines
     assert question_lines(request) == ["Data?", *lines]

@@ -68,12 +68,8 @@ def _started(*, workers: Mapping[str, Any] | None = None) -> Question:
 
 def test_reason_of_a_round_precedes_its_nodes() -> None:
     assert _lines(_started()) == [
-        ["completed", "intention"],
-        ["meant", "intention"],
-        ["completed", "plan"],
-        ["round", "1"],
-        ["running", "sg1"],
-        ["running", "sg2"],
+        *(["completed", "intention"], ["meant", "intention"], ["completed", "plan"], ["round", "1"]),
+        *(["running", "sg1"], ["running", "sg2"]),
     ]
 
 
@@ -180,29 +176,13 @@ def test_graph_has_a_group_for_each_round() -> None:
     question.run()
     picture = picture_of(question.scheduler)
     assert {node["node_id"]: node.get("group") for node in picture["nodes"]} == {
-        "intention": None,
-        "plan": "round 1",
-        "sg1": "round 1",
-        "sg2": "round 1",
-        "plan#2": "round 2",
-        "sg3": "round 2",
-        "sg4": "round 2",
-        "plan#3": "round 3",
-        "sg5": "round 3",
-        "plan#4": "round 4",
-        "answer": None,
+        **{"intention": None, "plan": "round 1", "sg1": "round 1", "sg2": "round 1", "plan#2": "round 2"},
+        **{"sg3": "round 2", "sg4": "round 2", "plan#3": "round 3", "sg5": "round 3"},
+        **{"plan#4": "round 4", "answer": None},
     }
     assert picture["edges"] == [
-        ["intention", "plan"],
-        ["plan", "plan#2"],
-        ["sg1", "sg3"],
-        ["sg2", "sg4"],
-        ["plan#2", "plan#3"],
-        ["sg3", "sg5"],
-        ["sg4", "sg5"],
-        ["plan#3", "plan#4"],
-        ["sg5", "answer"],
-        ["plan#4", "answer"],
+        *(["intention", "plan"], ["plan", "plan#2"], ["sg1", "sg3"], ["sg2", "sg4"], ["plan#2", "plan#3"]),
+        *(["sg3", "sg5"], ["sg4", "sg5"], ["plan#3", "plan#4"], ["sg5", "answer"], ["plan#4", "answer"]),
     ]
     # JSON output has all edges, and the same groups.
     result = graph_document(question.scheduler)
