@@ -12,7 +12,7 @@ RUN_TESTS := $(BIN)/python scripts/run_tests.py --minutes $(MINUTES)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-intents demo-onboarding demo-maritime recording test test-fast test-all check bench bench-doors bench-large bench-many bench-peers up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
+.PHONY: help setup demo demo-ask demo-human demo-intents demo-onboarding demo-maritime recording test test-fast test-all check bench bench-doors bench-large bench-many bench-peers bench-workers up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ bench-many: setup ## Measure lists, the inbox and counts with 10,000 waiting run
 
 bench-peers: setup ## Compare the same graphs on LangGraph and DBOS, each in an environment of its own
 	@$(BIN)/python -m benchmarks.peers
+
+bench-workers: setup ## Run 2, 4 and 8 workers on one server with PostgreSQL, and kill some (Linux; needs PostgreSQL and Go)
+	@$(BIN)/python -m benchmarks.workers
 
 up: setup ## Start a Temporal server and a worker, which run until `dagwright down`
 	@$(BIN)/dagwright up

@@ -122,10 +122,29 @@ class KillableWorker:
 
 def cpu_s(pid: int) -> float:
     """Return the CPU time of a process, in seconds."""
-    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    # The 12th and 13th field after the program name, which may contain spaces: user and system time.
-    user, system = stat.rpartition(")")[2].split()[11:13]
+    user, system, *_ = _times_of(pid)
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _times_of(pid: int) -> list[str]:
+    """Return the user and system time of a process and of its ended children, in ticks of the clock."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    # The 12th to 15th field after the program name, which may contain spaces.
+    return stat.rpartition(")")[2].split()[11:15]
+
+
+def children_cpu_s(pid: int) -> float:
+    """Return the CPU time of the children of a process, running and ended, in seconds."""
+    running = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    ended = sum(map(int, _times_of(pid)[2:]))
+    return ended / os.sysconf("SC_CLK_TCK") + sum(map(_cpu_or_nothing, running))
+
+
+def _cpu_or_nothing(pid: str) -> float:
+    try:
+        return cpu_s(int(pid))
+    except FileNotFoundError:
+        return 0.0
 
 
 @asynccontextmanager

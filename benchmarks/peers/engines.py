@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 
 from benchmarks.peers import graphs
 from benchmarks.peers.plans import plan_of
@@ -107,7 +107,7 @@ class HandWritten(ServedEngine):
     async def run(self, graph: str, run_id: str) -> Outcome:
         arguments = [str(self.ledger)] if graph == graphs.EFFECT_CHAIN else []
         before = time.perf_counter()
-        handle = await self._client.start_workflow(
+        handle: WorkflowHandle[Any, Any] = await self._client.start_workflow(
             WORKFLOWS[graph].run,
             args=arguments,
             id=run_id,

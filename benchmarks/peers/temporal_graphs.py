@@ -118,7 +118,7 @@ class EffectsWorkflow:
         return number
 
 
-WORKFLOWS = {
+WORKFLOWS: dict[str, Any] = {
     graphs.CHAIN: ChainWorkflow,
     graphs.FAN_OUT: FanOutWorkflow,
     graphs.LAYERED: LayersWorkflow,

@@ -28,9 +28,19 @@ _UNPRIVILEGED_USERS = ("postgres", "nobody")
 class PostgresCluster:
     """A running cluster; each `new_database` is empty and private."""
 
+    folder: Path
     port: int
     password: str
     numbers: Iterator[int]
+
+    @property
+    def user(self) -> str:
+        return _USER
+
+    @property
+    def pid(self) -> int:
+        """Return the process ID of the server, the parent of a process for each connection."""
+        return int((self.folder / "data/postmaster.pid").read_text(encoding="ascii").split()[0])
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql+psycopg://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
@@ -47,18 +57,22 @@ class PostgresCluster:
 
 
 @contextmanager
-def private_postgres() -> Iterator[PostgresCluster]:
-    """Run a cluster inside the block."""
+def private_postgres(*, fsync: str = "off") -> Iterator[PostgresCluster]:
+    """Run a cluster inside the block.
+
+    Args:
+        fsync: setting of the server; `on` makes commits survive a loss of power.
+    """
     initdb, pg_ctl = _program("initdb"), _program("pg_ctl")
     folder = Path(tempfile.mkdtemp(prefix="dagwright-pg-"))
-    cluster = PostgresCluster(free_ports(1)[0], secrets.token_urlsafe(12), count(1))
+    cluster = PostgresCluster(folder, free_ports(1)[0], secrets.token_urlsafe(12), count(1))
     try:
         password_file = folder / "password"
         password_file.write_text(cluster.password)
         _hand_over(folder)
         make = [initdb, "-D", f"{folder}/data", "-U", _USER, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
         _run([*make, "--auth=scram-sha-256", f"--pwfile={password_file}"], folder)
-        options = f"-p {cluster.port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+        options = f"-p {cluster.port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync={fsync}"
         log = f"{folder}/log"
         start = [pg_ctl, "-D", f"{folder}/data", "-l", log, "-o", options, "-w", "-t", str(_START_TIMEOUT_S)]
         _run([*start, "start"], folder)

@@ -15,11 +15,33 @@ def test_settings_choose_role_and_slots_of_a_worker(tmp_path: Path, monkeypatch:
     for name, value in (("SERVE", "Tools"), ("ACTIVITY_SLOTS", "3"), ("CACHED_RUNS", "0"), ("TARGET_CPU", "0.8")):
         monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
     assert capacity_of(load_settings()) == WorkerCapacity("tools", activity_slots=3, cached_runs=0, target_cpu=0.8)
-    for name, wrong in (("SERVE", "both"), ("WORKFLOW_SLOTS", "1"), ("TARGET_MEMORY", "80")):
-        with monkeypatch.context() as patch:
-            patch.setenv(f"DAGWRIGHT_{name}", wrong)
-            with pytest.raises(SettingsError, match=f"DAGWRIGHT_{name}"):
-                load_settings()
+    monkeypatch.setenv("DAGWRIGHT_SERVE", "both")
+    with pytest.raises(SettingsError, match=r"^DAGWRIGHT_SERVE can not be used: .*'workflows' or 'tools', got 'both'$"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "accepted", "rejected"),
+    [
+        ("WORKFLOW_SLOTS", ["2", "1000"], ["-1", "0", "1", "1001", "8.5"]),
+        ("ACTIVITY_SLOTS", ["1", "10000"], ["-1", "0", "10001", "1e9", "many"]),
+        ("CACHED_RUNS", ["0", "100000"], ["-1", "100001"]),
+        ("ACTIVITY_POLLERS", ["1", "1000"], ["-1", "0", "1001"]),
+        ("TARGET_CPU", ["0.0001", "1"], ["-1", "0", "1.5", "nan", "inf"]),
+        ("TARGET_MEMORY", ["0.0001", "1"], ["-1", "0", "1.5", "nan", "80"]),
+    ],
+)
+def test_each_bad_capacity_is_one_error_with_its_variable_and_value(
+    name: str, accepted: list[str], rejected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in accepted:
+        monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
+        # The SDK checks the shares of a target when the tuner is built.
+        assert capacity_of(load_settings()).worker_options()
+    for value in rejected:
+        monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
+        with pytest.raises(SettingsError, match=rf"^DAGWRIGHT_{name} can not be used: [^\n]+, got '{value}'$"):
+            load_settings()
 
 
 @pytest.mark.parametrize("role", ["all", "workflows", "tools"])

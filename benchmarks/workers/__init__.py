@@ -1,0 +1,1 @@
+"""Two, four and eight workers on one Temporal server with PostgreSQL: `python -m benchmarks.workers`."""

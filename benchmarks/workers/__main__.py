@@ -1,0 +1,102 @@
+"""`python -m benchmarks.workers [--workers 2,4,8] [--runs N]`: several workers on one server with PostgreSQL.
+
+Each worker is in a network namespace of its own, with a state folder of its own; they share a payload store and the
+ledger of their effects. For each number of workers, the CPU time per node of workers, server and database is measured.
+Then half of the workers are killed while runs continue, and each effect is counted. Writes `results/workers.json` and
+`results/workers.md`; the exit code is 1 if an effect was duplicated or lost, or a run did not complete.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.figures import save_as
+from benchmarks.workers.fleet import Fleet, open_fleet
+from benchmarks.workers.networks import WorkerNetwork, worker_networks
+from benchmarks.workers.phases import Cost, Killed, measure_cost, measure_kills
+from benchmarks.workers.production_server import ProductionServer, production_server
+from dagwright.settings import Settings
+
+WORKERS, RUNS = "2,4,8", 30
+_RESULTS = Path(__file__).resolve().parents[1] / "results"
+_LOCALHOST = "127.0.0.1"
+
+
+async def measure(counts: list[int], runs: int) -> tuple[list[Cost], list[Killed], str]:
+    """Return the cost and the kills for each number of workers, and the kind of network."""
+    costs, kills = [], []
+    with tempfile.TemporaryDirectory(prefix="bench-workers-") as name, ExitStack() as stack:
+        folder = Path(name)
+        networks, network = _networks(stack, max(counts))
+        async with production_server(folder / "temporal", Settings().cache_home) as server:
+            for count in counts:
+                async with open_fleet(folder / str(count), server, networks[:count]) as fleet:
+                    cost, killed = await _measure_fleet(fleet, server, runs)
+                costs.append(cost)
+                kills.append(killed)
+    return costs, kills, network
+
+
+async def _measure_fleet(fleet: Fleet, server: ProductionServer, runs: int) -> tuple[Cost, Killed]:
+    await fleet.warm_up()
+    cost = await measure_cost(fleet, server, runs)
+    killed = await measure_kills(fleet, runs)
+    sys.stderr.write(f"{len(fleet.workers)} workers: {cost}\n{killed}\n")
+    return cost, killed
+
+
+def _networks(stack: ExitStack, count: int) -> tuple[list[WorkerNetwork], str]:
+    """Return a network for each worker, and what kind it is."""
+    try:
+        return stack.enter_context(worker_networks(count)), "each worker in its own network namespace"
+    except RuntimeError as error:
+        sys.stderr.write(f"no network namespaces: {error}\n")
+        return [WorkerNetwork((), _LOCALHOST)] * count, f"all workers in one network, because {error}"
+
+
+def _cost_table(costs: list[Cost]) -> str:
+    lines = [
+        "| workers | nodes per second | CPU time per node: workers | server | database | share of the calls |",
+        "| -- | -- | -- | -- | -- | -- |",
+    ]
+    for cost in costs:
+        times = " | ".join(f"{one:.1f} ms" for one in (cost.workers_ms, cost.server_ms, cost.database_ms))
+        shares = f"{100 * cost.smallest_share:.0f} to {100 * cost.largest_share:.0f} %"
+        lines.append(f"| {cost.workers} | {cost.nodes_per_s:.0f} | {times} | {shares} |")
+    return "\n".join(lines)
+
+
+def _kill_table(kills: list[Killed]) -> str:
+    lines = [
+        "| workers | killed | runs | lost runs | nodes | repeated `write` | missing effects | `outcome_unknown` | "
+        "repeated `idempotent` calls |",
+        "| -- | -- | -- | -- | -- | -- | -- | -- | -- |",
+    ]
+    for one in kills:
+        found = one.tally
+        lines.append(
+            f"| {one.workers} | {one.killed} | {one.runs} | {found.lost_runs} | {found.nodes} | "
+            f"{found.repeated_writes} | {found.missing} | {found.unknown} | {found.repeated_idempotent} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure and return the exit code."""
+    parser = argparse.ArgumentParser(prog="benchmarks.workers", description=__doc__)
+    parser.add_argument("--workers", default=WORKERS, help=f"numbers of workers (default: {WORKERS})")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"runs at once (default: {RUNS})")
+    options = parser.parse_args()
+    costs, kills, network = asyncio.run(measure([int(count) for count in options.workers.split(",")], options.runs))
+    text = f"{_cost_table(costs)}\n\n{_kill_table(kills)}\n\nPostgreSQL with `fsync`; {network}."
+    print(text)
+    document = {"costs": [cost.to_json() for cost in costs], "kills": [one.to_json() for one in kills]}
+    save_as(_RESULTS, "workers", text=text, document=document, often=f"{options.runs} runs at once")
+    return 0 if all(one.tally.is_right for one in kills) and all(cost.tally.is_right for cost in costs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

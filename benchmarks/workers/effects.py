@@ -1,0 +1,89 @@
+"""The plan whose nodes have effects, and the check of the ledger after its runs."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dagwright.protocol.idempotency import idempotency_key
+
+LAYERS, WIDTH = 5, 4
+NODES = LAYERS * WIDTH
+_WRITE, _IDEMPOTENT = "write_key", "apply_key"
+
+Document = Mapping[str, Any]
+
+
+def effects_plan(ledger: str) -> dict[str, Any]:
+    """Return layers of nodes with effects; half of them are `write`, and a failed one does not stop its dependents."""
+    nodes = []
+    for layer in range(LAYERS):
+        before = [f"{{{{n{layer - 1}-{index}.result}}}}" for index in range(WIDTH)] if layer else []
+        for index in range(WIDTH):
+            call = {"id": f"n{layer}-{index}", "arguments": {"ledger": ledger, "after": before}, "heartbeat": "2s"}
+            if index % 2:
+                nodes.append({**call, "tool": _WRITE, "on_error": {"value": 0}})
+            else:
+                nodes.append({**call, "tool": _IDEMPOTENT, "retry": {"max_attempts": 10, "first_delay": "100ms"}})
+    return {"nodes": nodes}
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Effects of the nodes of some runs, compared with the ledger.
+
+    Args:
+        nodes: nodes of all runs.
+        once: nodes whose key is in the ledger once.
+        repeated_writes: keys of `write` nodes that are in the ledger more than once.
+        missing: completed nodes without an entry.
+        unplanned: keys in the ledger that belong to no node.
+        unknown: `write` nodes that failed with `outcome_unknown`: the change was made or not.
+        repeated_idempotent: keys of `idempotent` nodes that are there more than once: the service sees one change.
+        lost_runs: runs that are not completed.
+    """
+
+    nodes: int
+    once: int
+    repeated_writes: int
+    missing: int
+    unplanned: int
+    unknown: int
+    repeated_idempotent: int
+    lost_runs: int
+
+    @property
+    def is_right(self) -> bool:
+        """Return whether no effect was duplicated or lost, and each run completed."""
+        return not (self.repeated_writes or self.missing or self.unplanned or self.lost_runs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tally as JSON."""
+        return asdict(self)
+
+
+def tally(documents: Mapping[str, Document], keys: Sequence[str]) -> Tally:
+    """Compare the result documents of runs with the ledger.
+
+    Args:
+        documents: ID of the first execution of a run -> result document.
+        keys: the keys in the ledger.
+    """
+    counts = Counter(keys)
+    nodes = {
+        idempotency_key(execution, [["node", node_id]]): node
+        for execution, document in documents.items()
+        for node_id, node in document["nodes"].items()
+    }
+    failed = {key: node["error"]["code"] for key, node in nodes.items() if node["error"] is not None}
+    repeated = Counter(nodes[key]["tool"] for key, count in counts.items() if key in nodes and count > 1)
+    return Tally(
+        nodes=len(nodes),
+        once=sum(counts[key] == 1 for key in nodes),
+        repeated_writes=repeated[_WRITE],
+        missing=sum(not counts[key] and key not in failed for key in nodes),
+        unplanned=sum(key not in nodes for key in counts),
+        unknown=sum(code == "outcome_unknown" for code in failed.values()),
+        repeated_idempotent=repeated[_IDEMPOTENT],
+        lost_runs=sum(document["status"] != "completed" for document in documents.values()),
+    )

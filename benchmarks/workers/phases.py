@@ -1,0 +1,126 @@
+"""The two measurements of a fleet: the CPU time of a node, and the effects after workers were killed."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.workers.effects import NODES, Document, Tally, tally
+from benchmarks.workers.fleet import RUN_TIMEOUT_S, Fleet
+from benchmarks.workers.production_server import ProductionServer
+
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cost of runs on some workers.
+
+    Args:
+        workers: number of workers.
+        nodes_per_s: nodes per second, with all runs started at once.
+        workers_ms, server_ms, database_ms: CPU time per node.
+        smallest_share, largest_share: share of the calls of the worker with the fewest and with the most.
+        tally: effects of the runs.
+    """
+
+    workers: int
+    nodes_per_s: float
+    workers_ms: float
+    server_ms: float
+    database_ms: float
+    smallest_share: float
+    largest_share: float
+    tally: Tally
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cost as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """Runs during which workers were killed.
+
+    Args:
+        workers: number of workers.
+        killed: workers that were killed and started again.
+        runs: number of runs.
+        seconds: from the first start to the last result.
+        tally: effects of the runs.
+    """
+
+    workers: int
+    killed: int
+    runs: int
+    seconds: float
+    tally: Tally
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the kills as JSON."""
+        return asdict(self)
+
+
+async def measure_cost(fleet: Fleet, server: ProductionServer, runs: int) -> Cost:
+    """Measure runs that start at once, without a kill."""
+    before, started_at = _cpu_s(fleet, server), time.monotonic()
+    documents = await _all(fleet, runs)
+    seconds, after = time.monotonic() - started_at, _cpu_s(fleet, server)
+    workers_ms, server_ms, database_ms = (
+        round(1000 * (end - start) / (runs * NODES), 2) for start, end in zip(before, after, strict=True)
+    )
+    calls = Counter(pid for _, pid in fleet.entries())
+    shares = [calls[pid] / calls.total() for pid in calls] + [0.0] * (len(fleet.workers) - len(calls))
+    return Cost(
+        workers=len(fleet.workers),
+        nodes_per_s=round(runs * NODES / seconds, 1),
+        workers_ms=workers_ms,
+        server_ms=server_ms,
+        database_ms=database_ms,
+        smallest_share=round(min(shares), 3),
+        largest_share=round(max(shares), 3),
+        tally=_taken_tally(fleet, documents),
+    )
+
+
+async def measure_kills(fleet: Fleet, runs: int) -> Killed:
+    """Kill half of the workers one after the other while runs continue, and start each again at once."""
+    started_at = time.monotonic()
+    running = asyncio.create_task(_all(fleet, runs))
+    victims = fleet.workers[: max(1, len(fleet.workers) // 2)]
+    for number, victim in enumerate(victims, start=1):
+        await _until_effects(fleet, runs * NODES * number // (len(victims) + 2))
+        await victim.kill_and_start_again()
+    documents = await running
+    return Killed(
+        workers=len(fleet.workers),
+        killed=len(victims),
+        runs=runs,
+        seconds=round(time.monotonic() - started_at, 1),
+        tally=_taken_tally(fleet, documents),
+    )
+
+
+async def _all(fleet: Fleet, runs: int) -> dict[str, Document]:
+    started: list[Coroutine[Any, Any, tuple[str, Document]]] = [fleet.run() for _ in range(runs)]
+    return dict(await asyncio.gather(*started))
+
+
+async def _until_effects(fleet: Fleet, count: int) -> None:
+    async with asyncio.timeout(RUN_TIMEOUT_S):
+        while len(fleet.entries()) < count:
+            await asyncio.sleep(_POLL_S)
+
+
+def _taken_tally(fleet: Fleet, documents: dict[str, Document]) -> Tally:
+    """Compare the runs with the ledger, and remove the ledger."""
+    found = tally(documents, [key for key, _ in fleet.entries()])
+    fleet.ledger.unlink()
+    return found
+
+
+def _cpu_s(fleet: Fleet, server: ProductionServer) -> tuple[float, float, float]:
+    """Return the CPU time of workers, server and database, in seconds."""
+    return sum(worker.cpu_s() for worker in fleet.workers), server.server_cpu_s(), server.database_cpu_s()

@@ -1,0 +1,34 @@
+"""Tools with effects: each appends its idempotency key to a ledger that all workers share."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from dagwright.tools import context, tool
+
+HOLD_S = 0.01
+"""Time of a call after its effect, in which its worker may be killed."""
+
+
+@tool(effects="write")
+async def write_key(ledger: str, after: list[int]) -> int:
+    """Append the key; never repeated after it was called."""
+    return await _append(ledger, after)
+
+
+@tool(effects="idempotent")
+async def apply_key(ledger: str, after: list[int]) -> int:
+    """Append the key; repeated with the same key if its worker dies."""
+    return await _append(ledger, after)
+
+
+async def _append(ledger: str, after: list[int]) -> int:
+    line = f"{context().idempotency_key}\t{os.getpid()}\n".encode()
+    # One write to a file in append mode is never interleaved with that of another process.
+    descriptor = os.open(Path(ledger), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+    await asyncio.sleep(HOLD_S)
+    return len(after) + 1

@@ -1,0 +1,46 @@
+"""The check of the effects of runs whose workers were killed."""
+
+from typing import Any
+
+from benchmarks.workers import tools
+from benchmarks.workers.effects import NODES, Tally, effects_plan, tally
+from dagwright.plans.preparation import check_plan
+from dagwright.protocol.idempotency import idempotency_key
+from dagwright.tools import load_tools
+
+
+def _node(tool: str, code: str | None = None) -> dict[str, Any]:
+    return {"tool": tool, "error": None if code is None else {"code": code}}
+
+
+def _key(node_id: str) -> str:
+    return idempotency_key("execution", [["node", node_id]])
+
+
+def test_plan_has_writes_and_idempotent_nodes() -> None:
+    checked = check_plan(effects_plan("/ledger"), load_tools([tools.__file__]).declarations())
+    assert len(checked.nodes) == NODES == 20
+
+
+def test_retries_of_idempotent_nodes_and_reported_unknown_outcomes_are_right() -> None:
+    nodes = {
+        "a": _node("write_key"),
+        "b": _node("apply_key"),
+        "made": _node("write_key", "outcome_unknown"),
+        "not-made": _node("write_key", "outcome_unknown"),
+    }
+    keys = [_key(node_id) for node_id in ("a", "b", "b", "made")]
+    found = tally({"execution": {"status": "completed", "nodes": nodes}}, keys)
+    expected = Tally(
+        nodes=4, once=2, repeated_writes=0, missing=0, unplanned=0, unknown=2, repeated_idempotent=1, lost_runs=0
+    )
+    assert (found, found.is_right) == (expected, True)
+
+
+def test_duplicated_lost_and_unplanned_effects_and_lost_runs_are_wrong() -> None:
+    nodes = {"twice": _node("write_key"), "lost": _node("apply_key")}
+    found = tally({"execution": {"status": "failed", "nodes": nodes}}, [_key("twice"), _key("twice"), "dw1_other"])
+    expected = Tally(
+        nodes=2, once=0, repeated_writes=1, missing=1, unplanned=1, unknown=0, repeated_idempotent=0, lost_runs=1
+    )
+    assert (found, found.is_right) == (expected, False)
