@@ -23,7 +23,7 @@ from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
-from dagwright.core.model.answer_forms import size_problem
+from dagwright.core.model.questions import size_problem
 from dagwright.core.model.requests import ClientChannel, MayAnswer, Request
 from dagwright.core.scheduler.map_items import is_batched
 from dagwright.core.scheduler.run_state import call_of_task

@@ -21,8 +21,8 @@ from dagwright.client.feedback import (
 from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.errors import DagwrightError, PlanInvalid, Problem
-from dagwright.core.model.answer_forms import size_problem
 from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.questions import size_problem
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.plan_edits.sent_tools import tools_to_json

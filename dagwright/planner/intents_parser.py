@@ -11,8 +11,8 @@ from typing import Any
 
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.argument_checks import accepted_kinds
 from dagwright.core.model.document import Document
-from dagwright.core.model.entity_arguments import accepted_kinds
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.validation import check_document

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagwright.core.model import text_formats
-from dagwright.core.model.entity_arguments import accepted_kinds, only_kinds
+from dagwright.core.model.argument_checks import accepted_kinds, only_kinds
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.tool_catalogue import Catalogue, arguments_schema, describe_tool, fit_lines

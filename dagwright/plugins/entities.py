@@ -1,8 +1,15 @@
 """Entities that plans look up: resolvers, arguments that take an ID of an entity, and text formats."""
 
 from dagwright.core.expressions.references import BY_ID, suggestion
-from dagwright.core.model import entity_arguments, text_formats
-from dagwright.core.model.entity_arguments import accepted_kinds, is_made, only_kinds
+from dagwright.core.model import text_formats
+from dagwright.core.model.argument_checks import (
+    ENTITY_KEYWORD,
+    ENTITY_ONLY,
+    ENTITY_OTHER_THAN,
+    accepted_kinds,
+    is_made,
+    only_kinds,
+)
 from dagwright.core.model.lookups import KNOWN_AS
 from dagwright.core.model.resolvers import Resolver, UnknownEntityType, either
 from dagwright.core.model.text_formats import KEYWORD as TEXT_FORMAT
@@ -10,6 +17,9 @@ from dagwright.core.model.tools import ToolDeclaration
 
 __all__ = [
     "BY_ID",
+    "ENTITY_KEYWORD",
+    "ENTITY_ONLY",
+    "ENTITY_OTHER_THAN",
     "KNOWN_AS",
     "TEXT_FORMAT",
     "Resolver",
@@ -17,7 +27,6 @@ __all__ = [
     "UnknownEntityType",
     "accepted_kinds",
     "either",
-    "entity_arguments",
     "is_made",
     "only_kinds",
     "suggestion",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import WithJsonSchema
 
-from dagwright.plugins.entities import entity_arguments, text_formats
+from dagwright.plugins.entities import ENTITY_KEYWORD, ENTITY_ONLY, ENTITY_OTHER_THAN, text_formats
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.text_formats import check_date_of_birth
 
@@ -109,7 +109,7 @@ LINKS: tuple[str, ...] = get_args(Link)
 
 
 def _id_of(*kinds: PartyKind) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", entity_arguments.KEYWORD: [kind.value for kind in kinds]})
+    return WithJsonSchema({"type": "string", ENTITY_KEYWORD: [kind.value for kind in kinds]})
 
 
 AnyPartyId = Annotated[str, _id_of(*PartyKind)]
@@ -120,10 +120,10 @@ FundId = Annotated[str, _id_of(PartyKind.FUND)]
 
 def _other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
     kind_names = [kind.value for kind in kinds]
-    return {"type": "string", entity_arguments.KEYWORD: kind_names, entity_arguments.OTHER_THAN: "cbu_id"}
+    return {"type": "string", ENTITY_KEYWORD: kind_names, ENTITY_OTHER_THAN: "cbu_id"}
 
 
-_OF_PERSONS = {entity_arguments.ONLY: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
+_OF_PERSONS = {ENTITY_ONLY: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
 RoleHolderId = Annotated[str, WithJsonSchema({**_other_than_cbu(*PartyKind), **_OF_PERSONS})]
 """Id of the party that gets `role` at the fund or company `cbu_id`; must differ from `cbu_id`."""
 OtherOrganisationId = Annotated[str, WithJsonSchema(_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]

@@ -537,3 +537,6 @@ def walk_keys(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
         elif isinstance(current, list):
             children = list(enumerate(current))
         stack += [((*path, key), child) for key, child in reversed(children) if isinstance(child, dict | list)]
+
+
+BindingPath = tuple[str | int, ...]

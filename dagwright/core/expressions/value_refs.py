@@ -9,7 +9,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.expressions.paths import with_parts
-from dagwright.core.expressions.references import Secret
+from dagwright.core.expressions.references import BindingPath, Secret
 from dagwright.core.expressions.stored_values import (
     REF_TYPES,
     StoredValue,
@@ -20,7 +20,6 @@ from dagwright.core.expressions.stored_values import (
     stored_from_json,
     stored_to_json,
 )
-from dagwright.core.model.compiled import BindingPath
 
 WorkerBinding = tuple[BindingPath, list[dict[str, Any]]]
 """A path into the arguments, and the parts that the worker fills in there: one value, or several joined to a text."""

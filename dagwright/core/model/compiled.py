@@ -14,7 +14,16 @@ from itertools import compress
 from operator import attrgetter, is_not
 from typing import Any, Literal, get_args
 
-from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
+from dagwright.core.expressions.references import (
+    BindingPath,
+    Index,
+    Item,
+    Placeholder,
+    Reference,
+    ResultOf,
+    Secret,
+    Template,
+)
 from dagwright.core.expressions.stored_values import Projection, path_from_json, path_to_json
 from dagwright.core.model.tools import (
     AGENT_KIND,
@@ -28,7 +37,6 @@ from dagwright.core.model.tools import (
     worker_card_from_json,
 )
 
-BindingPath = tuple[str | int, ...]
 Binding = tuple[BindingPath, Template]
 """Path into the arguments at which a value is filled in, and the parsed text with references that makes the value."""
 

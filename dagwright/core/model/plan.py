@@ -265,3 +265,25 @@ class PlanDocument(_Strict):
 
 NODE_FIELDS = frozenset(Node.model_fields)
 PLAN_FIELDS = frozenset(PlanDocument.model_fields)
+
+
+def question_of(human: Human) -> dict[str, Any]:
+    """Return the compiled form of a human request, without fields at their default."""
+    question: dict[str, Any] = {"type": human.type, "prompt": human.prompt}
+    parts: dict[str, Any] = {
+        "schema": human.answer_schema,
+        "options": human.options,
+        "multiple": human.multiple or None,
+        "allow_text": human.allow_text or None,
+        "assignee": human.assignee,
+        "channel": None if human.channel == "any" else human.channel,
+        "deadline_s": human.deadline.total_seconds() if human.deadline else None,
+        "reminder_s": human.reminder.total_seconds() if human.reminder else None,
+        "on_timeout": _encoded_step(human.on_timeout),
+    }
+    return question | {name: part for name, part in parts.items() if part is not None}
+
+
+def _encoded_step(step: OnTimeout) -> dict[str, Any] | None:
+    # Omitting defaults keeps the compiled form of plans without escalation chains.
+    return None if isinstance(step, str) else step.model_dump(mode="json", exclude_defaults=True)

@@ -350,7 +350,7 @@ class ToolDeclaration:
             "arguments": its arguments, "result": its result, or null if its outcome is unknown}`.
         sets: name in a session, without `@`, that is set to the identity of a call's result.
         returns: type of the result's identity: an entity type such as `fund`, or another type, such as `role`; `None`
-            if it is not declared. See `entity_arguments`.
+            if it is not declared. See `argument_checks`.
         resolver: the resolver whose `find` the tool is, as JSON; `None` for any other tool. See `resolvers`.
         description: one paragraph for people and models.
         agent: the card of the agent, if the tool is an agent.

@@ -9,12 +9,11 @@ from typing import Any
 import pydantic_core
 from pydantic import ValidationError
 
-from dagwright.core.expressions.questions import OPTIONS, QUESTION_BYTES, BadQuestion
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.answer_forms import BadAnswer, default_answer
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.compiled import Binding
-from dagwright.core.model.plan import Human, Node, OnTimeout, OnTimeoutDefault, OnTimeoutEscalate
+from dagwright.core.model.plan import Human, Node, OnTimeout, OnTimeoutDefault, OnTimeoutEscalate, question_of
+from dagwright.core.model.questions import OPTIONS, QUESTION_BYTES, BadAnswer, BadQuestion, default_answer
 from dagwright.core.model.requests import Request
 
 FieldProblem = tuple[tuple[str | int, ...], str, str | None]
@@ -28,28 +27,6 @@ _MEANINGLESS = {
     "heartbeat": "there is no call that could send heartbeats",
 }
 """Fields that have no effect on a human node -> reason."""
-
-
-def question_of(human: Human) -> dict[str, Any]:
-    """Return the compiled form of a human request, without fields at their default."""
-    question: dict[str, Any] = {"type": human.type, "prompt": human.prompt}
-    parts: dict[str, Any] = {
-        "schema": human.answer_schema,
-        "options": human.options,
-        "multiple": human.multiple or None,
-        "allow_text": human.allow_text or None,
-        "assignee": human.assignee,
-        "channel": None if human.channel == "any" else human.channel,
-        "deadline_s": human.deadline.total_seconds() if human.deadline else None,
-        "reminder_s": human.reminder.total_seconds() if human.reminder else None,
-        "on_timeout": _encoded_step(human.on_timeout),
-    }
-    return question | {name: part for name, part in parts.items() if part is not None}
-
-
-def _encoded_step(step: OnTimeout) -> dict[str, Any] | None:
-    # Omitting defaults keeps the compiled form of plans without escalation chains.
-    return None if isinstance(step, str) else step.model_dump(mode="json", exclude_defaults=True)
 
 
 def _error_message(path: tuple[str | int, ...], kind: str, message: str) -> str:

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dagwright.core.model.agent_tools import agent_cards, tool_of_agent
-from dagwright.core.model.argument_checks import SchemaOfTool
+from dagwright.core.model.argument_checks import EntityChecks, SchemaOfTool, problem_of_kinds
 from dagwright.core.model.document import Document
-from dagwright.core.model.entity_arguments import EntityChecks, problem_of_kinds
 from dagwright.core.model.plan import Cache, Node
 from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, effects_of_call, is_inline

@@ -9,6 +9,7 @@ from dagwright.core.expressions.conditions import parse_condition
 from dagwright.core.expressions.references import (
     KEY_HINT,
     BadReferences,
+    BindingPath,
     Index,
     Item,
     Lookup,
@@ -23,9 +24,8 @@ from dagwright.core.expressions.references import (
     reference_keys,
     walk_texts,
 )
-from dagwright.core.model.compiled import Binding, BindingPath
-from dagwright.core.model.plan import Human, Node
-from dagwright.core.validation.human_fields import question_of
+from dagwright.core.model.compiled import Binding
+from dagwright.core.model.plan import Human, Node, question_of
 
 
 @dataclass(frozen=True, slots=True)

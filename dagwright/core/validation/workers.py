@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
-from dagwright.core.expressions.references import ResultOf, suggestion
-from dagwright.core.model.compiled import Binding, BindingPath, CompiledNode
+from dagwright.core.expressions.references import BindingPath, ResultOf, suggestion
+from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.plan import Node
 from dagwright.core.model.states import Task
 from dagwright.core.model.tools import SUB_GOAL, ToolDeclaration, WorkerCard, parameter_name

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
-from dagwright.core.model.answer_forms import size_of
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.questions import size_of
 from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension

@@ -10,7 +10,7 @@ from typing import Any
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
-from dagwright.core.model.answer_forms import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
+from dagwright.core.model.questions import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
 from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestRegistry, Through
 from dagwright.core.model.states import NodeStatus, TaskRef
 from dagwright.core.scheduler.extension import Extension

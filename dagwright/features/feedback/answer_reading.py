@@ -10,11 +10,19 @@ from itertools import chain, islice
 from typing import Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
-from dagwright.core.expressions.questions import BadQuestion, request_of
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.answer_forms import BadAnswer, adds_nodes, normal_form, question_key, size_of, size_problem
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.questions import (
+    BadAnswer,
+    BadQuestion,
+    adds_nodes,
+    normal_form,
+    question_key,
+    request_of,
+    size_of,
+    size_problem,
+)
 from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, RequestRegistry
 from dagwright.core.model.states import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call

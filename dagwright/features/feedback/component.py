@@ -12,8 +12,8 @@ from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.conditions import evaluation_error
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
-from dagwright.core.model.answer_forms import size_of
 from dagwright.core.model.policy import Policy, with_tools_allowed
+from dagwright.core.model.questions import size_of
 from dagwright.core.model.requests import Feedback, Request, RequestRegistry, registry_from_json
 from dagwright.core.model.states import Attempt, NodeStatus, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.errors import NodeError
-from dagwright.core.expressions.questions import BadQuestion, request_of
-from dagwright.core.model.answer_forms import ERROR_CHOICES, size_problem
+from dagwright.core.model.questions import ERROR_CHOICES, BadQuestion, request_of, size_problem
 from dagwright.core.model.requests import Closing, Feedback, Purpose, Request
 from dagwright.core.model.states import NodeStatus, TaskRef
 from dagwright.core.scheduler.run_state import RunState

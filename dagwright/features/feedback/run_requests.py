@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.core.expressions.questions import BadQuestion, request_of
+from dagwright.core.model.questions import BadQuestion, request_of
 from dagwright.core.model.requests import INPUTS, PLAN, Feedback, Purpose
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.inputs import schema_of_missing

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.expressions.questions import BadQuestion
+from dagwright.core.model.questions import BadQuestion
 from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.planning.agent_loop.spec import AgentSpec
 

@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import MAX_WORK
-from dagwright.core.model import answer_forms
+from dagwright.core.model import questions
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import HINTS_PER_ACTIVATION, Feedback
@@ -238,14 +238,14 @@ def test_answer_to_a_whole_map_is_looked_at_once(monkeypatch: pytest.MonkeyPatch
     human = {"type": "CLARIFICATION", "prompt": "What of {{item}}?"}
     scheduler = scheduler_of(node("m", for_each=[*range(50)], human=human))
     sizes: list[Any] = []
-    real = answer_forms.size_problem
+    real = questions.size_problem
 
-    def counted(answer: Any, most: int = answer_forms.ANSWER_BYTES) -> str | None:
+    def counted(answer: Any, most: int = questions.ANSWER_BYTES) -> str | None:
         sizes.append(answer)
         return real(answer, most)
 
     for place in (
-        "dagwright.core.model.answer_forms.size_problem",
+        "dagwright.core.model.questions.size_problem",
         "dagwright.features.feedback.answer_reading.size_problem",
     ):
         monkeypatch.setattr(place, counted)

@@ -11,8 +11,8 @@ from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.errors import NodeError, PlanInvalid, Problem
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.actor import UNKNOWN_ACTOR
+from dagwright.core.model.argument_checks import ENTITY_KEYWORD
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
-from dagwright.core.model.entity_arguments import KEYWORD
 from dagwright.core.model.lookups import (
     BIND_PARTIES,
     FIND_PARTY,
@@ -98,8 +98,8 @@ PARTY_TOOL = ToolDeclaration(
     input_schema={
         "type": "object",
         "properties": {
-            "cbu_id": {"type": "string", KEYWORD: ["company", "fund"]},
-            "fund_id": {"type": "string", KEYWORD: ["fund"]},
+            "cbu_id": {"type": "string", ENTITY_KEYWORD: ["company", "fund"]},
+            "fund_id": {"type": "string", ENTITY_KEYWORD: ["fund"]},
             "note": {"type": "string"},
         },
     },

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.actor import Actor
-from dagwright.core.model.answer_forms import normal_answer
 from dagwright.core.model.compiled import plan_from_json, plan_to_json
+from dagwright.core.model.questions import normal_answer
 from dagwright.core.model.requests import Feedback
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import apply_command

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.errors import PlanInvalid, Problem
-from dagwright.core.model.entity_arguments import accepted_kinds
+from dagwright.core.model.argument_checks import accepted_kinds
 from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.validation import check_document

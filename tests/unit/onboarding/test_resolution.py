@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from dagwright.core.expressions.questions import request_of
-from dagwright.core.model.answer_forms import BadAnswer, normal_form
+from dagwright.core.model.questions import BadAnswer, normal_form, request_of
 from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.tools import AskPerson
 from dagwright_onboarding.catalogue import PartyKind
