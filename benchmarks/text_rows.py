@@ -16,7 +16,8 @@ from pydantic import SecretStr
 from benchmarks.figures import Figure
 from benchmarks.processes import Bench
 from benchmarks.rows import Row
-from dagwright.interfaces.http import create_app, open_context
+from dagwright.interfaces.http.app import create_app
+from dagwright.interfaces.http.context import open_context
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.settings import Settings
 from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, slow, step, text

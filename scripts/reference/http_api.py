@@ -7,8 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from dagwright.interfaces.http import GatewayContext, create_app
 from dagwright.interfaces.http.api_keys import KeyFile
+from dagwright.interfaces.http.app import create_app
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ERROR_RESPONSES
 from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage
 from dagwright.settings import Settings

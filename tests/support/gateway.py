@@ -12,8 +12,8 @@ import httpx
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import SecretStr
 
-from dagwright.interfaces.http import GatewayContext, create_app, open_context
-from dagwright.interfaces.http.context import HEARTBEAT_S
+from dagwright.interfaces.http.app import create_app
+from dagwright.interfaces.http.context import HEARTBEAT_S, GatewayContext, open_context
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.server import open_connection
 from dagwright.settings import Settings

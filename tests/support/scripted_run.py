@@ -18,7 +18,8 @@ from dagwright.history.reader import TaskState, has_started
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.history.text_stream import DeliveredText, PartialText, TextMark, TextPart
-from dagwright.interfaces.http import GatewayContext, create_app, open_context
+from dagwright.interfaces.http.app import create_app
+from dagwright.interfaces.http.context import GatewayContext, open_context
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.protocol.failures import run_error_of
 from dagwright.server import Connection, Server

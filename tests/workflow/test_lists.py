@@ -15,8 +15,9 @@ from dagwright.client.inbox import InboxFilter
 from dagwright.client.options import OptionInvalid
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services, create_services
-from dagwright.interfaces.http import create_app, open_context
+from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.context import open_context
 from dagwright.server import connection_of
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset

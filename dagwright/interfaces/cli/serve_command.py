@@ -10,10 +10,11 @@ from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusa
 from dagwright.interfaces.cli.output import Output, with_link
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
 from dagwright.interfaces.cli.run_host import connected_to_run, served, settings_with_plans, templates_of
-from dagwright.interfaces.http import create_app, open_context
 from dagwright.interfaces.http.allowed_hosts import ALL, listed
 from dagwright.interfaces.http.api_keys import KeyFile, KeysUnreadable
+from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.console import ROOT as CONSOLE
+from dagwright.interfaces.http.context import open_context
 from dagwright.plans.templates import TemplateFolder
 from dagwright.process import event_loop
 from dagwright.process.listening import PortTaken, address_of, is_of_this_machine, listening, opened_socket

@@ -35,6 +35,7 @@ from dagwright.interfaces.http.request_fields import (
     gateway_options,
     service_body,
 )
+from dagwright.interfaces.http.run_documents import LastEventId
 from dagwright.interfaces.http.run_models import response_docs, stream_docs
 from dagwright.interfaces.http.run_outcome import RunOutcome
 from dagwright.interfaces.http.run_preparation import refuse_rounds
@@ -49,7 +50,6 @@ from dagwright.interfaces.http.run_requests import (
     start_for_stream,
     wait_for_outcome,
 )
-from dagwright.interfaces.http.run_routes import LastEventId
 from dagwright.interfaces.http.sse import DONE, NO_MORE_EVENTS, Events, event, stream_response
 from dagwright.interfaces.http.stream_cursor import HEADER, StreamKind, cursor_in, refuse_cursor_of_other
 from dagwright.interfaces.http.targets import Target, target_of

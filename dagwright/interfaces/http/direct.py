@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import api_error
-from dagwright.interfaces.http.run_requests import START_WAIT_S
+from dagwright.interfaces.http.run_starts import START_WAIT_S
 from dagwright.interfaces.http.sse import DONE, Events, event
 from dagwright.planning.model_calls.model_failure import ModelFailure
 

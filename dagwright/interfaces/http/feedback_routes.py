@@ -27,7 +27,8 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import answer_schema, parse_answer
 from dagwright.interfaces.http.json_route import JsonRoute
-from dagwright.interfaces.http.posted_plans import with_sub_plans
+from dagwright.interfaces.http.list_pages import Page, PageDep, next_page
+from dagwright.interfaces.http.posted_plans import nodes_with_tools, refuse_nodes
 from dagwright.interfaces.http.run_documents import json_response
 from dagwright.interfaces.http.run_models import (
     AnswerBody,
@@ -36,7 +37,6 @@ from dagwright.interfaces.http.run_models import (
     InboxList,
     response_docs,
 )
-from dagwright.interfaces.http.run_routes import Page, PageDep, next_page
 
 router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 
@@ -126,43 +126,6 @@ async def answer_run_request(context: GatewayContext, run: str, body: AnswerBody
     if (again := await next_request(context.runs.feedback, outcome)) is not None:
         message += f"; there is another request: {again['request_id']}: {again['prompt']}"
     return {"run_id": run, "ok": outcome.is_accepted, "message": message}
-
-
-def refuse_nodes(context: GatewayContext, content: Mapping[str, Any], may_answer: MayAnswer) -> None:
-    """Refuse an answer with nodes that the caller may not add to the run.
-
-    Nodes run with the rights of the run's owner, so adding them requires the scope of `POST /v1/runs/ID/nodes`.
-
-    Raises:
-        ApiError: the answer has nodes, and the caller may not operate the run.
-    """
-    if not content.get("nodes"):
-        return
-    if may_answer == "assigned":
-        message = (
-            "an answer to a run of another owner cannot have `nodes`: they would run with that owner's rights; "
-            "send the text only"
-        )
-    elif Permission.OPERATE not in context.caller.scopes:
-        message = (
-            "`nodes` in an answer change the run, and this key lacks the scope 'operate'; send the text only, or use "
-            "a key with that scope"
-        )
-    else:
-        return
-    raise ApiError(ErrorCode.INSUFFICIENT_SCOPE, message, param="answer")
-
-
-async def nodes_with_tools(
-    context: GatewayContext, request_ref: RequestRef, content: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the nodes of an answer with the declarations of their tools."""
-    nodes = content.get("nodes")
-    if not isinstance(nodes, list) or not nodes:
-        return {}
-    completed = with_sub_plans(context, nodes)
-    async with context.plan_checks.turn(context.caller.key):
-        return await context.steering.nodes_of_answer(request_ref, completed, tools=context.toolset.declarations())
 
 
 def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str, Any]:

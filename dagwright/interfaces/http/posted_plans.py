@@ -1,12 +1,16 @@
 """Plans in requests: add their published sub-plans, and check them outside the event loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from fastapi import Request
 
+from dagwright.client.feedback import RequestRef
+from dagwright.core.model.requests import MayAnswer
+from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.disconnects import unless_disconnected
+from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError
 from dagwright.plans.posted import PostedPlan, posted_plan, with_published
 
@@ -50,3 +54,40 @@ async def _checked_in_pool(
     context: GatewayContext, size_bytes: int, function: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> tuple[T]:
     return (await context.plan_checks.run(context.caller.key, size_bytes, function, *args, **named),)
+
+
+def refuse_nodes(context: GatewayContext, content: Mapping[str, Any], may_answer: MayAnswer) -> None:
+    """Refuse an answer with nodes that the caller may not add to the run.
+
+    Nodes run with the rights of the run's owner, so adding them requires the scope of `POST /v1/runs/ID/nodes`.
+
+    Raises:
+        ApiError: the answer has nodes, and the caller may not operate the run.
+    """
+    if not content.get("nodes"):
+        return
+    if may_answer == "assigned":
+        message = (
+            "an answer to a run of another owner cannot have `nodes`: they would run with that owner's rights; "
+            "send the text only"
+        )
+    elif Permission.OPERATE not in context.caller.scopes:
+        message = (
+            "`nodes` in an answer change the run, and this key lacks the scope 'operate'; send the text only, or use "
+            "a key with that scope"
+        )
+    else:
+        return
+    raise ApiError(ErrorCode.INSUFFICIENT_SCOPE, message, param="answer")
+
+
+async def nodes_with_tools(
+    context: GatewayContext, request_ref: RequestRef, content: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the nodes of an answer with the declarations of their tools."""
+    nodes = content.get("nodes")
+    if not isinstance(nodes, list) or not nodes:
+        return {}
+    completed = with_sub_plans(context, nodes)
+    async with context.plan_checks.turn(context.caller.key):
+        return await context.steering.nodes_of_answer(request_ref, completed, tools=context.toolset.declarations())

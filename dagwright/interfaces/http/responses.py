@@ -53,6 +53,7 @@ from dagwright.interfaces.http.response_items import (
     to_chat_body,
     unknown_reference,
 )
+from dagwright.interfaces.http.run_documents import LastEventId
 from dagwright.interfaces.http.run_models import response_docs
 from dagwright.interfaces.http.run_outcome import AnswerForm, about_run, outcome_of
 from dagwright.interfaces.http.run_preparation import active_starts_of, is_abandoned, refuse_rounds
@@ -68,7 +69,6 @@ from dagwright.interfaces.http.run_requests import (
     start_in_background,
     wait_for_outcome,
 )
-from dagwright.interfaces.http.run_routes import LastEventId
 from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, event, stream_response
 from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, StreamKind, cursor_in, refuse_cursor_of_other
 from dagwright.interfaces.http.structured_output import output_form_of

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 from urllib.parse import quote
 
+from fastapi import Header, Query
 from starlette.responses import Response
 
 from dagwright.client.sessions import SessionNotFound, SessionView
@@ -161,3 +162,9 @@ def json_response(document: Any, *, status: int = 200, headers: Mapping[str, str
 def created_run(document: Any, run: str) -> Response:
     """Return the response of a request that created a run: 201 with its URL."""
     return json_response(document, status=201, headers={"Location": f"/v1/runs/{quote(run, safe='')}"})
+
+
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="ID of the last received event.")]
+
+
+After = Annotated[str | None, Query(description="Same as `Last-Event-ID`, for clients that cannot set headers.")]

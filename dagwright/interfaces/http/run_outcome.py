@@ -27,7 +27,8 @@ from dagwright.interfaces.http.feedback_calls import (
     questions_with_hint,
     waiting_for,
 )
-from dagwright.interfaces.http.feedback_routes import nodes_with_tools, refuse_nodes
+from dagwright.interfaces.http.posted_plans import nodes_with_tools, refuse_nodes
+from dagwright.interfaces.http.run_starts import headers_of_run
 from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch
 from dagwright.protocol.turns import end_of_turn
 
@@ -199,17 +200,6 @@ def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> Api
     )
     headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
     return ApiError(code, message, headers=headers, run_fields=run_fields, status=RUN_FAILED, type=RUN_ERROR)
-
-
-def headers_of_run(run: str, session: str | None) -> dict[str, str]:
-    """Return the headers that name the run of an answer.
-
-    Args:
-        session: the client's ID of the session.
-    """
-    document = {"X-Run-Id": run, "X-Session-Id": session}
-    # Headers are ASCII, so other names are only in the body.
-    return {name: value for name, value in document.items() if value is not None and value.isascii()}
 
 
 def usage_json(used: Usage) -> dict[str, Any]:

@@ -22,8 +22,7 @@ from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, parse_json, run_metadata
-from dagwright.interfaces.http.run_outcome import headers_of_run
-from dagwright.interfaces.http.run_starts import ActiveStart, Prepare, RunStart
+from dagwright.interfaces.http.run_starts import ActiveStart, Prepare, RunStart, headers_of_run
 from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
 from dagwright.planning.conversation import TurnSummary

@@ -20,14 +20,7 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import allows_answer_calls, is_call_id_of, refuse_undeclared
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, RoutingMode
 from dagwright.interfaces.http.routing import fixed_route, route_by_model, unknown_call
-from dagwright.interfaces.http.run_outcome import (
-    AnswerForm,
-    RunOutcome,
-    deliver_answers,
-    headers_of_run,
-    last_moment,
-    outcome_of,
-)
+from dagwright.interfaces.http.run_outcome import AnswerForm, RunOutcome, deliver_answers, last_moment, outcome_of
 from dagwright.interfaces.http.run_preparation import (
     AnswerSettings,
     active_starts_of,
@@ -36,7 +29,7 @@ from dagwright.interfaces.http.run_preparation import (
     run_id_of_key,
     start_run,
 )
-from dagwright.interfaces.http.run_starts import RunStart
+from dagwright.interfaces.http.run_starts import START_WAIT_S, RunStart, headers_of_run
 from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, refuse_cursor_of_other
 from dagwright.interfaces.http.structured_output import OutputForm, output_form_of
 from dagwright.interfaces.http.targets import Target
@@ -45,10 +38,6 @@ T = TypeVar("T")
 
 StartTask = asyncio.Task[set[RequestKey]]
 """The start of a run, or the delivery of answers; its result is the feedback requests that were answered."""
-
-START_WAIT_S = 1.0
-"""Seconds that a stream waits for the start of a run, an answer or a model before it sends its headers: errors until
-then get an HTTP status of their own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,11 @@
 """`/v1/runs`: read runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response, StreamingResponse
 
-from dagwright.client.list_cursors import MOST_AT_ONCE, ListCursor
 from dagwright.client.node_view import read_node_view
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.core.model.states import RunStatus
@@ -19,8 +17,11 @@ from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.event_models import RUN_EVENTS
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.list_pages import PageDep, next_page
 from dagwright.interfaces.http.request_fields import run_metadata
 from dagwright.interfaces.http.run_documents import (
+    After,
+    LastEventId,
     event_cursor,
     event_stream,
     graph_document,
@@ -41,8 +42,6 @@ from dagwright.interfaces.http.run_models import (
 from dagwright.protocol.sessions import session_name
 
 router = APIRouter(tags=["runs"], route_class=JsonRoute)
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="ID of the last received event.")]
-After = Annotated[str | None, Query(description="Same as `Last-Event-ID`, for clients that cannot set headers.")]
 NO_METADATA: list[str] = []
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -52,28 +51,6 @@ EVENTS: dict[int | str, dict[str, Any]] = {
     },
     204: {"description": "The client has received the end already."},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page of a list.
-
-    Args:
-        after: cursor of the page; `None` for the first page.
-    """
-
-    limit: int
-    after: ListCursor | None
-
-
-def _page(
-    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the previous page.")] = None,
-) -> Page:
-    return Page(limit, _parsed(cursor))
-
-
-PageDep = Annotated[Page, Depends(_page)]
 
 
 def _run_filter(
@@ -104,11 +81,6 @@ async def list_runs(
     return json_response(
         {"object": "list", "data": lines, **next_page(following), "ui_url": context.visible_server.runs_url()}
     )
-
-
-def next_page(following: ListCursor | None) -> dict[str, Any]:
-    """Return the fields of a list that lead to its next page."""
-    return {"has_more": following is not None, "next": None if following is None else str(following)}
 
 
 def _line(context: GatewayContext, run: RunSummary) -> dict[str, Any]:
@@ -201,11 +173,3 @@ async def why(
     """Explain the state of a run or a node: why it waits, down to the root cause, or the origin of a result."""
     explanation = await context.runs.explain(await context.visible_run(run_id), node)
     return json_response(explanation.to_json())
-
-
-def _parsed(cursor: str | None) -> ListCursor | None:
-    try:
-        return ListCursor.parse(cursor) if cursor else None
-    except ValueError:
-        message = "`cursor` must be a value of `next`; omit it for the first page"
-        raise ApiError(ErrorCode.INVALID_VALUE, message, param="cursor") from None

@@ -117,3 +117,19 @@ class RunQuota:
         if len(own) >= self._most:
             return False
         return len(own) + await runs.count_open_runs(self._owner, without=own) < self._most
+
+
+START_WAIT_S = 1.0
+"""Seconds that a stream waits for the start of a run, an answer or a model before it sends its headers: errors until
+then get an HTTP status of their own."""
+
+
+def headers_of_run(run: str, session: str | None) -> dict[str, str]:
+    """Return the headers that name the run of an answer.
+
+    Args:
+        session: the client's ID of the session.
+    """
+    document = {"X-Run-Id": run, "X-Session-Id": session}
+    # Headers are ASCII, so other names are only in the body.
+    return {name: value for name, value in document.items() if value is not None and value.isascii()}

@@ -19,9 +19,12 @@ from dagwright.interfaces.http.event_models import ORCHESTRATION_EVENTS
 from dagwright.interfaces.http.feedback_routes import answer_run_request, open_requests
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.list_pages import PageDep, next_page
 from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
 from dagwright.interfaces.http.run_documents import (
+    After,
     EncodeEvents,
+    LastEventId,
     event_cursor,
     event_stream,
     graph_document,
@@ -42,7 +45,7 @@ from dagwright.interfaces.http.run_models import (
     response_docs,
     stream_docs,
 )
-from dagwright.interfaces.http.run_routes import EVENTS, After, LastEventId, PageDep, next_page
+from dagwright.interfaces.http.run_routes import EVENTS
 from dagwright.interfaces.http.steering_routes import cancel_run
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)

@@ -10,7 +10,8 @@ import httpx
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.interfaces.http import GatewayContext, create_app, open_context
+from dagwright.interfaces.http.app import create_app
+from dagwright.interfaces.http.context import GatewayContext, open_context
 from dagwright.interfaces.http.examples import PUBLISHED
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings

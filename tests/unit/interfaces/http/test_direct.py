@@ -10,7 +10,9 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from dagwright.interfaces.http import create_app, direct, open_context
+from dagwright.interfaces.http import direct
+from dagwright.interfaces.http.app import create_app
+from dagwright.interfaces.http.context import open_context
 from dagwright.interfaces.http.sse import HEARTBEAT
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.server import Connection, Server

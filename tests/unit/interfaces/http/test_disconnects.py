@@ -16,8 +16,10 @@ from dagwright.client.feedback import Answer, FeedbackRejected, RequestRef
 from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.sessions import TurnRejected
 from dagwright.history.run_reader import RunNotFound
-from dagwright.interfaces.http import GatewayContext, create_app, open_context, run_preparation, run_requests
+from dagwright.interfaces.http import run_preparation, run_requests
+from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.callers import Permission as Right
+from dagwright.interfaces.http.context import GatewayContext, open_context
 from dagwright.interfaces.http.feedback_calls import question_call
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.process.listening import address_of, listening, opened_socket

@@ -12,9 +12,10 @@ import httpx
 import jsonschema_rs
 import pytest
 
-from dagwright.interfaces.http import GatewayContext, create_app
 from dagwright.interfaces.http.api_keys import KeyFile
+from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.callers import Permission
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage
 from dagwright.interfaces.http.request_fields import RoutingMode, StreamProgress
 from dagwright.protocol.run_labels import ALL_OWNERS

@@ -8,8 +8,8 @@ import pytest
 
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, RequestRef
 from dagwright.history.run_reader import RunNotFound
-from dagwright.interfaces.http import GatewayContext
 from dagwright.interfaces.http.callers import Caller, Permission
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id

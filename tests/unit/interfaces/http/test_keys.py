@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from dagwright.client.starts import StartRequest
-from dagwright.interfaces.http import create_app
 from dagwright.interfaces.http.api_keys import KeyFile, KeyRefused, KeysUnreadable
+from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.callers import (
     ANYONE,
     Caller,

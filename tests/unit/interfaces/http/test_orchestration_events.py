@@ -12,7 +12,7 @@ from dagwright.history.executions import Cursor
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
-from dagwright.interfaces.http import GatewayContext
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
 from dagwright.interfaces.http.run_events import EventId
 from tests.support.gateway import NamedEvent, named_events_of

@@ -7,7 +7,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from dagwright.interfaces.http import open_context
+from dagwright.interfaces.http.context import open_context
 from dagwright.plans.templates import TemplateFolder
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings

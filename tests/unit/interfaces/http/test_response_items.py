@@ -8,8 +8,9 @@ import pytest
 
 from dagwright.client import run_follower
 from dagwright.history.run_reader import RunClosed
-from dagwright.interfaces.http import GatewayContext, responses
+from dagwright.interfaces.http import responses
 from dagwright.interfaces.http.callers import Caller
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.response_items import (

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from dagwright.interfaces.http import GatewayContext
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import Conversation, GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.model_routes import retrieve_model

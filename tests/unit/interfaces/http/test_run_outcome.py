@@ -12,9 +12,10 @@ from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, Req
 from dagwright.client.run_follower import RunMoment
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import PartialText
-from dagwright.interfaces.http import GatewayContext, completions
+from dagwright.interfaces.http import completions
 from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN, SentAnswer
 from dagwright.interfaces.http.callers import Caller
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id

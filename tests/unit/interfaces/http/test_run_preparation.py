@@ -10,8 +10,8 @@ import pytest
 
 from dagwright.client.starts import StartRequest
 from dagwright.core.errors import PlanInvalid
-from dagwright.interfaces.http import GatewayContext
 from dagwright.interfaces.http.callers import Caller
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.examples import PUBLISHED

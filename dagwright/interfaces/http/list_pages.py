@@ -1,0 +1,45 @@
+"""Pages of lists: the query parameters of a page, and the fields that lead to the next one."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Query
+
+from dagwright.client.list_cursors import MOST_AT_ONCE, ListCursor
+from dagwright.interfaces.http.error_codes import ErrorCode
+from dagwright.interfaces.http.errors import ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a list.
+
+    Args:
+        after: cursor of the page; `None` for the first page.
+    """
+
+    limit: int
+    after: ListCursor | None
+
+
+def _page(
+    limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
+    cursor: Annotated[str | None, Query(description="`next` of the previous page.")] = None,
+) -> Page:
+    return Page(limit, _parsed(cursor))
+
+
+PageDep = Annotated[Page, Depends(_page)]
+
+
+def next_page(following: ListCursor | None) -> dict[str, Any]:
+    """Return the fields of a list that lead to its next page."""
+    return {"has_more": following is not None, "next": None if following is None else str(following)}
+
+
+def _parsed(cursor: str | None) -> ListCursor | None:
+    try:
+        return ListCursor.parse(cursor) if cursor else None
+    except ValueError:
+        message = "`cursor` must be a value of `next`; omit it for the first page"
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param="cursor") from None
