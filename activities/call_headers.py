@@ -178,13 +178,13 @@ def given_template() -> str | None:
     return template if isinstance(template, str) else None
 
 
-def limited_subjects(tool: str) -> list[Subject]:
-    """Return everything whose limits apply to the current call: the owner and the template of its run, and its tool."""
+def limited_subjects(tool: str | None = None) -> list[Subject]:
+    """Return the subjects whose limits apply to the current call: the owner and the template of its run, and a tool."""
     owner, template = given_owner(), given_template()
     return [
         *([Subject("owner", owner)] if owner else []),
         *([Subject("template", template)] if template else []),
-        Subject("tool", tool),
+        *([Subject("tool", tool)] if tool else []),
     ]
 
 

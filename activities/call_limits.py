@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -22,11 +23,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.activities.errors import CallDeferred
 from dagwright.activities.heartbeats import Heartbeats
+from dagwright.activities.service_waits import kept_state
 from dagwright.core.boundary.wire import ERROR_RATE_LIMITED
-from dagwright.core.model.call_limits import Subject
-from dagwright.features.call_limits.limit_state import LEASE_S, LimitAnswer
-from dagwright.protocol.call_limit_messages import LimitMessage, LimitSettings
-from dagwright.server.call_limits import LimitUnreachable, exchange, list_limits
+from dagwright.core.model.call_limits import CallLimit, Subject
+from dagwright.features.call_limits.limit_state import LEASE_S, LimitAnswer, RequestKind
+from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitSettings
+from dagwright.server.call_limits import LimitUnreachable, declare_limit, exchange, list_limits
 
 FRESH_S = 2.0
 """Seconds for which a worker uses its list of the limits."""
@@ -52,10 +54,18 @@ class CallLimits:
 
     Args:
         client: of the worker.
+        declared: limits that the worker declares.
+        task_queue: queue of the workflows.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(
+        self, client: Client, declared: Mapping[Subject, CallLimit] = MappingProxyType({}), *, task_queue: str
+    ) -> None:
         self._client = client
+        self._declared = declared
+        self._task_queue = task_queue
+        self._are_declared = not declared
+        """Whether the running limits have the declarations of this worker."""
         self._known: Mapping[Subject, LimitSettings] | None = None
         self._known_at = 0.0
         self._listing: asyncio.Task[None] | None = None
@@ -73,23 +83,60 @@ class CallLimits:
         limited = sorted(known.keys() & set(subjects), key=lambda subject: (_KINDS.index(subject.kind), subject))
         return [self._limiter(known[subject]) for subject in limited]
 
-    async def admit(self, subjects: Collection[Subject], info: activity.Info, heartbeats: Heartbeats) -> "Admission":
+    async def admit(
+        self,
+        subjects: Collection[Subject],
+        info: activity.Info,
+        heartbeats: Heartbeats,
+        *,
+        kind: RequestKind = "call",
+    ) -> "Admission":
         """Wait until a call may start, and return its leases.
 
         Args:
             info: of the call.
             heartbeats: of its attempt.
+            kind: `model_call` for the activity that only calls a model.
 
         Raises:
             CallDeferred: the call must not start now.
         """
         limiters = await self.limiters(subjects)
-        return NO_LEASES if not limiters else await _Turn(limiters, info, heartbeats).take()
+        return NO_LEASES if not limiters else await _Turn(limiters, info, heartbeats, kind=kind).take()
+
+    async def admit_model_call(self, subjects: Collection[Subject], call: str, heartbeats: Heartbeats) -> "Admission":
+        """Wait in the slot until a model call of a tool or agent may start, and return its leases.
+
+        The attempt has started already, so it cannot be deferred; it waits until its timeout.
+
+        Args:
+            call: id of the model call, different for each.
+            heartbeats: of the attempt.
+
+        Raises:
+            CallDeferred: a limit does not respond.
+        """
+        admission = Admission()
+        try:
+            for limiter in await self.limiters(subjects):
+                is_model = limiter.settings.subject.kind == "model"
+                if not is_model and not limiter.counts_tokens:
+                    # The call of the tool has been admitted by the limits of its owner and template.
+                    continue
+                await _wait_in_place(limiter, call, heartbeats, kind="model_call" if is_model else "tokens")
+                admission.add(limiter, call, has_lease=is_model and limiter.has_leases)
+        except BaseException:
+            admission.release()
+            raise
+        admission.keep()
+        return admission
 
     def _limiter(self, settings: LimitSettings) -> "Limiter":
         limiter = self._limiters.get(settings.subject)
         if limiter is None:
-            limiter = self._limiters[settings.subject] = Limiter(self._client, settings)
+            declared = self._declared.get(settings.subject)
+            limiter = Limiter(self._client, settings, declared=declared, task_queue=self._task_queue)
+            self._limiters[settings.subject] = limiter
         limiter.settings = settings
         return limiter
 
@@ -108,11 +155,24 @@ class CallLimits:
 
     async def _list(self) -> None:
         try:
-            self._known = await list_limits(self._client)
-        except RPCError as error:
+            running = await list_limits(self._client)
+            # A limit that does not run yet is started with its first call.
+            missing = {subject: LimitSettings(subject, limit) for subject, limit in self._declared.items()}
+            self._known = missing | running
+            if not self._are_declared:
+                await self._declare(running)
+                self._are_declared = True
+        except (RPCError, LimitUnreachable) as error:
             # The last list stays valid: limits change seldom.
             _LOG.warning("the limits of calls could not be listed", error=str(error))
         self._known_at, self._listing = time.monotonic(), None
+
+    async def _declare(self, running: Mapping[Subject, LimitSettings]) -> None:
+        """Change the declared part of running limits to that of this worker."""
+        for subject, settings in running.items():
+            declared = self._declared.get(subject)
+            if declared is not None and settings.declared != declared:
+                await declare_limit(self._client, subject, declared, task_queue=self._task_queue)
 
 
 class Limiter:
@@ -120,12 +180,16 @@ class Limiter:
 
     Args:
         settings: newest known settings.
+        declared: limit that this worker declares, if any; started if it does not run.
+        task_queue: queue of the workflows.
     """
 
-    def __init__(self, client: Client, settings: LimitSettings) -> None:
+    def __init__(self, client: Client, settings: LimitSettings, *, declared: CallLimit | None, task_queue: str) -> None:
         self.settings = settings
         self._client = client
-        self._requests: dict[str, tuple[bool, asyncio.Future[LimitAnswer]]] = {}
+        self._declared = declared
+        self._task_queue = task_queue
+        self._requests: dict[str, tuple[CallRequest, asyncio.Future[LimitAnswer]]] = {}
         self._releases: list[str] = []
         self._tokens: list[int] = []
         self._leases: dict[str, None] = {}
@@ -136,18 +200,23 @@ class Limiter:
         self._released = asyncio.Event()
 
     @property
+    def counts_tokens(self) -> bool:
+        """Whether the limit has tokens per minute."""
+        return self.settings.limit is not None and self.settings.limit.tokens_per_minute is not None
+
+    @property
     def has_leases(self) -> bool:
         """Whether calls need a lease."""
         return self.settings.limit is not None and self.settings.limit.concurrency is not None
 
-    async def request(self, call: str, *, has_waited: bool) -> LimitAnswer:
+    async def request(self, call: str, request: CallRequest) -> LimitAnswer:
         """Return the answer of the limit to a call.
 
         Raises:
             CallDeferred: the limit does not respond.
         """
         future: asyncio.Future[LimitAnswer] = asyncio.get_running_loop().create_future()
-        self._requests[call] = has_waited, future
+        self._requests[call] = request, future
         self._send_soon()
         try:
             return await future
@@ -206,16 +275,26 @@ class Limiter:
 
     def _message(self) -> LimitMessage:
         renewals = [*self._leases] if self._are_renewals_due else []
-        requests = {call: has_waited for call, (has_waited, _) in self._requests.items()}
+        requests = {call: request for call, (request, _) in self._requests.items()}
         return LimitMessage(requests, self._releases, renewals, self._tokens)
 
+    async def _exchange(self, message: LimitMessage) -> dict[str, LimitAnswer]:
+        subject = self.settings.subject
+        try:
+            return await exchange(self._client, subject, message)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND or self._declared is None:
+                raise
+        await declare_limit(self._client, subject, self._declared, task_queue=self._task_queue)
+        return await exchange(self._client, subject, message)
+
     async def _send(
-        self, message: LimitMessage, requests: Mapping[str, tuple[bool, asyncio.Future[LimitAnswer]]]
+        self, message: LimitMessage, requests: Mapping[str, tuple[CallRequest, asyncio.Future[LimitAnswer]]]
     ) -> bool:
         """Send a message; return whether the limit has responded."""
         answers: dict[str, LimitAnswer] = {}
         try:
-            answers = await exchange(self._client, self.settings.subject, message)
+            answers = await self._exchange(message)
         except (LimitUnreachable, RPCError) as error:
             if not isinstance(error, RPCError) or error.status is not RPCStatusCode.NOT_FOUND:
                 for _, future in requests.values():
@@ -240,6 +319,24 @@ class Admission:
     """The leases of a call that runs."""
 
     leases: list[tuple[Limiter, str]] = field(default_factory=list)
+    token_limiters: list[Limiter] = field(default_factory=list)
+
+    def add(self, limiter: Limiter, call: str, *, has_lease: bool) -> None:
+        """Add a limit that admits the call."""
+        if has_lease:
+            self.leases.append((limiter, call))
+        if limiter.counts_tokens:
+            self.token_limiters.append(limiter)
+
+    def keep(self) -> None:
+        """Renew the leases until they are released."""
+        for limiter, call in self.leases:
+            limiter.keep(call)
+
+    def add_tokens(self, tokens: int) -> None:
+        """Report the tokens that a model call has used."""
+        for limiter in self.token_limiters:
+            limiter.add_tokens(tokens)
 
     def release(self) -> None:
         """End the leases; idempotent."""
@@ -254,8 +351,11 @@ NO_LEASES = Admission()
 class _Turn:
     """Requests of one attempt to its limits."""
 
-    def __init__(self, limiters: Sequence[Limiter], info: activity.Info, heartbeats: Heartbeats) -> None:
+    def __init__(
+        self, limiters: Sequence[Limiter], info: activity.Info, heartbeats: Heartbeats, *, kind: RequestKind
+    ) -> None:
         self._limiters = limiters
+        self._kind: RequestKind = kind
         self._call = call_id(info)
         self._heartbeats = heartbeats
         state = heartbeats.deferred_state
@@ -283,8 +383,7 @@ class _Turn:
                 else:
                     answer = await self._start(limiter, booked=booked)
                     delay_s, why = answer.delay_s, _reason(limiter, answer)
-                if limiter.has_leases:
-                    admission.leases.append((limiter, self._call))
+                admission.add(limiter, self._call, has_lease=limiter.has_leases)
                 booked.append(name)
                 if delay_s > start_in_s:
                     start_in_s, reason = delay_s, why
@@ -298,8 +397,7 @@ class _Turn:
             admission.release()
             raise
         self._heartbeats.report_limit(None)
-        for limiter, call in admission.leases:
-            limiter.keep(call)
+        admission.keep()
         return admission
 
     def _now(self) -> float:
@@ -321,7 +419,7 @@ class _Turn:
         has_waited = str(limiter.settings.subject) in self._state.get("waited", ())
         ends_at = time.monotonic() + min(_LINE_WAIT_S, self._share_s)
         while True:
-            answer = await limiter.request(self._call, has_waited=has_waited)
+            answer = await limiter.request(self._call, CallRequest(has_waited, self._kind))
             if answer.decision == "start":
                 return answer
             left_s = ends_at - time.monotonic()
@@ -338,10 +436,26 @@ class _Turn:
     def _deferred(
         self, reason: str, delay_s: float, *, booked: Sequence[str], waited: str | None = None
     ) -> CallDeferred:
-        state: dict[str, Any] = {"at": self._now() + delay_s, "booked": [*booked], "why": reason}
+        # The waits that a service has requested go on counting.
+        state = kept_state(self._state) | {"at": self._now() + delay_s, "booked": [*booked], "why": reason}
         if waited is not None:
             state["waited"] = [waited]
         return CallDeferred(reason, timedelta(seconds=delay_s), code=ERROR_RATE_LIMITED, state=state)
+
+
+async def _wait_in_place(limiter: Limiter, call: str, heartbeats: Heartbeats, *, kind: RequestKind) -> None:
+    """Wait until a limit lets a call start."""
+    has_waited = False
+    while True:
+        answer = await limiter.request(call, CallRequest(has_waited, kind))
+        if answer.decision != "start" or answer.delay_s > SHORT_WAIT_S:
+            heartbeats.report_limit(_reason(limiter, answer))
+        if answer.decision == "start":
+            await asyncio.sleep(answer.delay_s)
+            heartbeats.report_limit(None)
+            return
+        has_waited = has_waited or answer.decision == "later"
+        await limiter.wait_in_line(min(answer.delay_s, _LINE_WAIT_S))
 
 
 def call_id(info: activity.Info) -> str:

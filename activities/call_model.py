@@ -29,6 +29,7 @@ from dagwright.activities.call_headers import (
     given_model,
     requested_projections,
 )
+from dagwright.activities.call_limits import CallLimits
 from dagwright.activities.deferral import Deferrals, counted_backoff
 from dagwright.activities.errors import CallDeferred, RetryDecision, WorkerStopped, activity_failure_of, retry_decision
 from dagwright.activities.heartbeats import Heartbeats
@@ -39,7 +40,13 @@ from dagwright.activities.store_retry import STORE_MARGIN_S, StoreRetry
 from dagwright.activities.text_heartbeats import HeartbeatPace, TextHeartbeats
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
-from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY, METADATA_STORED
+from dagwright.core.boundary.wire import (
+    ACTIVITY_CALL_MODEL,
+    DETAIL_UNSTORED_BYTES,
+    ERROR_RATE_LIMITED,
+    ERROR_STORE_RETRY,
+    METADATA_STORED,
+)
 from dagwright.core.expressions.stored_values import stored_to_json
 from dagwright.core.model.tools import Effects
 from dagwright.llm.clients import ModelClients
@@ -69,10 +76,17 @@ T = TypeVar("T")
 CallModel = Callable[..., Awaitable[RawValue]]
 
 
-def model_activity(clients: ModelClients, values: LargeValues, *, deferrals: Deferrals | None = None) -> CallModel:
+def model_activity(
+    clients: ModelClients,
+    values: LargeValues,
+    *,
+    limits: CallLimits | None = None,
+    deferrals: Deferrals | None = None,
+) -> CallModel:
     """Return the activity `call_model`.
 
     Args:
+        limits: limits of calls across all runs; `None` if calls have no limits.
         deferrals: ends attempts without counting them; `None` if every attempt counts.
     """
     pace = HeartbeatPace()
@@ -80,7 +94,9 @@ def model_activity(clients: ModelClients, values: LargeValues, *, deferrals: Def
     # Any number of arguments: a malformed call fails here with a reason instead of being retried forever.
     @activity.defn(name=ACTIVITY_CALL_MODEL)
     async def call_model(*arguments: Any) -> RawValue:
-        return await _Attempt(clients, values, deferrals, pace=pace).answer(arguments)
+        heartbeats = Heartbeats(activity.info())
+        models = ModelCaller(clients, activity.info(), heartbeats, limits=limits)
+        return await _Attempt(models, values, heartbeats, pace=pace, deferrals=deferrals).answer(arguments)
 
     return call_model
 
@@ -89,16 +105,21 @@ class _Attempt:
     """One attempt of one model call."""
 
     def __init__(
-        self, clients: ModelClients, values: LargeValues, deferrals: Deferrals | None, *, pace: HeartbeatPace
+        self,
+        models: ModelCaller,
+        values: LargeValues,
+        heartbeats: Heartbeats,
+        *,
+        pace: HeartbeatPace,
+        deferrals: Deferrals | None,
     ) -> None:
-        info = activity.info()
         self._pace = pace
-        self._heartbeats = Heartbeats(info)
-        self._models = ModelCaller(clients, info, self._heartbeats)
+        self._heartbeats = heartbeats
+        self._models = models
         self._values = values
         self._deferrals = deferrals
         # The text of each attempt replaces that of the earlier ones, also of deferred ones.
-        self._info = info
+        self._info = info = activity.info()
         timeout = info.start_to_close_timeout
         self._ends_at = time.monotonic() + (float("inf") if timeout is None else timeout.total_seconds())
 
@@ -106,7 +127,7 @@ class _Attempt:
         with self._heartbeats.running():
             try:
                 request = await self._prepare_request(arguments)
-                return await self._encode_response(await self._respond(request))
+                return await self._encode_response(await self._respond_admitted(request))
             except asyncio.CancelledError:
                 details = activity.cancellation_details()
                 if details is None or not details.worker_shutdown:
@@ -116,6 +137,13 @@ class _Attempt:
             # Errors of the model, and of what surrounds the call: the payload store, a lost value.
             except Exception as error:
                 raise await self._failure(error) from None
+
+    async def _respond_admitted(self, request: ModelRequest) -> ModelResponse:
+        admission = await self._models.admit(request.call)
+        try:
+            return await self._respond(request)
+        finally:
+            admission.release()
 
     async def _respond(self, request: ModelRequest) -> ModelResponse:
         if request.planning is None:
@@ -240,6 +268,8 @@ class _Attempt:
         elif not decision.is_final and decision.delay is None:
             decision = replace(decision, delay=counted_backoff(self._heartbeats))
         failure = activity_failure_of(error, decision, details=details, redaction=Redaction())
+        if decision.code == ERROR_RATE_LIMITED:
+            return failure
         structlog.get_logger("dagwright.activities").warning(
             "model call failed",
             node=self._info.activity_id,

@@ -255,7 +255,7 @@ class ToolCall:
         self._limits = None if self._is_in_batch else shared.guards.limits
         self._heartbeats = heartbeats or Heartbeats(info, starts=starts)
         self._info = info if heartbeats is not None else self._heartbeats.info
-        self._models = ModelCaller(shared.models, self._info, self._heartbeats)
+        self._models = ModelCaller(shared.models, self._info, self._heartbeats, limits=shared.guards.limits)
         self._redaction = Redaction()
         self._plain: Any = None
         self._cached: CachedResult | None = None

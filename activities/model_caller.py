@@ -10,8 +10,11 @@ from typing import Any
 
 from temporalio import activity
 
+from dagwright.activities.call_headers import limited_subjects
+from dagwright.activities.call_limits import NO_LEASES, Admission, CallLimits, call_id
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.core.boundary.usage_reports import Usage
+from dagwright.core.model.call_limits import Subject
 from dagwright.llm.client import ModelClient, ModelStream
 from dagwright.llm.clients import ModelClients, SecretMissing
 from dagwright.planning.model_calls.model_failure import ModelFailure
@@ -25,9 +28,21 @@ class ModelCaller:
         clients: the worker's model clients; `None` if it has none.
         info: activity info of the attempt; calls without a run and node get those of the activity.
         heartbeats: heartbeats of the attempt, which report the usage for the next attempt.
+        limits: limits of calls across all runs; `None` if calls have no limits.
     """
 
-    def __init__(self, clients: ModelClients | None, info: activity.Info, heartbeats: Heartbeats) -> None:
+    def __init__(
+        self,
+        clients: ModelClients | None,
+        info: activity.Info,
+        heartbeats: Heartbeats,
+        *,
+        limits: CallLimits | None = None,
+    ) -> None:
+        self._limits = limits
+        self._limited_calls = 0
+        self._admission: Admission | None = None
+        """Leases of `admit`, if the attempt only makes one model call."""
         self._clients = clients
         self._info = info
         self._heartbeats = heartbeats
@@ -46,7 +61,7 @@ class ModelCaller:
         Raises:
             ModelFailure: the call failed or its response is unusable.
         """
-        return await self._call(endpoint, lambda client: client.complete(self._with_labels(call)))
+        return await self._call(endpoint, call, lambda client: client.complete(self._with_labels(call)))
 
     async def call_streamed(
         self, call: ModelCall, endpoint: NamedEndpoint | None, *, feed: Callable[[ModelStream, str], None]
@@ -66,21 +81,66 @@ class ModelCaller:
                     feed(stream, text)
             return stream.answer
 
-        return await self._call(endpoint, streamed)
+        return await self._call(endpoint, call, streamed)
+
+    async def admit(self, call: ModelCall) -> Admission:
+        """Wait for the limits of the only model call of the attempt, or defer the attempt.
+
+        Raises:
+            CallDeferred: the call must not be made now.
+        """
+        if self._limits is None:
+            return NO_LEASES
+        subjects = [*limited_subjects(), *self._models_of(call)]
+        self._admission = await self._limits.admit(subjects, self._info, self._heartbeats, kind="model_call")
+        return self._admission
+
+    def _models_of(self, call: ModelCall) -> list[Subject]:
+        name = call.config.model or (self._clients.default_model if self._clients is not None else None)
+        return [Subject("model", name)] if name else []
+
+    async def _admit_inside(self, call: ModelCall) -> Admission:
+        """Wait for the limits of a model call of a tool or agent."""
+        if self._limits is None:
+            return NO_LEASES
+        self._limited_calls += 1
+        number = f"{call_id(self._info)}-{self._limited_calls}"
+        return await self._limits.admit_model_call(
+            [*limited_subjects(), *self._models_of(call)], number, self._heartbeats
+        )
 
     async def _call(
-        self, endpoint: NamedEndpoint | None, call: Callable[[ModelClient], Awaitable[ModelResponse]]
+        self,
+        endpoint: NamedEndpoint | None,
+        call: ModelCall,
+        send: Callable[[ModelClient], Awaitable[ModelResponse]],
     ) -> ModelResponse:
         if self._clients is None:
             raise ModelFailure(ModelError.MODEL_MISSING, "this worker has no model client")
+        admission = self._admission or await self._admit_inside(call)
         try:
-            answer = await call(self._clients.client(endpoint))
+            return await self._send(endpoint, send, admission)
+        finally:
+            if self._admission is None:
+                admission.release()
+
+    async def _send(
+        self,
+        endpoint: NamedEndpoint | None,
+        send: Callable[[ModelClient], Awaitable[ModelResponse]],
+        admission: Admission,
+    ) -> ModelResponse:
+        assert self._clients is not None
+        try:
+            answer = await send(self._clients.client(endpoint))
         except ModelFailure as failure:
             self._heartbeats.add_usage(failure.usage)
+            admission.add_tokens(failure.usage.prompt_tokens + failure.usage.completion_tokens)
             raise
         except SecretMissing as error:
             raise ModelFailure(ModelError.KEY_MISSING, str(error)) from None
         self._heartbeats.add_usage(answer.usage)
+        admission.add_tokens(answer.usage.prompt_tokens + answer.usage.completion_tokens)
         return answer
 
     def _with_labels(self, call: ModelCall) -> ModelCall:

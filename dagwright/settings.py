@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from dagwright.core.errors import DagwrightError
+from dagwright.core.model.call_limits import CallLimitInvalid, parse_limits
 from dagwright.core.model.times import LONGEST
 from dagwright.core.plugins import installed_plugins
 from dagwright.planning.model_calls.model_requests import MODEL_NAME_CHARACTERS
@@ -119,6 +120,8 @@ class Settings(BaseModel):
     """Task queue of workflows and built-in tools."""
     tools_queue: str | None = Field(default=None, max_length=200)
     """Task queue of all tools of `--tools` and `--agents`; by default one queue per file or module, named after it."""
+    limits: str = ""
+    """Limits of calls across all runs, separated by semicolons: `tool:http_request 20/s; owner:ann concurrency=5`."""
     health_address: str | None = None
     """`HOST:PORT` at which `worker.py` serves `/livez` and `/readyz`; disabled by default."""
     drain_s: float | None = Field(default=None, ge=0, le=_LONGEST_S)
@@ -229,6 +232,17 @@ class Settings(BaseModel):
         if name is None or not name.startswith("/_sys/"):
             return name
         raise PydanticCustomError(SHOWN_VALUE, "the name of a task queue cannot start with /_sys/")
+
+    @field_validator("limits")
+    @classmethod
+    def _valid_limits(cls, limits: str) -> str:
+        try:
+            parse_limits(limits)
+        except CallLimitInvalid as error:
+            # The text is a template of pydantic.
+            text = error.args[0].replace("{", "(").replace("}", ")")
+            raise PydanticCustomError(SHOWN_VALUE, cast(LiteralString, text)) from None
+        return limits
 
     @field_validator("ui_url")
     @classmethod

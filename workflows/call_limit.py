@@ -87,8 +87,8 @@ class CallLimitWorkflow:
         for tokens in given.tokens:
             state.add_tokens(limit, tokens)
         answers = {
-            call: state.request(limit, call, now, has_waited=has_waited).to_json()
-            for call, has_waited in given.requests.items()
+            call: state.request(limit, call, now, has_waited=request.has_waited, kind=request.kind).to_json()
+            for call, request in given.requests.items()
         }
         return {"answers": answers}
 

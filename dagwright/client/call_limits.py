@@ -54,7 +54,9 @@ async def set_limit(
 
 
 async def remove_limit(services: Services, subject: str) -> None:
-    """Remove a limit that was set at run time; a limit that workers declare applies again.
+    """Remove a limit that was set at run time, or else one that workers declare.
+
+    After the first, a declared limit applies again; a removed declared limit returns if a worker still declares it.
 
     Raises:
         CommandRejected: there is no such limit, or it does not respond.
@@ -63,8 +65,8 @@ async def remove_limit(services: Services, subject: str) -> None:
         before = await server_limits.remove_limit(services.connection.client, parse_subject(subject))
     except (CallLimitInvalid, server_limits.LimitUnreachable) as error:
         raise CommandRejected(str(error)) from None
-    if before is None or before.chosen is None:
-        raise CommandRejected(f"no limit of {subject!r:.80} was set at run time")
+    if before is None:
+        raise CommandRejected(f"{subject!r:.80} has no limit")
 
 
 async def read_limits(services: Services) -> list[Limit]:

@@ -80,6 +80,11 @@ class ModelClients:
         for client in clients.values():
             await client.close()
 
+    @property
+    def default_model(self) -> str | None:
+        """Return the model of calls that do not name one."""
+        return self._setup.model
+
     def client(self, named: NamedEndpoint | None) -> ModelClient:
         """Return the client of a server.
 

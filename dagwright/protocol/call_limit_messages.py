@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast, get_args
 
 from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, Subject, parse_limit, parse_subject
-from dagwright.features.call_limits.limit_state import LimitAnswer
+from dagwright.features.call_limits.limit_state import LimitAnswer, RequestKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +68,26 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CallRequest:
+    """Request of a call that wants to start; see `LimitState.request`."""
+
+    has_waited: bool = False
+    kind: RequestKind = "call"
+
+
+@dataclass(frozen=True, slots=True)
 class LimitMessage:
     """Message of a worker to a limit.
 
     Args:
-        requests: calls that want to start -> whether an earlier request was answered with `later`.
+        requests: calls that want to start -> their requests.
         releases: calls that have ended.
         renewals: calls that run.
         tokens: tokens that model calls have used, one number for each call.
         hold_s: seconds for which no call may start, if the service requested that.
     """
 
-    requests: Mapping[str, bool] = field(default_factory=dict)
+    requests: Mapping[str, CallRequest] = field(default_factory=dict)
     releases: Sequence[str] = ()
     renewals: Sequence[str] = ()
     tokens: Sequence[int] = ()
@@ -92,7 +100,7 @@ class LimitMessage:
 
     def to_json(self) -> dict[str, Any]:
         parts = {
-            "requests": dict(self.requests),
+            "requests": {call: [request.has_waited, request.kind] for call, request in self.requests.items()},
             "releases": list(self.releases),
             "renewals": list(self.renewals),
             "tokens": list(self.tokens),
@@ -109,7 +117,10 @@ def limit_message_from_json(encoded: Any) -> LimitMessage:
     """
     try:
         return LimitMessage(
-            {str(call): bool(has_waited) for call, has_waited in encoded.get("requests", {}).items()},
+            {
+                str(call): CallRequest(bool(has_waited), _kind(kind))
+                for call, (has_waited, kind) in encoded.get("requests", {}).items()
+            },
             [str(call) for call in encoded.get("releases", ())],
             [str(call) for call in encoded.get("renewals", ())],
             [int(count) for count in encoded.get("tokens", ())],
@@ -117,6 +128,12 @@ def limit_message_from_json(encoded: Any) -> LimitMessage:
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise CallLimitInvalid(f"invalid message to a limit: {error}") from None
+
+
+def _kind(encoded: object) -> RequestKind:
+    if encoded not in get_args(RequestKind):
+        raise ValueError(f"unknown kind of request {encoded!r:.80}")
+    return cast(RequestKind, encoded)
 
 
 def answers_from_json(encoded: Any) -> dict[str, LimitAnswer]:

@@ -97,13 +97,21 @@ async def set_limit(
 
 
 async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None:
-    """Remove a limit that was set at run time; return the earlier settings, `None` if there is no such limit.
+    """Remove a limit that was set at run time, or else a declared one; return the earlier settings.
+
+    A declared limit returns with the next call of a worker that declares it.
+
+    Returns:
+        The earlier settings; `None` if there is no such limit.
 
     Raises:
         LimitUnreachable: the limit does not respond.
     """
     try:
-        return limit_settings_from_json(await _update(client, subject, wire.UPDATE_CONFIGURE, {"chosen": None}))
+        before = limit_settings_from_json(await _update(client, subject, wire.UPDATE_CONFIGURE, {"chosen": None}))
+        if before.chosen is None:
+            await _update(client, subject, wire.UPDATE_CONFIGURE, {"declared": None})
+        return before
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, overload
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.model.argument_checks import SchemaOfTool
+from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, parse_limit
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
 from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.times import LONGEST, Duration, parse_duration
@@ -40,12 +41,14 @@ class ToolSpec:
         function: the Python function; `None` if another worker serves the tool.
         parameters: how the function takes its arguments; `None` if another worker serves the tool.
         aliases: former names; runs in flight still call the tool by them.
+        limit: limit of the calls across all runs, if it declares one.
     """
 
     declaration: ToolDeclaration
     function: Callable[..., Any] | None = None
     parameters: Parameters | None = None
     aliases: tuple[str, ...] = ()
+    limit: CallLimit | None = None
 
     @property
     def name(self) -> str:
@@ -91,6 +94,7 @@ def tool(
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
     batch: bool = False,
+    limit: str | None = None,
     uses_models: bool = False,
     effects_by: Mapping[str, Any] | None = None,
     secrets: Sequence[str] | None = None,
@@ -113,6 +117,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     max_attempts: int | None = None,
     schema: Mapping[str, Any] | None = None,
     batch: bool = False,
+    limit: str | None = None,
     uses_models: bool = False,
     effects_by: Mapping[str, Any] | None = None,
     secrets: Sequence[str] | None = None,
@@ -135,6 +140,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         schema: additional JSON Schema of the arguments object, such as a `oneOf` of parameters of which exactly one
             must be given.
         batch: whether short calls may share an activity; for tools with the effects `read` or `idempotent`.
+        limit: limit of the calls across all runs, such as `20/s concurrency=5`; pure tools have none.
         uses_models: whether calls use a model, so that a run with a budget starts them only while some is left.
         effects_by: how an argument determines the effects of a call, such as
             `{"argument": "method", "default": "GET", "effects": {"GET": "read"}}`; other values have `effects`.
@@ -191,11 +197,22 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
             effects,
             timeout=timeout,
         )
-        return mark_as_tool(
-            decorated, ToolSpec(declaration, decorated, parameters, validate_aliases(tool_name, aliases))
-        )
+        aliased = validate_aliases(tool_name, aliases)
+        spec = ToolSpec(declaration, decorated, parameters, aliased, _limit(declaration, limit))
+        return mark_as_tool(decorated, spec)
 
     return decorate if function is None else decorate(function)
+
+
+def _limit(declared: ToolDeclaration, limit: str | None) -> CallLimit | None:
+    if limit is None:
+        return None
+    if declared.effects is Effects.PURE:
+        raise ValueError(f"Tool {declared.name!r}: a pure tool calls no service, so it has no limit")
+    try:
+        return parse_limit(limit)
+    except CallLimitInvalid as error:
+        raise ValueError(f"Tool {declared.name!r}: {error}") from None
 
 
 @checks_arguments

@@ -15,6 +15,7 @@ from dagwright.agents import AgentRegistry, AgentsUnreadable, load_agents
 from dagwright.agents.agent_calls import agent_tools, declared_agents
 from dagwright.agents.agent_database import stored_cards
 from dagwright.agents.class_agents import load_class
+from dagwright.core.model.call_limits import CallLimit, Subject, parse_limits
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.plugins import InstalledPlugin, PluginError, installed_plugins, refuse_duplicate
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
@@ -66,6 +67,7 @@ class Toolset:
         servers: the MCP servers of the tools, if any; the process that serves the tools stops them.
         agents: those of `--agents`; each is a tool too.
         rounds: default limits of questions in rounds.
+        limits: limits of calls across all runs that the settings declare.
     """
 
     built_in: ToolRegistry
@@ -79,6 +81,7 @@ class Toolset:
     servers: "ServersOfTools | None" = None
     agents: AgentRegistry = field(default_factory=AgentRegistry)
     rounds: RoundsLimits = field(default_factory=RoundsLimits)
+    limits: Mapping[Subject, CallLimit] = field(default_factory=dict)
 
     def declarations(self) -> Mapping[str, ToolDeclaration]:
         """Return the tools that a plan can call: tool name -> declaration."""
@@ -135,6 +138,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
         built_in=built_in,
         own=named,
         references=tuple(modules),
+        limits=parse_limits(settings.limits),
         environment=environment,
         database_url=settings.database_url,
         store=store,

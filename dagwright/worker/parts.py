@@ -4,7 +4,7 @@
 settings and resources.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from dagwright.activities.values import LargeValues
 from dagwright.agents.agent_calls import declared_agents
 from dagwright.agents.agent_database import StoredAgentTools, stored_cards
 from dagwright.core.expressions import query_analysis  # noqa: F401 - not first in a workflow task
+from dagwright.core.model.call_limits import CallLimit, Subject
 from dagwright.core.plugins import plugin_packages
 from dagwright.llm.clients import ModelClients
 from dagwright.server.namespace import StateAttribute
@@ -97,13 +98,14 @@ def create_activities(
     """
     values, cache = LargeValues(toolset.store), ResultCache(toolset.store)
     paused, left, records = PausedCalls(client), LeftCalls(), BatchRecords(toolset.store, client)
-    limits, slots = CallLimits(client), CallSlots(activity_slots)
+    slots, deferrals = CallSlots(activity_slots), Deferrals(client)
+    limits = CallLimits(client, declared_limits(toolset), task_queue=task_queue)
     tools_of = partial(
         callable_tools,
         environment=toolset.environment,
         values=values,
         cache=cache,
-        guards=CallGuards(paused, CallStarts(client), left, Deferrals(client), limits),
+        guards=CallGuards(paused, CallStarts(client), left, deferrals, limits),
         models=models,
     )
 
@@ -111,7 +113,8 @@ def create_activities(
         return activities_of_tools(tools_of(registry))
 
     built_in = activities_of(toolset.built_in)
-    shared = _shared_activities(client, toolset, values, models=models, task_queue=task_queue)
+    model = model_activity(models, values, limits=limits, deferrals=deferrals)
+    shared = [*_shared_activities(client, toolset, values, task_queue=task_queue), model]
     stored_agents = stored_agent_activity(
         StoredAgentTools(toolset.database_url, toolset.environment),
         lambda spec: activities_of(ToolRegistry.of(spec))[spec.name],
@@ -130,9 +133,14 @@ def create_activities(
     return activities_on
 
 
-def _shared_activities(
-    client: Client, toolset: Toolset, values: LargeValues, *, models: ModelClients, task_queue: str
-) -> list[Activity]:
+def declared_limits(toolset: Toolset) -> Mapping[Subject, CallLimit]:
+    """Return the limits that a process declares; those of the settings override those of its tools."""
+    tools = toolset.built_in.merged(toolset.own).python_tools()
+    of_tools = {Subject("tool", spec.name): spec.limit for spec in tools if spec.limit is not None}
+    return {**of_tools, **toolset.limits}
+
+
+def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *, task_queue: str) -> list[Activity]:
     """Create the activities that every queue has."""
     scope = CompileScope(
         toolset.declarations(),
@@ -148,7 +156,6 @@ def _shared_activities(
         end_cancelled,
         compile_activity(scope, has_state=StateAttribute(client).is_registered, notifies=toolset.hook is not None),
         notify_activity(toolset.hook),
-        model_activity(models, values, deferrals=Deferrals(client)),
         read_plan_activity(toolset.declarations(), values),
         load_activity(toolset.store),
         output_activity(client, toolset.store),

@@ -45,6 +45,7 @@ CONTRACT: list[tuple[str, Any, str, str, Any]] = [
     ("api_hosts", None, "DAGWRIGHT_API_HOSTS", "a.example.com", SAME),
     ("api_origins", None, "DAGWRIGHT_API_ORIGINS", "https://a.example.com", SAME),
     ("api_proxies", None, "DAGWRIGHT_API_PROXIES", "10.0.0.0/8", SAME),
+    ("limits", "", "DAGWRIGHT_LIMITS", "tool:stock 20/s", SAME),
     ("health_address", None, "DAGWRIGHT_HEALTH_ADDRESS", "127.0.0.1:8485", SAME),
     ("drain_s", None, "DAGWRIGHT_DRAIN_S", "90", 90.0),
     ("serve", "all", "DAGWRIGHT_SERVE", "tools", SAME),

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,15 +12,22 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.activities import call_limits
+from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
+from dagwright.features.call_limits import limit_state
 from dagwright.history.run_reader import RunReader
-from dagwright.server.call_limits import list_limits, read_use, remove_limit, set_limit
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage
+from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.server.call_limits import exchange, list_limits, read_use, remove_limit, set_limit
 from dagwright.settings import Settings
+from dagwright.testing import ModelServer, Tokens, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Runs, document_of, serving_runs
+from tests.support.runs import Handle, Runs, document_of, serving_runs
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.waits]
 
 
 class Service:
@@ -36,8 +44,8 @@ class Service:
     def subject(self) -> Subject:
         return Subject("tool", self.name)
 
-    def registry(self) -> ToolRegistry:
-        @tool(name=self.name, effects="read", max_attempts=2, batch=True)
+    def registry(self, *, limit: str | None = None) -> ToolRegistry:
+        @tool(name=self.name, effects="read", max_attempts=2, batch=True, limit=limit)
         async def fetch(item: int) -> int:
             self.starts.append(time.monotonic())
             self.attempts.append(context().attempt)
@@ -70,7 +78,12 @@ async def served(
     async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()
-        for subject in await list_limits(client):
+        await _remove_all(client)
+
+
+async def _remove_all(client: Client) -> None:
+    for subject, settings in (await list_limits(client)).items():
+        for _ in filter(None, (settings.chosen, settings.declared)):
             await remove_limit(client, subject)
 
 
@@ -118,3 +131,87 @@ async def test_concurrency_is_never_exceeded_and_each_call_runs(served: Runs, se
     await remove_limit(served.client, service.subject)
     await document_of(await served.start(service.plan(8)))
     assert service.most_running > 3
+
+
+async def test_lease_of_a_dead_worker_expires_and_a_renewed_one_stays(
+    served: Runs, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limit_state, "LEASE_S", 2.0)
+    monkeypatch.setattr(call_limits, "LEASE_S", 2.0)
+    await _limit(served, service, "concurrency=1")
+    # The worker dies after this message.
+    dead = LimitMessage(requests={"dead": CallRequest()})
+    assert (await exchange(served.client, service.subject, dead))["dead"].decision == "start"
+    service.seconds = 4.0
+    started_at = time.monotonic()
+    assert (await document_of(await served.start(service.plan(2))))["status"] == "completed"
+    assert service.starts[0] - started_at > 1.5
+    assert (service.most_running, service.starts[1] - service.starts[0] > 3.9) == (1, True)
+
+
+async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
+    client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_limits, "FRESH_S", 0.0)
+    monkeypatch.setattr(call_limits, "STALE_S", 0.0)
+    service.seconds = 0.1
+    settings = Settings(state_dir=tmp_path, limits=f"template:t_{service.name} concurrency=1")
+    async with serving_runs(client, service.registry(limit="concurrency=2"), settings=settings) as runs:
+        await document_of(await runs.start(service.plan(6)))
+        assert service.most_running == 2
+        await _limit(runs, service, "concurrency=4")
+        await document_of(await runs.start(service.plan(8)))
+        assert service.most_running == 4
+        before = await remove_limit(client, service.subject)
+        assert (str(before and before.chosen), str(before and before.declared)) == ("concurrency=4", "concurrency=2")
+        service.most_running = 0
+        await document_of(await runs.start(service.plan(6)))
+        assert service.most_running == 2
+
+        # The template of a run is in its memo, which a plan cannot change; all runs of a template share its limit.
+        service.most_running = 0
+        started = [await _start_with_memo(runs, service, {wire.MEMO_TEMPLATE: f"t_{service.name}"}) for _ in range(2)]
+        for handle in started:
+            await document_of(handle)
+        assert service.most_running == 1
+        await runs.check_ended()
+    async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path), queue=runs.task_queue):
+        await _remove_all(client)
+
+
+async def _start_with_memo(runs: Runs, service: Service, memo: dict[str, Any]) -> Handle:
+    compiled = prepare_plan(check_plan(service.plan(3), runs.tools), {})
+    return await runs.start_raw(run_input_to_json(RunInput(compiled=compiled, inputs={})), memo=memo)
+
+
+async def test_model_calls_wait_for_tokens_before_a_request_and_inside_a_tool(client: Client, tmp_path: Path) -> None:
+    model_name = f"m-{uuid4().hex[:8]}"
+    tokens = Tokens(6_000, 1_000)
+
+    @tool(effects="read", uses_models=True)
+    async def echo(question: str) -> str:
+        return (await context().ask_model(question)).text
+
+    steps = (
+        replace(tool_call("echo", question="?"), tokens=tokens),
+        text("inner", tokens=tokens),
+        text("done", tokens=tokens),
+    )
+    async with ModelServer(*steps) as model:
+        settings = Settings(
+            state_dir=tmp_path,
+            openai_base_url=model.base_url,
+            openai_api_key="key",
+            model=model_name,
+            limits=f"model:{model_name} tokens=60000",
+        )
+        async with serving_runs(client, ToolRegistry.of(echo), settings=settings) as runs:
+            plan = agent_plan(AgentSpec("helper", tools={"echo": runs.tools["echo"]}), prompt="Ask.", results={})
+            started_at = time.monotonic()
+            document = await document_of(await runs.start_compiled(plan, inputs={"objective": "?"}))
+            assert document["output"] == "done"
+            assert {node["attempts"] for node in document["nodes"].values()} == {1}
+            # Each call uses 7 s of the tokens, and 6 s may be used early.
+            assert time.monotonic() - started_at > 7.5
+            await runs.check_ended()
+            await _remove_all(client)

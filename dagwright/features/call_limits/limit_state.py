@@ -7,7 +7,7 @@ With a concurrency limit a call also needs a lease, which expires unless it is r
 wait in line for the next lease; the calls after them get an estimate.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from dagwright.core.model.call_limits import CallLimit
@@ -30,6 +30,8 @@ _NEWEST_SHARE = 0.2
 """Share of the newest value in a moving average."""
 
 Decision = Literal["start", "line", "later"]
+RequestKind = Literal["call", "model_call", "tokens"]
+"""Call of a tool; call of a model, which also uses tokens; tokens of a model call inside a call that has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +91,23 @@ class LimitState:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def request(self, limit: CallLimit, call: str, now: float, *, has_waited: bool) -> LimitAnswer:
+    def request(
+        self, limit: CallLimit, call: str, now: float, *, has_waited: bool = False, kind: RequestKind = "call"
+    ) -> LimitAnswer:
         """Answer a call that wants to start.
 
         Args:
             call: id of the call, the same for each of its requests.
             has_waited: whether an earlier request of the call was answered with `later`.
+            kind: determines the parts of the limit that apply.
         """
+        limit = _applied(limit, kind)
         self._expire(now)
         if call in self.leases:
             # The response to an earlier request was lost, or the worker of an earlier attempt died.
             self.renew(call, now)
             return LimitAnswer("start", max(0.0, self.leases[call].started_at - now))
         at, reason = self._earliest(limit, now)
-        interval_s = self._interval_s(limit)
         is_turn = has_waited or max(at, self.tail_at) - now <= HORIZON_S
         if limit.concurrency is not None:
             place = [*self.line].index(call) if call in self.line else len(self.line)
@@ -111,7 +116,8 @@ class LimitState:
                 return self._wait_for_lease(limit, call, place, now, is_turn=is_turn, has_waited=has_waited)
         if (is_turn and at - now <= HORIZON_S) or at - now <= IDLE_S:
             self._start(limit, call, at)
-            return LimitAnswer("start", at - now, reason, round((at - now) / interval_s) if reason else 0)
+            ahead = round((at - now) / self._interval_s(limit)) if reason else 0
+            return LimitAnswer("start", at - now, reason, ahead)
         return self._estimate(max(at, 0.0 if has_waited else self.tail_at), reason, now, limit, has_waited=has_waited)
 
     def release(self, call: str, now: float) -> None:
@@ -218,6 +224,13 @@ def limit_state_from_json(encoded: dict[str, Any]) -> LimitState:
         values[name] = Schedule(**values[name])
     values["leases"] = {call: Lease(**lease) for call, lease in values["leases"].items()}
     return LimitState(**values)
+
+
+def _applied(limit: CallLimit, kind: RequestKind) -> CallLimit:
+    """Return the parts of a limit that apply to a request."""
+    if kind == "tokens":
+        return CallLimit(tokens_per_minute=limit.tokens_per_minute)
+    return limit if kind == "model_call" else replace(limit, tokens_per_minute=None)
 
 
 def _average(before: float, newest: float) -> float:

@@ -41,7 +41,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
 
 
 def remove_call_limit(request: CallLimitRequest, output: Output) -> int:
-    """Remove a limit that was set at run time; return 2 if there is no such limit.
+    """Remove a limit; return 2 if there is no such limit.
 
     Raises:
         CommandRefused: the subject is invalid, or the limit does not respond.
@@ -55,11 +55,11 @@ def remove_call_limit(request: CallLimitRequest, output: Output) -> int:
                 before = await remove_limit(connection.client, subject)
         except (CallLimitInvalid, LimitUnreachable) as error:
             raise CommandRefused(str(error)) from None
-        if before is None or before.chosen is None:
-            _report(str(subject), f"no limit of {subject} was set at run time", output, ok=False)
+        if before is None:
+            _report(str(subject), f"{subject} has no limit", output, ok=False)
             return ExitCode.REFUSED
-        declared = f"; its workers declare {before.declared}" if before.declared is not None else ""
-        _report(str(subject), f"the limit {before.chosen} of {subject} is removed{declared}", output)
+        declared = f"; its workers declare {before.declared}" if before.chosen and before.declared else ""
+        _report(str(subject), f"the limit {before.limit} of {subject} is removed{declared}", output)
         return ExitCode.COMPLETED
 
     return run_async(work, output)

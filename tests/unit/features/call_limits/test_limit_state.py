@@ -1,0 +1,72 @@
+"""Answers of one limit to calls: starts, the line for leases, estimates, and tokens."""
+
+import pytest
+
+from dagwright.core.model.call_limits import CallLimit, parse_limit
+from dagwright.features.call_limits.limit_state import LINE_S, LimitAnswer, LimitState
+
+_NOW = 1_000_000.0
+
+
+def _ask(state: LimitState, limit: CallLimit, count: int, *, now: float = _NOW) -> list[LimitAnswer]:
+    return [state.request(limit, f"call-{number}", now) for number in range(count)]
+
+
+def test_calls_over_the_rate_get_later_starts_and_far_ones_an_estimate() -> None:
+    state, limit = LimitState(), parse_limit("2/s")
+    answers = _ask(state, limit, 40)
+    assert [answer.decision for answer in answers] == ["start"] * 21 + ["later"] * 19
+    assert [round(answer.delay_s, 2) for answer in answers[:4]] == [0, 0.4, 0.9, 1.4]
+    assert (answers[3].reason, answers[3].ahead) == ("rate limit 2/s", 3)
+    assert [round(answer.delay_s, 1) for answer in answers[-2:]] == [18.9, 19.4]
+    assert state.waiting(limit, _NOW) == 39
+    # The calls with an estimate were cancelled: a new call does not wait for them.
+    assert state.request(limit, "new", _NOW + 11).decision == "start"
+
+
+def test_returning_calls_start_before_new_ones() -> None:
+    state, limit = LimitState(), parse_limit("2/s")
+    _ask(state, limit, 40)
+    now = _NOW + 5
+    assert state.request(limit, "new", now).decision == "later"
+    assert state.request(limit, "call-30", now, has_waited=True).decision == "start"
+
+
+def test_leases_end_by_release_or_after_their_time_and_the_line_is_first_come_first_served() -> None:
+    state, limit = LimitState(), parse_limit("concurrency=2")
+    assert [answer.decision for answer in _ask(state, limit, 5)] == ["start", "start", "line", "line", "later"]
+    state.release("call-0", _NOW + 1)
+    assert state.request(limit, "call-3", _NOW + 1).decision == "line"
+    assert state.request(limit, "call-2", _NOW + 1).decision == "start"
+    # The worker of call-1 and call-2 dies; call-3 keeps its place.
+    for step in range(1, 4):
+        assert state.request(limit, "call-3", _NOW + step * LINE_S * 0.9).decision == ("start" if step == 3 else "line")
+    assert [*state.leases] == ["call-3"]
+
+
+def test_request_of_a_call_that_has_a_lease_uses_no_other() -> None:
+    state, limit = LimitState(), parse_limit("concurrency=1")
+    assert [state.request(limit, "a", _NOW + second).decision for second in range(3)] == ["start"] * 3
+    # A running call counts although its lease has expired, as after an outage of the server.
+    state.renew("b", _NOW)
+    assert state.request(limit, "c", _NOW).decision == "line"
+
+
+def test_tokens_are_estimated_at_the_start_and_corrected_at_the_end() -> None:
+    state, limit = LimitState(), parse_limit("tokens=60000")
+    assert state.request(limit, "a", _NOW, kind="model_call").decision == "start"
+    state.add_tokens(limit, 30_000)
+    answer = state.request(limit, "b", _NOW, kind="model_call")
+    assert (answer.decision, answer.reason) == ("later", "limit of 60,000 tokens/min")
+    # 30 s of tokens are used, and 6 s may be used early.
+    assert answer.delay_s == pytest.approx(12.0)
+    assert state.request(limit, "c", _NOW, kind="call").decision == "start"
+
+
+def test_hold_delays_all_starts_and_a_changed_limit_forgets_its_bookings() -> None:
+    state, limit = LimitState(), parse_limit("1/h")
+    _ask(state, limit, 3)
+    state.restart(_NOW)
+    assert state.request(limit, "a", _NOW).decision == "start"
+    state.hold(_NOW + 30)
+    assert state.request(parse_limit("100/s"), "b", _NOW).decision == "later"
