@@ -436,7 +436,7 @@ class _Turn:
     def _deferred(
         self, reason: str, delay_s: float, *, booked: Sequence[str], waited: str | None = None
     ) -> CallDeferred:
-        # The waits that a service has requested go on counting.
+        # An earlier request of a service to wait still counts.
         state = kept_state(self._state) | {"at": self._now() + delay_s, "booked": [*booked], "why": reason}
         if waited is not None:
             state["waited"] = [waited]
