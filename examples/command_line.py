@@ -82,6 +82,6 @@ def scripted_model(script: Path) -> Iterator[Mapping[str, str]]:
             server.terminate()
 
 
-def model_variables_here() -> str:
+def set_model_variables() -> str:
     """Return the variables that name a model service in this environment."""
     return " and ".join(name for name in MODEL_VARIABLES if os.environ.get(name))

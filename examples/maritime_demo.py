@@ -24,7 +24,7 @@ from dagwright_maritime.search.errors import NoSearchServer
 from dagwright_maritime.search.server import LocalSearch
 from dagwright_maritime.settings import MaritimeSettings
 from dagwright_maritime.shipments import DataSet
-from examples.command_line import USUAL_MODEL, model_variables_here, run_command, scripted_model
+from examples.command_line import USUAL_MODEL, run_command, scripted_model, set_model_variables
 
 QUESTION = "How do the volumes of Maersk and Evergreen to LA compare in the last quarter?"
 SCRIPT = Path(__file__).parent / "maritime" / "two-carriers.yaml"
@@ -39,7 +39,7 @@ def demo(output: Output) -> int:
     model = settings.model or USUAL_MODEL
     if is_real:
         where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
-        advice = f"to run the demo without a model, unset {model_variables_here()}"
+        advice = f"to run the demo without a model, unset {set_model_variables()}"
         output.print(f"model: {model}{where}; {advice}")
     else:
         output.print("no OPENAI_API_KEY is set, so a script plays the model")

@@ -157,18 +157,18 @@ def parse_plan(
         if repair.code == CUT_OFF
     ]
     inline_cards = [] if inline_agents else _inline_agents_of(checked)
-    if problems := [*cut, *problems_of(checked, there=referable_ids), *inline_cards]:
+    if problems := [*cut, *problems_of(checked, referable_ids=referable_ids), *inline_cards]:
         raise PlanInvalid(problems)
-    read = build_parsed_plan(checked, repairs, there=referable_ids)
+    read = build_parsed_plan(checked, repairs, referable_ids=referable_ids)
     reject_oversized(read)
     return read
 
 
-def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, there: Sequence[str] = ()) -> ParsedPlan:
+def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, referable_ids: Sequence[str] = ()) -> ParsedPlan:
     """Build the result for a valid plan.
 
     Args:
-        there: ids of the stand-ins for existing nodes of the run.
+        referable_ids: ids of the stand-ins for existing nodes of the run.
 
     Raises:
         PlanInvalid: the plan uses something that cannot run, or a part of the plan is too large.
@@ -182,13 +182,13 @@ def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, there: Seq
         refuse_too_large(plan)
     except PlanTooLarge as error:
         raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
-    own = replace(restricted, nodes=tuple(node for node in restricted.nodes if node.id not in there))
+    own = replace(restricted, nodes=tuple(node for node in restricted.nodes if node.id not in referable_ids))
     return ParsedPlan(
         PlannedNodes(
             _with_nested_regions(plan), {n: tool for n, tool in plan.tools.items() if n != EXISTING_NODE.name}
         ),
-        _own_of(checked.document.plan, there=there),
-        *summary_and_described(restricted, there=frozenset(there)),
+        _own_of(checked.document.plan, referable_ids=referable_ids),
+        *summary_and_described(restricted, referable_ids=frozenset(referable_ids)),
         [*(repair.to_note() for repair in folded(repairs)), *_notes_of(checked)],
         changes_of(own),
     )
@@ -237,9 +237,9 @@ def _is_empty(invalid: PlanInvalid) -> bool:
     return all((problem.code, problem.pointer) == ("empty_plan", "/nodes") for problem in invalid.problems)
 
 
-def _own_of(written: Mapping[str, Any], *, there: Sequence[str]) -> Mapping[str, Any]:
+def _own_of(written: Mapping[str, Any], *, referable_ids: Sequence[str]) -> Mapping[str, Any]:
     """Return a plan without the stand-ins for existing nodes of the run."""
-    if not there:
+    if not referable_ids:
         return written
     return {**written, "nodes": [node for node in written["nodes"] if node.get("tool") != EXISTING_NODE.name]}
 
@@ -278,7 +278,7 @@ def can_start_early(
         checked = check_plan(
             {"nodes": [*_standing((), replan_context), *nodes]}, _known(tools, replan_context), dialect="plan"
         )
-        if any(True for _ in problems_of(checked, there=referable_ids)):
+        if any(True for _ in problems_of(checked, referable_ids=referable_ids)):
             return False
         return may_start_early(compile_planned(checked).nodes[-1], tools)
     except PlanInvalid:
@@ -304,17 +304,17 @@ def rejected_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile
     }
 
 
-def problems_of(checked: Checked, *, there: Sequence[str] = ()) -> Iterator[Problem]:
+def problems_of(checked: Checked, *, referable_ids: Sequence[str] = ()) -> Iterator[Problem]:
     """Yield the problems of a valid plan that prevent its nodes from being added to a running run.
 
     Args:
-        there: ids of the stand-ins for existing nodes of the run.
+        referable_ids: ids of the stand-ins for existing nodes of the run.
     """
-    if (count := len(checked.nodes) - len(there)) > MAX_PLANNED_NODES:
+    if (count := len(checked.nodes) - len(referable_ids)) > MAX_PLANNED_NODES:
         message = f"the plan has {count:,} nodes; at most {MAX_PLANNED_NODES} are allowed"
         yield Problem("too_large", message, pointer("nodes"), hint="use for_each instead of many nodes")
     for index, node in enumerate(checked.nodes):
-        if node.tool == EXISTING_NODE.name and node.id not in there:
+        if node.tool == EXISTING_NODE.name and node.id not in referable_ids:
             at = checked.document.written_pointer(pointer("nodes", index, "tool"))
             yield Problem("unknown_tool", f"the run has no node {node.id!r}", at, node.id)
         if is_own(node.id):

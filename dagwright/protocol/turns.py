@@ -150,7 +150,7 @@ class TurnEnd:
         response_at: reference of the full answer, `{"ref", "paths"}`, if it is too long for a run.
         names: names that it set -> `{"id", "name", "kind"}`.
         resolved_lookups: entities found by its lookups.
-        is_unbound: it failed because of a lookup; the entity may no longer exist.
+        is_unbound: whether the run failed because of a lookup, whose entity may no longer exist.
     """
 
     status: str
@@ -247,7 +247,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: "RunScheduler | None" = 
 
 
 def _explanation(scheduler: "RunScheduler") -> Any:
-    """Return the explanation of the plan; of a generated plan the newest one."""
+    """Return the explanation of the plan; if models generated several plans, that of the newest."""
     for node, record in reversed(list(scheduler.state.visible_nodes())):
         if node.tool == PLAN_READER and isinstance(record.result, Mapping):
             return record.result.get("explanation")

@@ -35,7 +35,7 @@ _BUILD_TIMEOUT_S = 1800.0
 """The build takes 2.5 minutes on two idle cores; the timeout allows for a slow machine and a slow network."""
 
 _INSTALL_HINT = (
-    "no Temporal server could be had: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 "
+    "no Temporal server is available: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 "
     "or newer, or set TEMPORAL_ADDRESS to a server that runs"
 )
 
@@ -71,7 +71,7 @@ async def get_binary(cache_home: Path, *, required_version: str | None) -> Binar
     if binaries and required_version != SERVER_VERSION:
         return binaries[0]
     try:
-        return await _obtain(cached)
+        return await _install(cached)
     except ServerUnreachable:
         if binaries:
             return binaries[0]
@@ -99,23 +99,23 @@ async def _inspect(path: Path) -> Binary | None:
     return Binary(path, f"{match[1]}.{match[2]}{match[3]}")
 
 
-async def _obtain(target: Path) -> Binary:
+async def _install(target: Path) -> Binary:
     cache_folder = target.parent.parent
     try:
         cache_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ServerUnreachable(f"the cache folder {cache_folder} can not be written: {error.strerror}") from error
     async with locked(cache_folder / "get.lock", timeout_s=_BUILD_TIMEOUT_S, on_wait=_report_other_install):
-        ready = await _inspect(target)
-        if ready is not None:
-            return ready
-        for left_over in cache_folder.glob(".getting-*"):
-            shutil.rmtree(left_over, ignore_errors=True)
+        installed = await _inspect(target)
+        if installed is not None:
+            return installed
+        for unfinished in cache_folder.glob(".getting-*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=cache_folder, prefix=".getting-") as name:
             folder = Path(name)
-            made = await _download(folder) or await _build(folder)
+            program = await _download(folder) or await _build(folder)
             target.parent.mkdir(exist_ok=True)
-            made.replace(target)
+            program.replace(target)
     binary = await _inspect(target)
     if binary is None:
         raise ServerUnreachable(f"{target} does not run on this machine: {_INSTALL_HINT}")

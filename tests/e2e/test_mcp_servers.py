@@ -65,7 +65,7 @@ def _plan(*nodes: dict[str, Any]) -> dict[str, Any]:
     return {"plan": 1, "nodes": list(nodes)}
 
 
-def test_effects_are_those_of_the_annotations(servers: ServersOfTools) -> None:
+def test_effects_come_from_the_annotations_of_the_server(servers: ServersOfTools) -> None:
     effects = {spec.name: spec.declaration.effects for spec in servers.registry}
     assert {name: effect for name, effect in effects.items() if name.startswith("filesystem.")} == {
         **{

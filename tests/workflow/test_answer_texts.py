@@ -24,7 +24,7 @@ _OF_CALLS_AND_MESSAGES = frozenset(EventType.values()) - {
     EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
     EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
 }
-"""How many results one workflow task sees is up to chance."""
+"""Without workflow tasks: the number of results that one workflow task receives varies."""
 
 
 async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, scripted: Scripted) -> None:
@@ -52,7 +52,7 @@ async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, s
     assert {(piece.node, piece.attempt) for piece in early.pieces[:-1]} == {("answer", 1)}
 
 
-async def test_words_of_an_agent_are_those_of_the_plan_that_it_ends(client: Client, scripted: Scripted) -> None:
+async def test_text_of_an_agent_is_streamed_if_it_is_the_output_of_the_plan(client: Client, scripted: Scripted) -> None:
     released = asyncio.Event()
     card = AgentCard(
         name="guide", description="Tells", objective_template="Tell {what}", type="llm", prompt="Tell.", tools=("echo",)

@@ -1,4 +1,4 @@
-"""Guards around workers: a worker that leaves, steps that would delay others, concurrent workflow tasks."""
+"""Guards around workers: a worker that stops, steps that would delay others, concurrent workflow tasks."""
 
 import asyncio
 import threading
@@ -45,12 +45,12 @@ def queue() -> str:
     return f"guards-{uuid4().hex}"
 
 
-def _times(document: dict[str, Any], which: str) -> dict[str, datetime]:
-    return {name: datetime.fromisoformat(node[which]) for name, node in document["nodes"].items() if node[which]}
+def _times(document: dict[str, Any], field: str) -> dict[str, datetime]:
+    return {name: datetime.fromisoformat(node[field]) for name, node in document["nodes"].items() if node[field]}
 
 
-async def test_long_chain_of_pure_steps_holds_nothing_up(cached_runs: Runs) -> None:
-    """Guard F1: in local activities it would hold the workflow task, and with it every other node."""
+async def test_long_chain_of_pure_steps_does_not_delay_other_nodes(cached_runs: Runs) -> None:
+    """Guard F1: local activities would extend the workflow task and delay every other node."""
     chain = [
         {"id": f"c{n}", "tool": "nap", "arguments": {"ms": 100}, "depends_on": [f"c{n - 1}"] if n else []}
         for n in range(30)
@@ -88,7 +88,7 @@ async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(cached_r
 
 
 async def test_urgent_nodes_are_sent_first(runs: Runs) -> None:
-    """Guard F19: eager starts may pass by the server's own priority, so the order of commands has to be right."""
+    """Guard F19: eager starts may ignore the priorities of the server, so the order of commands has to be right."""
     nodes = [
         {"id": f"p{priority} {n}", "tool": "echo", "priority": priority} for n in range(5) for priority in (5, 1, 3)
     ]
@@ -103,7 +103,7 @@ async def test_urgent_nodes_are_sent_first(runs: Runs) -> None:
 async def test_stopping_worker_ends_tools(
     client: Client, bench: Bench, unique: str, queue: str, tmp_path: Path
 ) -> None:
-    """Guard F19: the SDK's own grace is nothing, and would cost every running call an attempt."""
+    """Guard F19: the default grace period of the SDK is zero, which would use up an attempt of every running call."""
     plan = {
         "nodes": [
             {"id": "held", "tool": "hold_write", "arguments": {"name": unique}},
@@ -124,10 +124,10 @@ async def test_stopping_worker_ends_tools(
 
 _RUNS = 3 * WORKFLOW_SLOTS
 _TASK_S = 0.2
-"""How long each holds its thread: long enough that all could be taken meanwhile."""
+"""Duration of each workflow task: long enough that all tasks would run concurrently without a limit."""
 
 
-async def test_runs_take_their_turns_a_few_at_a_time(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_concurrent_workflow_tasks_are_limited(client: Client, bench: Bench, tmp_path: Path) -> None:
     busy = _Busy()
 
     with patch.object(run_plan, "run_input_from_json", busy.read):

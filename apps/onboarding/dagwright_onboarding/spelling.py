@@ -9,7 +9,7 @@ from itertools import combinations
 from rapidfuzz import fuzz
 
 Spellings = Sequence[str]
-"""Known words that one word of a text may mean."""
+"""Known words that one word of a text may be a misspelling of."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _MAX_SPELLINGS = 10
@@ -24,11 +24,11 @@ def one_edit_away(word: str) -> set[str]:
     """Return the words that differ by one letter: inserted, deleted, changed, or swapped with the next letter."""
     letters = sorted({*_LETTERS, *word})
     halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
-    omitted = {before + letter + after for before, after in halves for letter in letters}
-    changed = {before + letter + after[1:] for before, after in halves if after for letter in letters}
-    put_in = {before + after[1:] for before, after in halves if after}
-    swapped = {before + after[1] + after[0] + after[2:] for before, after in halves if len(after) > 1}
-    return (omitted | changed | put_in | swapped) - {word, ""}
+    with_insertion = {before + letter + after for before, after in halves for letter in letters}
+    with_replacement = {before + letter + after[1:] for before, after in halves if after for letter in letters}
+    with_deletion = {before + after[1:] for before, after in halves if after}
+    with_swap = {before + after[1] + after[0] + after[2:] for before, after in halves if len(after) > 1}
+    return (with_insertion | with_replacement | with_deletion | with_swap) - {word, ""}
 
 
 def trigrams(word: str) -> list[str]:
@@ -62,16 +62,16 @@ def resplit_words(words: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def word_subsets(words: Sequence[str], *, min_similarity: float) -> Iterator[list[tuple[int, ...]]]:
-    """Yield subsets of the words as positions, with one word less each time, while a name with only these can match.
+    """Yield subsets of the words as positions, largest first, as long as a name with only these words can match.
 
     Args:
         min_similarity: rapidfuzz ratio, 0 to 100, that such a name must reach.
     """
     total = sum(map(len, words))
-    longest = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:_WORDS_COMBINED])
-    for count in range(min(len(words) - 1, len(longest)), 0, -1):
+    longest_positions = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:_WORDS_COMBINED])
+    for count in range(min(len(words) - 1, len(longest_positions)), 0, -1):
         similar = []
-        for positions in combinations(longest, count):
+        for positions in combinations(longest_positions, count):
             letters = sum(len(words[at]) for at in positions)
             if 200 * letters >= min_similarity * (total + letters):
                 similar.append(positions)

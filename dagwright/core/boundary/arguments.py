@@ -1,4 +1,4 @@
-"""Arguments that Python programs pass: wrong names and types are refused where they are passed, by the annotations."""
+"""Checks of the arguments that Python programs pass: names and types must match the annotations of the function."""
 
 import functools
 import inspect
@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
 _ITEMS_CHECKED = 1_000
 """Items of a list or mapping whose types are checked."""
-_WORDS: Mapping[str, str] = {
+_DESCRIPTIONS: Mapping[str, str] = {
     "NoneType": "None",
     "bool": "True or False",
     "int": "an integer",
@@ -25,7 +25,7 @@ _WORDS: Mapping[str, str] = {
     "str": "a string",
     "Path": "a path",
 }
-"""Type name -> its values in words, if they are not an article and that name."""
+"""Type name -> description of its values; other types are described by an article and their name."""
 _LISTS = (Sequence, Iterable, Collection, AbstractSet)
 
 
@@ -46,7 +46,7 @@ def refuse_unknown(names: Iterable[str], known: Collection[str], *, function: st
 
 def _suggestion(name: str, known: Collection[str]) -> str | None:
     """Return the nearest name; for `id`, it is `run_id`."""
-    longer = [each for each in known if each.endswith(f"_{name}")]
+    longer = [known_name for known_name in known if known_name.endswith(f"_{name}")]
     return f"did you mean {longer[0]!r}?" if len(longer) == 1 else suggestion(name, known)
 
 
@@ -68,8 +68,10 @@ def checks_arguments(function: Function) -> Function:
             refuse_unknown(kwargs, known, function=shown_name)
         for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
             if name in hints and not _fits(value, hints[name]):
-                shown = f"{value!r:.60}" if not callable(value) else f"the {type(value).__name__} {_name_of(value)}"
-                raise TypeError(f"{shown_name}(): {name} must be {_words(hints[name])}, not {shown}")
+                value_text = (
+                    f"{value!r:.60}" if not callable(value) else f"the {type(value).__name__} {_name_of(value)}"
+                )
+                raise TypeError(f"{shown_name}(): {name} must be {_description_of(hints[name])}, not {value_text}")
 
     if inspect.iscoroutinefunction(function):
 
@@ -81,11 +83,11 @@ def checks_arguments(function: Function) -> Function:
         return call  # type: ignore[return-value] # it has the parameters of the function
 
     @functools.wraps(function)
-    def call_now(*args: Any, **kwargs: Any) -> Any:
+    def call_sync(*args: Any, **kwargs: Any) -> Any:
         check(args, kwargs)
         return function(*args, **kwargs)
 
-    return call_now  # type: ignore[return-value] # as above
+    return call_sync  # type: ignore[return-value] # as above
 
 
 def checks_methods(public: Class) -> Class:
@@ -119,8 +121,8 @@ def _hints_of(
     known: list[str] | None = [parameter.name for parameter in parameters if parameter.name not in ("self", "cls")]
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            rest = hints.pop(parameter.name, None)
-            options = get_args(rest)[0] if get_origin(rest) is Unpack else None
+            options_hint = hints.pop(parameter.name, None)
+            options = get_args(options_hint)[0] if get_origin(options_hint) is Unpack else None
             if options is None or not is_typeddict(options):
                 known = None
             elif known is not None:
@@ -141,13 +143,13 @@ def _fits(value: object, hint: Any) -> bool:
         return value in arguments
     if origin in (Mapping, dict):
         return isinstance(value, Mapping) and all(
-            _fits(key, arguments[0]) and _fits(each, arguments[1]) for key, each in _some(value.items())
+            _fits(key, arguments[0]) and _fits(each, arguments[1]) for key, each in _first_items(value.items())
         )
     if origin in _LISTS or origin is list:
         is_list = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
         is_sized = is_list and (origin is Iterable or isinstance(value, Collection))
         return is_sized and (
-            not isinstance(value, Collection) or all(_fits(part, arguments[0]) for part in _some(value))
+            not isinstance(value, Collection) or all(_fits(part, arguments[0]) for part in _first_items(value))
         )
     if origin is not None and not isinstance(origin, type):
         return True
@@ -168,19 +170,19 @@ def _is_instance(value: object, hint: Any) -> bool:
         return True
 
 
-def _some(items: Iterable[Any]) -> Iterable[Any]:
-    return (each for each, _ in zip(items, range(_ITEMS_CHECKED), strict=False))
+def _first_items(items: Iterable[Any]) -> Iterable[Any]:
+    return (item for item, _ in zip(items, range(_ITEMS_CHECKED), strict=False))
 
 
-def _words(hint: Any) -> str:
-    """Return the accepted values of a type in words, such as `a string or a list of strings`."""
+def _description_of(hint: Any) -> str:
+    """Describe the accepted values of a type, such as `a string or a list of strings`."""
     if hint is None or isinstance(hint, type):
         if isinstance(hint, EnumMeta):
             return f"a member of {hint.__name__}"
-        return _WORDS.get((hint or NoneType).__name__) or _with_article(hint)
+        return _DESCRIPTIONS.get((hint or NoneType).__name__) or _with_article(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        *others, last = dict.fromkeys(_words(argument) for argument in arguments if argument is not NoneType)
+        *others, last = dict.fromkeys(_description_of(argument) for argument in arguments if argument is not NoneType)
         return f"{', '.join(others)} or {last}" if others else last
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}" if len(arguments) > 1 else repr(arguments[0])
@@ -191,7 +193,7 @@ def _words(hint: Any) -> str:
             + (" and values" if arguments[1] is str else "")
         )
     if origin in _LISTS or origin is list:
-        return "a list" + (" of strings" if arguments[0] is str else f", each {_words(arguments[0])}")
+        return "a list" + (" of strings" if arguments[0] is str else f", each {_description_of(arguments[0])}")
     return "a function" if origin is abc.Callable else _with_article(origin or hint)
 
 

@@ -31,18 +31,18 @@ def plan_summary(plan: CompiledPlan) -> str:
     return summary_and_described(plan)[0]
 
 
-def summary_and_described(plan: CompiledPlan, *, there: Collection[str] = ()) -> tuple[str, Sequence[str]]:
+def summary_and_described(plan: CompiledPlan, *, referable_ids: Collection[str] = ()) -> tuple[str, Sequence[str]]:
     """Describe a plan in lines, and return the ids of the nodes that are described completely.
 
     Args:
-        there: ids of nodes that have already ended, which are left out.
+        referable_ids: ids of nodes that have already ended, which are left out.
     """
-    count, changing = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in there]))
+    count, changing = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in referable_ids]))
     nodes = f"{count:,} node{'' if count == 1 else 's'}"
     changes = f"{changing:,} of them can change something" if changing else "none of them changes anything"
     called = f" {plan.title!r:.200}" if plan.title else ""
     head = f"The plan{called} has {nodes}; {changes}."
-    lines, described = _lines(plan, indent="", room=_CHARACTERS - len(head), there=there)
+    lines, described = _lines(plan, indent="", room=_CHARACTERS - len(head), referable_ids=referable_ids)
     return "\n".join([head, *lines]), described
 
 
@@ -80,13 +80,15 @@ def _counts(plan: CompiledPlan) -> tuple[int, int]:
     return count, changing
 
 
-def _lines(plan: CompiledPlan, *, indent: str, room: int, there: Collection[str] = ()) -> tuple[list[str], list[str]]:
+def _lines(
+    plan: CompiledPlan, *, indent: str, room: int, referable_ids: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
     """Return as many lines of nodes as there is room for, and the ids of the nodes that are described completely.
 
     Args:
         room: characters.
     """
-    written = [node for node in plan.nodes[: plan.written_count] if node.id not in there]
+    written = [node for node in plan.nodes[: plan.written_count] if node.id not in referable_ids]
     listed = list(written)
     if len(written) > _NODES_SHOWN:
         listed = [node for node in written if changes_something(plan, node) or _has_plan(node)][:_NODES_SHOWN]

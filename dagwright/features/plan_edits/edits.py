@@ -26,14 +26,14 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.validation import check_document
 
 MOST_NODES = 200
-"""Most nodes added at once: the run checks them itself, in some hundredths of a second."""
+"""Maximum nodes in one addition: the run checks them itself, which takes some hundredths of a second."""
 _STUB_TOOL = "\0a node of the run"
 """Tool of the stubs, which represent existing nodes of the run during the check."""
 MAX_STUBS = 1_000
 """Largest run for which every node gets a stub; in a larger run, only nodes whose ids occur in the new nodes."""
 _WORD = re.compile(r"\w+")
 _MAX_WORDS = 6
-"""Most words in an id that is searched in the new nodes; nodes with longer ids always get a stub."""
+"""Maximum words of an id that is searched in the new nodes; nodes with longer ids always get a stub."""
 _REPORTED_PROBLEMS = 5
 
 
@@ -44,7 +44,7 @@ def extension_of(
     tools: Mapping[str, ToolDeclaration],
     most_compared: int = HINT_BUDGET,
 ) -> Extension:
-    """Check nodes and return the extension of a running plan by them.
+    """Check nodes and return the extension that adds them to a running plan.
 
     Args:
         nodes: nodes as JSON, as in a plan.
@@ -69,8 +69,10 @@ def extension_of(
             most_compared=most_compared,
         )
     except PlanInvalid as invalid:
-        there = {stub["id"] for stub in stubs}
-        raise PlanInvalid([_in_new_nodes(problem, nodes, there=there) for problem in invalid.problems]) from None
+        stub_ids = {stub["id"] for stub in stubs}
+        raise PlanInvalid(
+            [_in_new_nodes(problem, nodes, existing_ids=stub_ids) for problem in invalid.problems]
+        ) from None
     unknown = [name for name in checked.inputs if name not in state.inputs]
     if unknown:
         message = f"the run has no value for the input {unknown[0]!r}"
@@ -84,20 +86,20 @@ def extension_of(
         raise PlanInvalid(problems)
     numbers = _numbers_of(stubs, state, count=len(nodes))
     new = [_renumbered(node, numbers) for node in compiled.nodes[len(stubs) :]]
-    named = {node.tool for node in new if node.kind == "tool"}
+    tool_names = {node.tool for node in new if node.kind == "tool"}
     return Extension(
         state.plan.written_count,
         tuple(new),
-        {name: tool for name, tool in known.items() if name in named},
+        {name: tool for name, tool in known.items() if name in tool_names},
         {state.newest_id(node.id): node.projections for node in compiled.nodes[: len(stubs)] if node.projections},
     )
 
 
-def _in_new_nodes(problem: Problem, nodes: Sequence[Any], *, there: Collection[str]) -> Problem:
+def _in_new_nodes(problem: Problem, nodes: Sequence[Any], *, existing_ids: Collection[str]) -> Problem:
     """Return a problem whose message counts the new nodes only, as their sender does."""
     if problem.code != "duplicate_id":
         return problem
-    if problem.node in there:
+    if problem.node in existing_ids:
         return replace(problem, message=f"the run has a node {problem.node!r} already", hint="choose another id")
     ids = [str(node.get("id")) if isinstance(node, Mapping) else "" for node in nodes]
     indices = [str(index) for index, name in enumerate(ids) if normalize("NFC", name) == problem.node]
@@ -111,11 +113,11 @@ def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | Non
         within: id of the node whose sub-plan has these nodes.
     """
     for index, node in enumerate(nodes):
-        inside = inline_tools(node)
-        if inside is not None and policy.verdict_on_inline(inside) == "refuse":
+        inline = inline_tools(node)
+        if inline is not None and policy.verdict_on_inline(inline) == "refuse":
             at = pointer("nodes", index, "agent") if within is None else "/nodes"
             yield Problem("refused", INLINE_REFUSED, at, within or node.id, INLINE_HINT)
-        elif inside is None and node.sub_plan is not None:
+        elif inline is None and node.sub_plan is not None:
             yield from _refused(node.sub_plan.nodes, policy, within=within or node.id)
 
 
@@ -132,10 +134,10 @@ def _unreadable_parts(compiled: CompiledPlan, state: RunState, *, count: int) ->
             stored[number] = record.result
     for index, node in enumerate(compiled.nodes[count:]):
         # References in arguments are resolved by the worker, which can read the store.
-        alone = node if node.kind == "human" else replace(node, bindings=(), item_bindings=(), sub_plan=None)
+        read_by_run = node if node.kind == "human" else replace(node, bindings=(), item_bindings=(), sub_plan=None)
         needed = [CompiledNode(compiled.nodes[number].id) for number in node.dependencies]
-        looked_at = with_projections(replace(compiled, nodes=(*needed, replace(alone, dependencies=()))))
-        for number, stub in zip(node.dependencies, looked_at.nodes, strict=False):
+        with_reads = with_projections(replace(compiled, nodes=(*needed, replace(read_by_run, dependencies=()))))
+        for number, stub in zip(node.dependencies, with_reads.nodes, strict=False):
             if number not in stored:
                 continue
             for path, _ in stub.projections:
@@ -144,7 +146,7 @@ def _unreadable_parts(compiled: CompiledPlan, state: RunState, *, count: int) ->
                         "too_large",
                         f"{stub.id}.result{_path_text(path)} is in the payload store, where the run cannot read it",
                         pointer("nodes", index),
-                        hint="let a tool read it, whose arguments may name any part, and use the result of that",
+                        hint="pass it to a tool, which can read any part, and use the result of the tool",
                     )
 
 
@@ -199,8 +201,8 @@ def _texts_of(value: Any) -> Iterator[str]:
 def _numbers_of(stubs: Sequence[Mapping[str, str]], state: RunState, *, count: int) -> list[int]:
     """Return the number in the run for each checked node; a superseded node has the number of its replacement."""
     base = state.plan.written_count
-    there = [state.number_of(state.newest_id(stub["id"])) for stub in stubs]
-    return [*(number for number in there if number is not None), *range(base, base + count)]
+    numbers = [state.number_of(state.newest_id(stub["id"])) for stub in stubs]
+    return [*(number for number in numbers if number is not None), *range(base, base + count)]
 
 
 def _renumbered(node: CompiledNode, numbers: Sequence[int]) -> CompiledNode:
@@ -214,5 +216,5 @@ def format_problems(invalid: PlanInvalid) -> str:
     lines = []
     for problem in invalid.problems[:_REPORTED_PROBLEMS]:
         lines.append(f"{problem.code} at {problem.pointer}: {problem.text}")
-    left = len(invalid.problems) - _REPORTED_PROBLEMS
-    return "; ".join([*lines, *([f"and {left} more"] if left > 0 else [])])
+    omitted = len(invalid.problems) - _REPORTED_PROBLEMS
+    return "; ".join([*lines, *([f"and {omitted} more"] if omitted > 0 else [])])

@@ -22,12 +22,12 @@ from dagwright.toolset.toolset import load_toolset
 
 def pause(request: RunActionRequest, output: Output) -> int:
     """Pause a run; return 2 if the run refuses."""
-    return send(request.workflow_id, PAUSE, _actor(request), output)
+    return send(request.workflow_id, PAUSE, _author(request), output)
 
 
 def resume(request: RunActionRequest, output: Output) -> int:
     """Resume a paused run; return 2 if the run refuses."""
-    return send(request.workflow_id, RESUME, _actor(request), output)
+    return send(request.workflow_id, RESUME, _author(request), output)
 
 
 def cancel(request: RunActionRequest, output: Output) -> int:
@@ -37,7 +37,7 @@ def cancel(request: RunActionRequest, output: Output) -> int:
     """
 
     async def act(steering: Steering, _: Connection) -> str:
-        return await steering.cancel(request.workflow_id, _actor(request))
+        return await steering.cancel(request.workflow_id, _author(request))
 
     return act_on(request.workflow_id, output, act)
 
@@ -72,22 +72,22 @@ def set_result(request: NodeActionRequest, output: Output) -> int:
 def _change_node(request: NodeActionRequest, command: Command, output: Output) -> int:
     async def act(steering: Steering, _: Connection) -> str:
         try:
-            return await steering.send(request.workflow_id, command, _actor(request))
+            return await steering.send(request.workflow_id, command, _author(request))
         except RunClosed as error:
             raise RunClosed(f"{error}; `fork` starts a new run that reuses its results") from None
 
     return act_on(request.workflow_id, output, act)
 
 
-def _actor(request: RunActionRequest | NodeActionRequest) -> CommandAuthor:
+def _author(request: RunActionRequest | NodeActionRequest) -> CommandAuthor:
     return CommandAuthor(request.by or account_name(), request.reason)
 
 
-def send(workflow_id: str, command: Command, actor: CommandAuthor, output: Output) -> int:
+def send(workflow_id: str, command: Command, author: CommandAuthor, output: Output) -> int:
     """Send a command to a run; return 2 if the run refuses."""
 
     async def act(steering: Steering, _: Connection) -> str:
-        return await steering.send(workflow_id, command, actor)
+        return await steering.send(workflow_id, command, author)
 
     return act_on(workflow_id, output, act)
 

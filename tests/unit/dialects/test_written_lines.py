@@ -45,5 +45,5 @@ def test_text_that_cannot_be_read_has_the_line_of_the_message() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "? [1, 2]\n: x\n", "a: &x [1]\nb: *x\n", "[" * 2_000, '{"a": "\\ud83d"}'])
-def test_odd_texts_cause_no_defect(text: str) -> None:
+def test_unusual_texts_have_lines(text: str) -> None:
     assert len(lines(text, "", "/a/0", "/b")) == 3

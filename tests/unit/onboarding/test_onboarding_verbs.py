@@ -33,7 +33,7 @@ def test_company_is_made_once_and_found_under_another_key(verbs: OnboardingVerbs
     assert (other_spelling, elsewhere.id == first.id) == (replace(first, created=False), False)
 
 
-def test_cbu_is_linked_to_what_was_asked_for(verbs: OnboardingVerbs) -> None:
+def test_cbu_is_linked_to_the_requested_parties(verbs: OnboardingVerbs) -> None:
     holding = verbs.create_limited_company("k1", name="HoldCo Ltd", jurisdiction="JE")
     manco = verbs.create_limited_company("k2", name="ManCo Ltd", jurisdiction="JE")
     sister = verbs.ensure_cbu("k3", CbuRequest("Sister Fund", "JE"))
@@ -55,7 +55,7 @@ def test_cbu_gets_a_second_parent_but_no_second_manco(verbs: OnboardingVerbs) ->
         verbs.ensure_cbu("k5", CbuRequest("Fund", "LU", manco_id=two.id))
 
 
-def test_cbu_without_jurisdiction_is_the_only_one_of_its_name(verbs: OnboardingVerbs) -> None:
+def test_cbu_without_jurisdiction_must_have_a_unique_name(verbs: OnboardingVerbs) -> None:
     luxembourg = verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
     assert verbs.ensure_cbu("k2", CbuRequest("apex")).id == luxembourg.id
     verbs.ensure_cbu("k3", CbuRequest("Apex", "IE"))

@@ -165,7 +165,7 @@ async def test_missing_server_is_reported_in_one_sentence(tmp_path: Path) -> Non
     with pytest.raises(ServerUnreachable) as refusal:
         await get_binary(tmp_path, required_version=None)
     assert str(refusal.value) == (
-        "no Temporal server could be had: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 or "
+        "no Temporal server is available: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 or "
         "newer, or set TEMPORAL_ADDRESS to a server that runs"
     )
 
