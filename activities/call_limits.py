@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.activities.errors import CallDeferred
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.activities.service_waits import kept_state
+from dagwright.activities.service_waits import wait_state
 from dagwright.core.boundary.wire import ERROR_RATE_LIMITED
 from dagwright.core.model.call_limits import CallLimit, Subject
 from dagwright.features.call_limits.limit_state import LEASE_S, LimitAnswer, RequestKind
@@ -437,7 +437,7 @@ class _Turn:
         self, reason: str, delay_s: float, *, booked: Sequence[str], waited: str | None = None
     ) -> CallDeferred:
         # An earlier request of a service to wait still counts.
-        state = kept_state(self._state) | {"at": self._now() + delay_s, "booked": [*booked], "why": reason}
+        state = wait_state(self._state) | {"at": self._now() + delay_s, "booked": [*booked], "why": reason}
         if waited is not None:
             state["waited"] = [waited]
         return CallDeferred(reason, timedelta(seconds=delay_s), code=ERROR_RATE_LIMITED, state=state)
