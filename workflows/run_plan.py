@@ -54,8 +54,9 @@ from dagwright.protocol.messages import (
     run_input_from_json,
     run_input_to_json,
 )
+from dagwright.protocol.node_paths import is_sub_plan
 from dagwright.protocol.notes import Notes
-from dagwright.protocol.outcomes import is_cancellation, is_sub_plan
+from dagwright.protocol.outcomes import is_cancellation
 from dagwright.protocol.plan_limits import PlanTooLarge
 from dagwright.protocol.query_results import graph_result, node_result, status_result
 from dagwright.protocol.run_snapshot import RunSnapshot, SnapshotTooLarge, state_to_text

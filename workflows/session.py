@@ -25,8 +25,8 @@ from temporalio.exceptions import (
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.states import RunStatus
 from dagwright.core.text import cut_bytes
-from dagwright.protocol.command_handler import bug_message
 from dagwright.protocol.messages import MessageInvalid, read_message
+from dagwright.protocol.notes import bug_message
 from dagwright.protocol.run_attributes import fair_priority
 from dagwright.protocol.sessions import SessionRecord, TurnRejection, input_problem, name_of_session, session_from_json
 from dagwright.protocol.turns import (

@@ -48,8 +48,6 @@ from dagwright.protocol import budgets
 from dagwright.protocol.budgets import BudgetMessage
 from dagwright.protocol.command_handler import (
     CommandHandler,
-    ReadMessage,
-    bug_message,
     is_command_signal,
     is_expected_report,
     note_unknown_signal,
@@ -59,7 +57,7 @@ from dagwright.protocol.commands import is_command
 from dagwright.protocol.history_limits import HistoryLimits, HistoryUse
 from dagwright.protocol.map_batch_runs import start_map_batch
 from dagwright.protocol.messages import MessageInvalid, RunInput, SubPlanEnd
-from dagwright.protocol.notes import Notes
+from dagwright.protocol.notes import Notes, ReadMessage, bug_message
 from dagwright.protocol.notifications import NOTE, failure_note
 from dagwright.protocol.outcomes import (
     apply_failure,

@@ -44,7 +44,6 @@ from dagwright.history.queues import (
 )
 from dagwright.history.reader import LOST_SERVER_S, HistoryReader, TaskState, started_in, states_of
 from dagwright.history.replay import HistoryReplay
-from dagwright.protocol.command_handler import ReadMessage
 from dagwright.protocol.documents import (
     RunFacts,
     compact_value,
@@ -56,6 +55,7 @@ from dagwright.protocol.documents import (
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.listings import progress_of
 from dagwright.protocol.messages import RunInput
+from dagwright.protocol.notes import ReadMessage
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler

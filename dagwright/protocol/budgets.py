@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.usage_reports import MAX_USAGE_VALUE, usage_from_json
 from dagwright.features.budgets.budget import Budget, BudgetReport, budget_from_json
-from dagwright.protocol.command_handler import ReadMessage, bug_message
 from dagwright.protocol.messages import MessageInvalid, RunInput
-from dagwright.protocol.notes import Notes
+from dagwright.protocol.notes import Notes, ReadMessage, bug_message
 from dagwright.protocol.outcomes import sub_plan_task
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ The workflow and the history reader use the same handler, so both have the same 
 catches unexpected exceptions: a single message never ends a run or stops a reader.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import Through
@@ -22,25 +22,18 @@ from dagwright.protocol.commands import (
     refusal_of_command,
 )
 from dagwright.protocol.messages import MessageInvalid, SubPlanEnd, sub_plan_end_from_json
-from dagwright.protocol.notes import Notes
+from dagwright.protocol.notes import Notes, ReadMessage, bug_message
 from dagwright.protocol.outcomes import sub_plan_task
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-ReadMessage = Callable[[], Any]
-"""Function that returns the JSON value of a message, or raises `MessageInvalid`."""
 
 _EARLY = "stored until the run has loaded its plan"
 _ENDED = "the run has ended"
 _ACCEPTED = "the run has this command already"
 _REMEMBERED_IDS = 200
 """Accepted commands whose repetition is detected: many more than arrive within the timeout of an update."""
-
-
-def bug_message(error: Exception) -> str:
-    """Return the refusal of a message whose handling raised an unexpected exception."""
-    return f"{wire.ERROR_BUG}: {type(error).__name__}: {error}"
 
 
 def is_command_signal(name: str) -> bool:

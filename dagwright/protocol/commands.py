@@ -8,13 +8,12 @@ messages.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.requests import Feedback, Through
 from dagwright.features.commands.steering import apply_command
-from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.command_messages import (
     RUN_MESSAGES,
     CommandMessage,
@@ -26,7 +25,10 @@ from dagwright.protocol.command_messages import (
 from dagwright.protocol.node_paths import running_sub_plan_of
 from dagwright.protocol.planned_nodes import planned_from_json
 
-Apply = Callable[[RunScheduler, float], str | None]
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
+
+Apply = Callable[["RunScheduler", float], str | None]
 """Function of the scheduler and the time that returns a refusal, or `None`."""
 
 
@@ -43,11 +45,11 @@ class ChildSignal:
     task: str | None = None
 
 
-def _not_stored(_: RunScheduler) -> str | None:
+def _not_stored(_: "RunScheduler") -> str | None:
     return None
 
 
-def _not_forwarded(_: RunScheduler) -> ChildSignal | None:
+def _not_forwarded(_: "RunScheduler") -> ChildSignal | None:
     return None
 
 
@@ -67,9 +69,9 @@ class RoutedCommand:
 
     refusal_of: Apply
     apply: Apply
-    confirmation: Callable[[RunScheduler], str]
-    forwarded: Callable[[RunScheduler], ChildSignal | None] = _not_forwarded
-    stored_confirmation: Callable[[RunScheduler], str | None] = _not_stored
+    confirmation: Callable[["RunScheduler"], str]
+    forwarded: Callable[["RunScheduler"], ChildSignal | None] = _not_forwarded
+    stored_confirmation: Callable[["RunScheduler"], str | None] = _not_stored
     note: tuple[str, str] | None = None
     broadcast: ChildSignal | None = None
 
@@ -93,7 +95,7 @@ class CommandResult:
     error: Exception | None = None
 
 
-def execute_command(command: RoutedCommand, scheduler: RunScheduler, *, at: float) -> CommandResult:
+def execute_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: float) -> CommandResult:
     """Apply a command to this run, or forward it to a sub-plan, which may still refuse it."""
     scheduler.advance(at)
     if (forwarded := command.forwarded(scheduler)) is not None:
@@ -111,7 +113,7 @@ def execute_command(command: RoutedCommand, scheduler: RunScheduler, *, at: floa
     )
 
 
-def refusal_of_command(command: RoutedCommand, scheduler: RunScheduler, *, at: float) -> str | None:
+def refusal_of_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
     """Return why a command is refused, without side effects; a sub-plan itself refuses a forwarded command."""
     return command.refusal_of(scheduler, at) if command.forwarded(scheduler) is None else None
 
@@ -127,17 +129,17 @@ def _feedback_command(message: Any, *, through: Through) -> RoutedCommand:
     )
 
 
-def _confirmation_of_answer(request: str, scheduler: RunScheduler) -> str:
+def _confirmation_of_answer(request: str, scheduler: "RunScheduler") -> str:
     count = scheduler.features.feedback.open_request_count(request)
     return f"{count:,} requests of {request!r} are answered" if count > 1 else f"{request!r} is answered"
 
 
-def _confirmation_of_stored_answer(request: str, scheduler: RunScheduler) -> str | None:
+def _confirmation_of_stored_answer(request: str, scheduler: "RunScheduler") -> str | None:
     is_stored = request in scheduler.features.feedback.requests.early
     return f"{request!r} has not asked yet; the answer is stored until it does" if is_stored else None
 
 
-def _forwarded_answer(feedback: Feedback, scheduler: RunScheduler) -> ChildSignal | None:
+def _forwarded_answer(feedback: Feedback, scheduler: "RunScheduler") -> ChildSignal | None:
     sub_plan = running_sub_plan_of(scheduler, feedback.request)
     if sub_plan is None:
         return None
@@ -156,7 +158,7 @@ def _routed(name: str, message: CommandMessage) -> RoutedCommand:
     )
 
 
-def _forwarded_command(name: str, message: CommandMessage, scheduler: RunScheduler) -> ChildSignal | None:
+def _forwarded_command(name: str, message: CommandMessage, scheduler: "RunScheduler") -> ChildSignal | None:
     sub_plan = running_sub_plan_of(scheduler, message.node) if message.node is not None else None
     if sub_plan is None:
         return None

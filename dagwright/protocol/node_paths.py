@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.features.feedback.answer_reading import without_number
-from dagwright.protocol.outcomes import is_sub_plan
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -38,3 +37,14 @@ def running_sub_plan_of(scheduler: "RunScheduler", path: str) -> tuple[str, str]
         return None
     record = scheduler.record_of(sub_plan[0])
     return sub_plan if record is not None and record.status is NodeStatus.RUNNING else None
+
+
+def is_sub_plan(scheduler: "RunScheduler", task_id: str) -> bool:
+    """Return whether a task is done by a run of its own; only the ends of such tasks may come by signal."""
+    if scheduler.record_of(task_id) is None:
+        return False
+    node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
+    if map_batch is not None:
+        return map_batch.count > 0
+    # A node with items ends only when its items have ended.
+    return node.kind == "plan" and (node.for_each is None or task_id != node.id)

@@ -1,9 +1,9 @@
 """Notes about a run besides its nodes, such as refused messages and the author of a cancellation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dagwright.core.boundary import limits
+from dagwright.core.boundary import limits, wire
 
 NOTE_CHARACTERS = 1_000
 """Longest note in the input of a run; a sentence about a plan is shorter."""
@@ -74,3 +74,12 @@ def _note(note: Any) -> dict[str, Any]:
         "node_id": node[:200] if isinstance(node, str) else None,
         "message": note["message"][:NOTE_CHARACTERS],
     }
+
+
+ReadMessage = Callable[[], Any]
+"""Function that returns the JSON value of a message, or raises `MessageInvalid`."""
+
+
+def bug_message(error: Exception) -> str:
+    """Return the refusal of a message whose handling raised an unexpected exception."""
+    return f"{wire.ERROR_BUG}: {type(error).__name__}: {error}"

@@ -61,6 +61,7 @@ from dagwright.protocol.messages import (
     run_input_to_json,
     sub_plan_end_from_json,
 )
+from dagwright.protocol.node_paths import is_sub_plan
 from dagwright.protocol.plan_limits import options_problem
 
 if TYPE_CHECKING:
@@ -542,17 +543,6 @@ def found_sub_plan_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubP
         for workflow_id, end in message.items()
         if workflow_id in calls and isinstance(end, Mapping)
     ]
-
-
-def is_sub_plan(scheduler: "RunScheduler", task_id: str) -> bool:
-    """Return whether a task is done by a run of its own; only the ends of such tasks may come by signal."""
-    if scheduler.record_of(task_id) is None:
-        return False
-    node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
-    if map_batch is not None:
-        return map_batch.count > 0
-    # A node with items ends only when its items have ended.
-    return node.kind == "plan" and (node.for_each is None or task_id != node.id)
 
 
 def sub_plan_task(scheduler: "RunScheduler", call: str) -> str | None:

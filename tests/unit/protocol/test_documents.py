@@ -46,8 +46,8 @@ from dagwright.protocol.messages import (
     run_input_to_json,
     sub_plan_end_from_json,
 )
-from dagwright.protocol.node_paths import running_sub_plan_of, sub_plan_of_path
-from dagwright.protocol.outcomes import apply_result, apply_sub_plan_end, is_sub_plan, next_call, read_result
+from dagwright.protocol.node_paths import is_sub_plan, running_sub_plan_of, sub_plan_of_path
+from dagwright.protocol.outcomes import apply_result, apply_sub_plan_end, next_call, read_result
 from dagwright.protocol.query_results import graph_result, node_result, status_result
 from tests.support.plan_building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
 from tests.unit.core.test_compilation import EVERYTHING
