@@ -94,14 +94,6 @@ def test_proxies_are_addresses_and_networks(monkeypatch: pytest.MonkeyPatch) -> 
         assert load_settings().api_proxies == used
 
 
-def test_model_name_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DAGWRIGHT_MODEL", "m" * 200)
-    assert load_settings().model == "m" * 200
-    monkeypatch.setenv("DAGWRIGHT_MODEL", "m" * 201)
-    with pytest.raises(SettingsError, match=r"DAGWRIGHT_MODEL can not be used: .*at most 200 characters"):
-        load_settings()
-
-
 def test_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "")
     monkeypatch.setenv("DAGWRIGHT_TASK_QUEUE", "")

@@ -25,13 +25,11 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.model_calls.partial_text import TEXT_INDEX, TextSoFar
-from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.outcomes import apply_failure, read_failure
 from dagwright.server.tool_pauses import ToolPause
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.tools import NotStarted, ToolRegistry, tool
-from dagwright.tools.context import Progress
 from dagwright.tools.spec import EffectsName
 from dagwright.toolset.toolset import load_toolset
 from tests.support.activity_bench import ActivityBench
@@ -239,13 +237,6 @@ def test_start_of_a_foreign_write_is_not_recorded(*, is_foreign: bool) -> None:
     assert failure.code == ("outcome_unknown" if is_foreign else "not_started")
 
 
-def test_input_of_an_earlier_version_reads_no_starts() -> None:
-    encoded = run_input_to_json(RunInput(plan={}))
-    assert run_input_from_json(encoded).reads_starts
-    del encoded["reads_starts"]
-    assert not run_input_from_json(encoded).reads_starts
-
-
 TEXT = TextSoFar(1, 0, "Oslo")
 
 
@@ -292,23 +283,6 @@ async def test_text_is_sent_each_time_with_the_other_details() -> None:
     first, second = await _sent(work, before=["cursor"])
     assert first == ("cursor", None, None, TEXT.to_json())
     assert (second[0], usage_of_heartbeat(second).calls, second[TEXT_INDEX]["text"]) == ("cursor", 1, "Oslo has")
-
-
-async def test_next_attempt_keeps_usage_and_details_and_no_text_of_the_one_before() -> None:
-    used = {"usage": Usage(calls=2).to_json()}
-    (only,) = await _sent(
-        lambda heartbeats: heartbeats.add_usage(Usage(calls=1)), before=["cursor", {"done": 1}, used, TEXT.to_json()]
-    )
-    assert (only[:2], usage_of_heartbeat(only).calls, len(only)) == (("cursor", {"done": 1}), 3, TEXT_INDEX)
-
-
-async def test_attempt_without_new_text_sends_the_earlier_text() -> None:
-    async def work(heartbeats: Heartbeats) -> None:
-        heartbeats._on_timer()
-        heartbeats.stop()
-        heartbeats.beat("late", Progress(1, 2))
-
-    assert await _run(work, before=["cursor"]) == [("cursor",)]
 
 
 @pytest.mark.parametrize(("writing", "pause_s"), [(0, SHORTEST_PAUSE_S), (10, SHORTEST_PAUSE_S), (50, 0.5), (400, 4.0)])

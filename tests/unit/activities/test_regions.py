@@ -20,7 +20,6 @@ from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.run_region import region_activity
 from dagwright.activities.values import LargeValues
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.compiler.regions import can_be_in_region
 from dagwright.features.regions.offloaded_batches import OffloadedBatchInput
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -138,12 +137,6 @@ def test_call_with_a_model_in_an_offloaded_region_fails_with_advice() -> None:
     found = ended(frozenset())
     assert (found["a"], found["b"]) == (2, 4)
     assert [found[name].code for name in ("asks", "asks too")] == ["needs_own_call"] * 2
-
-
-def test_advice_makes_a_pure_node_a_call_of_its_own() -> None:
-    nodes = [{**node, "heartbeat": "30s"} if node["id"] == "asks" else node for node in PLAN["nodes"]]
-    plan = compile_plan(check_plan({"nodes": nodes}, REGISTRY.declarations()))
-    assert {node.id for node in plan.nodes if not can_be_in_region(node, plan.tools.get(node.tool))} == {"asks"}
 
 
 @tool(effects="pure")

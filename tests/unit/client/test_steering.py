@@ -79,21 +79,6 @@ async def test_message_that_no_run_accepts_is_not_sent(
     assert (type(refused.value), run.was_cancelled) == (CommandRejected, False)
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        (PAUSE, {"by": "ann", "reason": "why"}),
-        (Command.cancel_node("a/b", branch=True), {"node_id": "a/b", "branch": True, "by": "ann", "reason": "why"}),
-        (Command.retry_node("a", arguments={"n": 1}), {"node_id": "a", "arguments": {"n": 1}, "by": "ann"}),
-        (Command.set_result("a", result=None), {"node_id": "a", "result": None, "by": "ann", "reason": "why"}),
-        (Command.set_limits({"deadline": None}), {"deadline": None, "by": "ann", "reason": "why"}),
-        (Command.set_policy({"rules": []}), {"policy": {"rules": []}, "by": "ann"}),
-    ],
-)
-def test_message_of_a_command_names_its_actor(command: Command, expected: dict[str, Any]) -> None:
-    assert command.to_json(CommandAuthor("ann", "why")) == expected
-
-
 PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
 

@@ -37,11 +37,6 @@ def plain(effects: Effects | Literal["none"], is_new: bool = False, extra: Any =
     return "plain"
 
 
-@checks_arguments
-def open_to_all(name: str, **arguments: Any) -> Mapping[str, Any]:
-    return {"name": name, **arguments}
-
-
 async def test_arguments_that_fit_are_passed() -> None:
     subject = Subject("a")
     assert subject.work([print, "shop", Path("shop.py")], tags={"a": "b"}, mode="fast") == "done"
@@ -77,10 +72,6 @@ def test_unknown_argument_and_argument_of_another_type_are_named(call: Callable[
     with pytest.raises(TypeError) as refused:
         call(Subject("a"))
     assert message in str(refused.value)
-
-
-def test_function_of_any_keyword_argument_accepts_all_names() -> None:
-    assert open_to_all("a", nam=1, arguments=2) == {"name": "a", "nam": 1, "arguments": 2}
 
 
 async def test_coroutines_refuse_arguments_too() -> None:

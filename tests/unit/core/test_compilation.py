@@ -8,11 +8,9 @@ import pytest
 from dagwright.core.compiler.compilation import compile_plan, compile_planned
 from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
 from dagwright.core.errors import PlanInvalid, pointer
-from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import Index, Item, ResultOf
 from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
-from dagwright.core.model.times import parse_duration
 from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration, parameter_name
 from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
 
@@ -159,30 +157,6 @@ def test_agent_runs_as_the_tool_of_its_name_with_objective_and_context() -> None
 def test_json_that_is_not_a_compiled_plan_is_refused(encoded: Any) -> None:
     with pytest.raises(ValueError, match=r"compiled plan|reference|effects|Effects"):
         plan_from_json(encoded)
-
-
-def test_filling_parts_copies_only_what_lies_on_their_paths() -> None:
-    value = {"a": {"b": [1, {"c": 2}], "kept": {}}, "other": []}
-    filled = with_parts(value, [(("a", "b", 1, "c"), 3), (("a", "b", 0), 0)])
-    assert filled == {"a": {"b": [0, {"c": 3}], "kept": {}}, "other": []}
-    assert value == {"a": {"b": [1, {"c": 2}], "kept": {}}, "other": []}
-    assert filled["a"]["kept"] is value["a"]["kept"]  # type: ignore[index]  # a literal of mixed types
-    assert with_parts(value, []) is value
-    assert with_parts(value, [((), 5)]) == 5
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("500ms", 0.5), ("30s", 30), ("5m", 300), ("2h", 7200), ("7d", 604_800), ("1.5s", 1.5), (" 1s ", 1)],
-)
-def test_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
-    assert parse_duration(text).total_seconds() == seconds
-
-
-@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-1s", "0s", "1w", "3651d", "1e3s", "٣s", "1h30m"])
-def test_text_that_is_not_a_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a duration|is out of range"):
-        parse_duration(text)
 
 
 def test_key_with_hyphens_is_the_parameter_with_underscores_and_pointers_are_escaped() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Task, TaskRef
-from dagwright.core.scheduler.component import Hooks, SchedulerComponent, TaskResult
+from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
 from dagwright.core.scheduler.scheduler import Scheduler
 from tests.support.components import alone, started_ids, state_of, statuses
 from tests.support.plan_building import node
@@ -48,14 +48,6 @@ def test_hooks_are_called_in_the_order_in_which_components_were_attached() -> No
     scheduler.complete("a", 1, at=1.0)
     events = ("ready 0", "quiescent", "start a", "end 0", "quiescent")
     assert calls == [f"{name} {event}" for event in events for name in ("first", "second")]
-
-
-def test_component_is_called_only_for_the_hooks_that_it_overrides_and_needs() -> None:
-    hooks = Hooks()
-    used = Recorder([], "used")
-    hooks.components = [used, Needless([], "needless")]
-    hooks.update()
-    assert (hooks.on_node_ready, hooks.on_result, hooks.on_stop) == ((used,), (), ())
 
 
 def test_component_that_ends_a_ready_node_keeps_it_from_the_queue() -> None:

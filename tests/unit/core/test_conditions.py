@@ -100,14 +100,6 @@ def test_condition_that_needs_what_is_null_or_missing_is_false(text: str) -> Non
     assert evaluate(text) is False
 
 
-def test_condition_reports_what_it_reads() -> None:
-    assert evaluate("item.n > 1 && index == 0", item={"n": 2}, index=0) is True
-    condition = parse_condition("item.n > 1", IDS.__contains__)
-    assert (condition.uses_item, condition.nodes) == (True, ())
-    text = 'sum.result == 1 || nodes["odd id"].status == "check" || check.result.n == 1 || sum.status == ""'
-    assert parse_condition(text, IDS.__contains__).nodes == ("sum", "odd id", "check")
-
-
 @pytest.mark.parametrize(
     "literal",
     [

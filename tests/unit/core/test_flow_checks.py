@@ -129,15 +129,6 @@ def test_result_of_a_type_that_an_argument_does_not_take_is_refused(using: Any, 
     assert (code in ("invalid_arguments", "invalid_field"), place, message) == (True, f"/nodes/1/{at}", words)
 
 
-def test_parts_of_results_are_followed_through_models() -> None:
-    made = {"id": "a", "tool": "person", "arguments": {"name": "x"}}
-    assert problems_of(made, uses("hello", name="{{a.result.name}}")) == []
-    assert problems_of(made, uses("hello", name="{{a.result}}"))[0][2].startswith("{{a.result}} is object, ")
-    assert problems_of(made, uses("hello", name="{{a.result.age}}"))[0][2].startswith(
-        "{{a.result.age}} is integer or null, "
-    )
-
-
 ASK = {"id": "ask", "human": {"prompt": "Publish?"}}
 WHERE = {"id": "where", "human": {"type": "SELECTION", "prompt": "Where?", "options": ["web", "mail"]}}
 SUB = {

@@ -9,7 +9,7 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import MapBatch, NodeStatus, Task, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler import map_items
-from dagwright.core.scheduler.map_items import MapBatchEnd, Width, counts_of_items, map_batches_of, width_of
+from dagwright.core.scheduler.map_items import MapBatchEnd, Width, counts_of_items, width_of
 from dagwright.core.scheduler.readiness import Gate, ReadyQueue, gates_of
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.map_batch_runs import map_batch_end_from_json, map_batch_end_to_json
@@ -44,23 +44,6 @@ def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
     counts = {"completed": task.map_batch.count}
     document = {"values": [value * 2 for value in task.map_batch.items], "counts": counts, **end}
     scheduler.end_map_batch(task.id, MapBatchEnd(document.pop("status", NodeStatus.COMPLETED), **document), at=2.0)
-
-
-@pytest.mark.parametrize(
-    ("count", "at_once", "sizes"),
-    [
-        (501, 4, [126, 125, 125, 125]),
-        (2_000, 4, [500] * 4),
-        (2_001, 4, [251, *[250] * 7]),
-        (501, 1, [251, 250]),
-        (501, 3, [167] * 3),
-    ],
-)
-def test_map_batches_have_similar_sizes_and_fill_every_turn(count: int, at_once: int, sizes: list[int]) -> None:
-    map_batches = map_batches_of(range(count), Width(at_once, 1))
-    assert [map_batch.count for map_batch in map_batches] == sizes
-    assert [value for map_batch in map_batches for value in map_batch.items] == list(range(count))
-    assert [map_batch.first for map_batch in map_batches] == [sum(sizes[:place]) for place in range(len(sizes))]
 
 
 @pytest.mark.parametrize(

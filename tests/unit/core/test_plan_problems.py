@@ -172,11 +172,6 @@ def test_wrong_condition_is_reported_in_plain_words(when: str, message: str, hin
     assert (advice is None) if hint is None else (advice or "").startswith(hint)
 
 
-@pytest.mark.parametrize("when", ["has(a.result)", "a.status == 'failed'", "a.error.code == 'x'", "has(nodes.a)"])
-def test_fields_of_a_node_can_be_read(when: str) -> None:
-    assert _problems_of_b(when=when) == []
-
-
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [

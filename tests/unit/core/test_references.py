@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
-from dagwright.core.expressions.paths import MissingValue, format_path, get_value, parse_path
+from dagwright.core.expressions.paths import MissingValue, get_value, parse_path
 from dagwright.core.expressions.reference_resolution import (
     Scope,
     UnresolvedReference,
@@ -23,7 +23,6 @@ from dagwright.core.expressions.references import (
     parse_template,
     walk_texts,
 )
-from dagwright.core.expressions.stored_values import Path
 from dagwright.core.expressions.value_refs import bindings_of, ref_for_display, with_refs_formatted
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import error_of, node, started, started_run, states, work_of
@@ -167,11 +166,6 @@ def test_missing_value_names_its_reference_and_a_dozen_keys() -> None:
         resolve_template((Item(("z",)),), scope=scope())
 
 
-@pytest.mark.parametrize("text", ["", ".data[0].id", '["odd key"]', '["a\\"b"]', "..id", "[1:3]", '[""]', '["日 本"]'])
-def test_path_is_written_as_it_was_read(text: str) -> None:
-    assert format_path(parse_path(text)) == text
-
-
 @pytest.mark.parametrize("path", ["x", ".", "[", "[?]", ".a b", "[a]", "." * 50, "[" * 5_000])
 def test_text_that_is_not_a_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="is not a path"):
@@ -213,13 +207,6 @@ def test_secret_stays_a_name_until_the_worker_has_it() -> None:
     assert with_refs_formatted(resolved, ref_for_display) == {"h": {"x": "Bearer {{secret.KEY}}/1"}}
     parts = [{"text": "Bearer "}, {"secret": "KEY"}, {"text": "/"}, {"text": "1"}]
     assert bindings_of(resolved) == [(("h", "x"), parts)]
-
-
-def test_reference_is_shown_as_it_is_written() -> None:
-    paths: list[Path] = [("a", 0), ("b",)]
-    assert [str(ResultOf("x", "result", path)) for path in paths] == ["x.result.a[0]", "x.result.b"]
-    others = (Placeholder("p"), Item(("k",)), Index(), Secret("S"), ResultOf("@r", "identity"))
-    assert [*map(str, others)] == ["PLACEHOLDER_p", "item.k", "index", "secret.S", "@r"]
 
 
 ROWS = [{"kind": "ab"[number % 2], "n": number} for number in range(1_000)]

@@ -109,12 +109,6 @@ def _state_behind(join: Any, ended: str) -> str:
     return states(scheduler)["z"]
 
 
-def test_dependency_that_failed_with_skip_is_not_done_for_any() -> None:
-    scheduler = scheduler_of(node("a", on_error="skip"), node("z", "a", join="any"))
-    finish(scheduler, a=broken())
-    assert states(scheduler) == {"a": "failed", "z": "skipped"}
-
-
 def test_result_of_what_did_not_complete_is_null_and_its_error_can_be_read() -> None:
     arguments = {
         "result": ("{{a.result.deep.path}}", None),

@@ -18,7 +18,6 @@ from dagwright.core.expressions.projection import (
     describe,
     largest_result_bytes,
     preview_of,
-    shape_of,
 )
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.expressions.references import Secret
@@ -144,21 +143,6 @@ def test_path_after_a_query_is_another_path() -> None:
     deeper, _ = first.at(("id",))
     assert isinstance(deeper, StoredValue)
     assert deeper.paths == (("list",), "$[*]", (0, "id"))
-
-
-@pytest.mark.parametrize(
-    ("value", "shape"),
-    [
-        ("é", Shape("text", 9, 2, "é")),
-        ([1, 2], Shape("list", 9, 2, "[1, 2]")),
-        ({"a": 1}, Shape("object", 9, 1, '{"a": 1}')),
-        (10**400, None),
-        (None, None),
-    ],
-    ids=["text", "list", "object", "number", "null"],
-)
-def test_shape_of_a_value(value: Any, shape: Shape | None) -> None:
-    assert shape_of(value, size_bytes=9) == shape
 
 
 def test_preview_encodes_no_more_than_it_shows() -> None:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.errors import PlanInvalid, Problem
-from dagwright.core.model.document import Document
+from dagwright.core.errors import Problem
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.validation.validation import MAX_DEPTH, check_document
+from dagwright.core.validation.validation import MAX_DEPTH
 from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
 
 
@@ -202,12 +201,6 @@ def test_id_that_cannot_be_used_is_refused(node_id: Any) -> None:
     assert (code, pointer) == ("invalid_field", "/nodes/0/id")
 
 
-@pytest.mark.parametrize("node_id", ["a.b c/d (e)", "x" * 200, "日" * 66, "a.result", "{{x}}", '"', "@result_1", "\n."])
-def test_any_other_text_is_an_id_and_can_be_referred_to(node_id: str) -> None:
-    checked = check(plan_of(node("z", arguments={"x": "{{" + node_id + ".result}}"}), node(node_id)))
-    assert checked.levels == [[node_id], ["z"]]
-
-
 def test_references_to_the_id_of_an_invalid_node_are_valid() -> None:
     assert [(code, pointer, message) for code, pointer, _, message, _ in problems_in("x", {"tool": "any"})] == [
         ("invalid_field", "/nodes/0", "node 0 must be an object"),
@@ -305,13 +298,6 @@ def test_secret_is_allowed_in_arguments_of_a_tool_only() -> None:
     ]
 
 
-def test_inputs_are_the_declared_inputs_followed_by_the_placeholders() -> None:
-    year = {"type": "integer", "minimum": 2000, "prompt": "Which?", "default": 2024}
-    only = node("a", arguments={"x": "{{PLACEHOLDER_found}} {{PLACEHOLDER_year}}"})
-    checked = check(plan_of(only, inputs={"year": year}, output="{{PLACEHOLDER_last}}"))
-    assert dict(checked.inputs) == {"year": year, "found": {}, "last": {}}
-
-
 def test_sub_plans_are_checked_in_their_node_and_limited_in_depth() -> None:
     inner = plan_of(node("x", "y"), node("y", arguments={"n": "{{PLACEHOLDER_n}}"}), node("z", "gone"))
     assert problems_in(node("a"), node("s", plan=inner, arguments={"m": "{{a.result}}"})) == [
@@ -331,13 +317,6 @@ def test_sub_plans_are_checked_in_their_node_and_limited_in_depth() -> None:
         raw = plan_of(node("n", plan=raw))
     assert problems_of(raw) == ()
     assert [problem.code for problem in problems_of(plan_of(node("n", plan=raw)))] == ["too_large"]
-
-
-def test_pointers_are_those_of_the_document_as_written() -> None:
-    pointers = {"/nodes/0": "/dag/0", "/nodes/0/tool": "/dag/0/verb"}
-    with pytest.raises(PlanInvalid) as caught:
-        check_document(Document(plan_of(node("a", tool="gone")), dialect="tasks", pointers=pointers), tools=TOOLS)
-    assert [problem.pointer for problem in caught.value.problems] == ["/dag/0/verb"]
 
 
 def big_plan(count: int, *, broken: bool = False) -> dict[str, Any]:

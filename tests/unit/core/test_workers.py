@@ -1,6 +1,5 @@
 """Worker tools: cards, sets of worker tools, plans that call them, and their inputs and outputs in a run."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,6 @@ from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard, wor
 from dagwright.core.model.worker_results import (
     MESSAGE_CHARACTERS,
     WorkerResult,
-    sub_goal_id_of,
     unwrap_worker_result,
     worker_result_of,
 )
@@ -29,7 +27,6 @@ from dagwright.core.validation.workers import (
     check_workers,
     missing_slots,
     prepared_call,
-    workers_among,
 )
 from dagwright.dialects import to_document
 from dagwright.features.run_scheduler import RunScheduler
@@ -70,11 +67,6 @@ def scheduler_of(*nodes: Any) -> RunScheduler:
 # Cards.
 
 
-def test_a_card_travels_as_json() -> None:
-    whole = card("a", "b", requires=("c",), preconditions=("The user wants it.",), takes_sub_goal=True)
-    assert worker_card_from_json(json.loads(json.dumps(whole.to_json()))) == whole
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -97,13 +89,6 @@ def test_a_card_without_useful_fields_is_ignored(fields: dict[str, Any], message
 
 
 # Sets of workers.
-
-
-def test_a_set_of_workers_may_be_empty_and_put_a_slot_out_under_another_name() -> None:
-    check_workers({})
-    check_workers(workers_among(WORKERS))
-    same = card("a", same_as={"a": "wanted"})
-    check_workers(_set_of({"x": same, "y": card("b", requires=("wanted",), goal_type="deliverable")}))
 
 
 def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
@@ -309,13 +294,6 @@ def test_words_of_a_failed_or_stored_answer_are_kept_and_cut() -> None:
     )
     found = unwrap_worker_result(message_of_large, FIND)
     assert (found.error, found.message) == (None, "many")
-
-
-@pytest.mark.parametrize(
-    ("node_id", "number"), [("sg3", 3), ("sg3#2", 3), ("sg", "sg"), ("sgx", "sgx"), ("a#2", "a#2"), ("sg١", "sg١")]
-)
-def test_the_id_of_a_sub_goal_follows_from_its_node(node_id: str, number: int | str) -> None:
-    assert sub_goal_id_of(node_id) == number
 
 
 def test_outcome_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> None:

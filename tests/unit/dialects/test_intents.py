@@ -5,12 +5,10 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.reference_resolution import Scope, resolve_bindings
 from dagwright.core.expressions.references import Lookup, ResultOf
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import to_document
-from dagwright.plans.preparation import check_plan
 from dagwright_onboarding.entity_types import RESOLVER
 from tests.conformance.kit import check, codes_of, problems_of
 
@@ -43,11 +41,6 @@ def test_lookups_and_placeholders_make_no_edges() -> None:
     checked = check(intents({"verb": "v", "params": {"a": {"b": "{{PLACEHOLDER_fund}}"}, "c": "@result_1 costs $100"}}))
     assert list(checked.inputs) == ["fund"]
     assert checked.edges == 0
-
-
-@pytest.mark.parametrize("empty", [{}, {"refs": None, "lookups": None, "params": None}, {"refs": {}, "lookups": {}}])
-def test_groups_may_be_null_or_missing(empty: dict[str, Any]) -> None:
-    assert check(intents({"verb": "v", **empty})).nodes[0].arguments == {}
 
 
 def test_explanation_and_confidence_are_metadata() -> None:
@@ -103,11 +96,6 @@ def test_reference_among_the_params_is_refused_at_its_key(text: str) -> None:
     assert problem.hint == "write it under refs"
 
 
-@pytest.mark.parametrize("text", ["@", "@ 3 o'clock", "ann@example.org", "@1", "@result_1 and @result_2"])
-def test_text_that_only_holds_an_at_sign_is_a_value(text: str) -> None:
-    assert check(intents(ENSURE, {"verb": "v", "params": {"a": text}})).nodes[1].arguments == {"a": text}
-
-
 def test_key_given_twice_is_refused_at_its_second_place() -> None:
     entry = {"verb": "v", "params": {"a": 1}, "refs": {"a": "@result_1", "b": "@result_1"}, "lookups": {"b": JOHN}}
     expected = [("invalid_field", "/intents/1/refs/a"), ("invalid_field", "/intents/1/lookups/b")]
@@ -149,23 +137,6 @@ def test_name_of_the_session_without_an_id_is_missing_context(empty: str) -> Non
     expected = ("missing_context", "intent 1: 'a' is @cbu, which has no id in the session")
     assert (problem.code, problem.message) == expected
     assert problem.hint == "give it in the context: cbu=ID"
-
-
-def test_value_that_could_not_be_read_is_not_held_against_the_schema_of_the_verb() -> None:
-    raw = intents(
-        {"verb": "v", "refs": {"a": "@manco", "b": "manco"}, "lookups": {"c": {"search_text": "Ann"}, "d": "Ann"}}
-    )
-    texts = {"type": "object", "properties": {name: {"type": "string"} for name in "abcd"}}
-    tools = {"v": ToolDeclaration("v", input_schema=texts)}
-    with pytest.raises(PlanInvalid) as invalid:
-        check_plan(raw, tools)
-
-    assert [(problem.code, problem.pointer) for problem in invalid.value.problems] == [
-        ("missing_context", "/intents/0/refs/a"),
-        ("invalid_reference", "/intents/0/refs/b"),
-        ("invalid_field", "/intents/0/lookups/c"),
-        ("invalid_field", "/intents/0/lookups/d"),
-    ]
 
 
 @pytest.mark.parametrize("value", ["{{@result_1.result}} \\{{x}} {{{{", {"a": ["{{item}}"]}, "plain", None, 7])

@@ -1,36 +1,17 @@
 """Strict JSON."""
 
-import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dagwright.core.errors import PlanInvalid
 from dagwright.dialects.json_reader import MAX_DEPTH, json_problems, read_json
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=20,
-)
 
 
 def refusals(text: str) -> list[tuple[str, str, str]]:
     with pytest.raises(PlanInvalid) as caught:
         read_json(text, name="plan.json")
     return [(problem.code, problem.pointer, problem.message) for problem in caught.value.problems]
-
-
-@settings(deadline=None)
-@given(json_values, st.booleans())
-def test_json_of_python_is_read(value: Any, is_ascii: bool) -> None:
-    assert read_json(json.dumps(value, ensure_ascii=is_ascii), name="x") == value
 
 
 @pytest.mark.parametrize(
@@ -80,9 +61,3 @@ def test_nesting_is_bounded() -> None:
 )
 def test_values_that_are_not_json_are_reported_with_their_location(value: Any, place: str) -> None:
     assert [(problem.code, problem.pointer) for problem in json_problems(value)] == [("invalid_syntax", place)]
-
-
-@settings(deadline=None)
-@given(json_values)
-def test_json_values_have_no_problems(value: Any) -> None:
-    assert json_problems(value) == []

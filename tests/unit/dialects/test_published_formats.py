@@ -8,8 +8,8 @@ import pytest
 
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.dialects import detect_dialect, to_document
-from dagwright.dialects.reading import inline_files, read_text
+from dagwright.dialects import to_document
+from dagwright.dialects.reading import inline_files
 from dagwright.plans.preparation import check_plan, check_written_plan
 from tests.conformance.kit import check, codes_of, problems_of
 
@@ -235,19 +235,6 @@ def test_backslash_right_before_a_reference_is_refused(raw: Any) -> None:
     assert [code for code, _ in codes_of(raw)][:1] == ["invalid_reference"]
 
 
-@pytest.mark.parametrize("name", ["plan.txt", "-", "plan"])
-@pytest.mark.parametrize("text", ['\nThought: x\n1. f("a")\n2. join()\n', "Plan: y\n#E1 = T[a]\n", "#E1 = T[a]"])
-def test_file_of_another_name_that_starts_like_a_text_plan_is_one(name: str, text: str) -> None:
-    assert read_text(text, name=name) == text
-    assert detect_dialect(text) in ("llmcompiler", "rewoo")
-
-
-def test_comment_and_list_of_yaml_are_no_text_plans() -> None:
-    assert read_text("#E1 = T[a]\nplan: 1\n", name="plan.yaml") == {"plan": 1}
-    assert read_text("# 1. f(x)\nplan: 1\n", name="plan") == {"plan": 1}
-    assert read_text("plan: |\n  x\n  1. f(x)\n", name="plan") == {"plan": "x\n1. f(x)\n"}
-
-
 def test_sub_plan_in_a_file_that_holds_a_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "inner.txt").write_text("1. f(2)\n2. join()\n", encoding="utf-8")
     with pytest.raises(PlanInvalid) as caught:
@@ -308,11 +295,6 @@ def test_reference_in_a_key_is_refused_with_its_place(raw: Any, place: str) -> N
     assert "Invalid reference: the key " in problem.message
     assert problem.hint is not None
     assert problem.hint.startswith("references are allowed in values only")
-
-
-def test_braces_in_keys_that_are_not_references_are_kept() -> None:
-    arguments = {"{{": 1, "{a}": 2, "$1": {"#E1": 3}}
-    assert check(echoing(arguments)).nodes[0].arguments == arguments
 
 
 @pytest.mark.parametrize("key", ["$1", "{{1}}", "<node-0>", "#E1", "@result_1"])

@@ -123,13 +123,6 @@ def test_files_of_sub_plans_are_put_in_relative_to_the_file_that_names_them(tmp_
     assert json.dumps(document) == before
 
 
-@pytest.mark.parametrize(
-    "document", [None, 7, [{"plan": "x"}], {"dag": [{"plan": "x"}]}, {"nodes": "x"}, {"nodes": [7]}]
-)
-def test_documents_without_sub_plans_are_unchanged(document: Any, tmp_path: Path) -> None:
-    assert inline_files(document, base=tmp_path) == document
-
-
 def test_all_files_that_are_wrong_are_reported_at_their_nodes(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"a": 1, "a": 2}')
     found = refusals(inline_files, plan_of("none.json", "bad.json", plan_of("\0"), "."), base=tmp_path)

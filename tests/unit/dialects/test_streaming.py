@@ -66,15 +66,6 @@ def test_steps_are_those_of_the_whole_text_for_any_pieces(data: st.DataObject) -
         assert (value if isinstance(value, list) else value["nodes"]) == [step.value for step in found]
 
 
-def test_each_step_comes_with_its_last_character() -> None:
-    text = 'Plan: {"plan": 1, "nodes": [{"id": "a", "x": "}"}, {"id": "b", "y": [{}]}], "output": 1}'
-    stream = JsonSteps()
-    came = [(position + 1, step) for position, sign in enumerate(text) for step in stream.feed(sign)]
-    assert [(position, step.end, step.value["id"]) for position, step in came] == [(49, 49, "a"), (73, 73, "b")]
-    assert stream.is_complete
-    assert stream.feed('{"nodes": [{"id": "c"}]}') == []
-
-
 SLIPS = """Here:
 ```json
 {'plan': 1, // it's a "plan" {

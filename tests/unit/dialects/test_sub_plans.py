@@ -15,14 +15,6 @@ def plan_of(*sub_plans: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [{"id": f"n{index}", "plan": plan} for index, plan in enumerate(sub_plans)]}
 
 
-def test_plan_without_foreign_sub_plans_means_itself() -> None:
-    raw = plan_of({"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}, "file.yaml")
-    document = to_document(raw)
-    assert document.plan is raw
-    assert document.dialect == "plan"
-    assert document.written_pointer("/nodes/0/plan/nodes/0/tool") == "/nodes/0/plan/nodes/0/tool"
-
-
 def test_sub_plans_are_read_in_place_with_their_notes_and_the_session() -> None:
     raw = plan_of([{"id": "s", "tool": "t", "arguments": {}}], plan_of(TASKS))
     document = to_document(raw)

@@ -115,12 +115,6 @@ def _run(budget: Budget | None, requests: FakeRequests | None = None) -> tuple[S
     return scheduler, admission
 
 
-def test_run_without_a_budget_calls_none_of_its_hooks() -> None:
-    scheduler, admission = _run(None)
-    assert admission.needed_hooks() == ()
-    assert started_ids(scheduler) == ["a", "b", "c"]
-
-
 def test_call_beyond_the_budget_waits_and_starts_when_a_person_gives_more() -> None:
     requests = FakeRequests()
     scheduler, _ = _run(Budget({"calls": 1}), requests)

@@ -7,7 +7,6 @@ import pytest
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import MAX_WORK
-from dagwright.core.model import questions
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import HINTS_PER_ACTIVATION, Feedback
@@ -232,26 +231,6 @@ def test_node_that_is_tried_again_with_other_arguments_needs_no_approval() -> No
 
 
 # Many at once.
-
-
-def test_answer_to_a_whole_map_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    human = {"type": "CLARIFICATION", "prompt": "What of {{item}}?"}
-    scheduler = scheduler_of(node("m", for_each=[*range(50)], human=human))
-    sizes: list[Any] = []
-    real = questions.size_problem
-
-    def counted(answer: Any, most: int = questions.ANSWER_BYTES) -> str | None:
-        sizes.append(answer)
-        return real(answer, most)
-
-    for place in (
-        "dagwright.core.model.questions.size_problem",
-        "dagwright.features.feedback.answer_reading.size_problem",
-    ):
-        monkeypatch.setattr(place, counted)
-    assert scheduler.features.feedback.answer(Feedback("m", {"text": "so"}), 1.0) is None
-    assert (states(scheduler), scheduler.records[0].result) == ({"m": "completed"}, [{"text": "so"}] * 50)
-    assert len(sizes) == 1
 
 
 def test_items_that_are_offered_different_options_take_the_same_answer_each_by_its_own() -> None:

@@ -154,20 +154,6 @@ def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> 
     assert [each["search_text"] for each in resolved_lookups(scheduler.plan, scheduler.records)] == ["fund_1"]
 
 
-def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() -> None:
-    raw = {"intents": [{"verb": "pay", "params": {"note": "n"}, "refs": {"cbu-id": "@cbu"}}]}
-    document = {"id": "fund_1", "name": "Apex Fund Zwei", "kind": "fund"}
-    plans = [
-        prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": value}), {})
-        for value in (document, "fund_1")
-    ]
-    expected = ['{"note":"n","cbu-id":"@cbu (Apex Fund Zwei, fund_1)"}', '{"note":"n","cbu-id":"@cbu (fund_1)"}']
-    assert [plan_summary(plan).rpartition(" with ")[2] for plan in plans] == expected
-    assert hidden(plans[0]) == hidden(plans[1])
-    [first, second] = [started(plan)[1][0] for plan in plans]
-    assert first.arguments == second.arguments
-
-
 def test_unusable_id_is_reported_at_its_param() -> None:
     raw = {"intents": [{"verb": "pay", "params": {"note": "n"}}, {"verb": "pay", "params": {"cbu-id": "nonsense"}}]}
     scheduler, [bind] = started(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}), {}))
@@ -269,13 +255,6 @@ def test_question_names_the_purpose_of_the_party() -> None:
     assert asked["lookup:person:Bob"] == (
         "Which one? It is for who of @result_4 (pay); who of @result_5 (pay); who of @result_6 (pay). And for more."
     )
-
-
-def test_question_of_another_node_is_unchanged() -> None:
-    scheduler, [task] = started(plan_of({"verb": "pay", "params": {}, "refs": {}, "lookups": None}))
-    assert scheduler.features.feedback.ask(task.id, Raised("How much?"), at=1.0, attempt=Attempt(1)) is None
-    [asked] = scheduler.features.feedback.requests.open.values()
-    assert asked.prompt == "How much?"
 
 
 def test_outcome_of_an_answer_is_known_once_the_lookup_asks_again_or_ends() -> None:
@@ -520,15 +499,6 @@ def test_entity_means_the_kinds_that_the_parameter_takes() -> None:
     assert looked_up(ensure(), role("DIRECTOR")) == [("Meridian", "entity")]
     assert looked_up(ensure(), role("COMPLIANCE_OFFICER")) == [("Meridian", "person")]
     assert looked_up(ensure(manco_id=anyone("A", "limited-company"))) == [("A", "limited-company")]
-
-
-def test_lookup_of_several_parameters_means_the_kinds_that_all_of_them_take() -> None:
-    intents = [ensure(related_to=anyone(), manco_id=anyone()), role("DIRECTOR")]
-    assert looked_up(*intents) == [("Meridian", "company")]
-    assert looked_up(ensure(related_to=anyone()), role("DIRECTOR")) == [("Meridian", "company or fund")]
-    # A lookup with a type means that party, even if the text matches others.
-    expected = [("Meridian", "company"), ("Meridian", "person")]
-    assert looked_up(ensure(manco_id=anyone()), role("COMPLIANCE_OFFICER", "person")) == expected
 
 
 def test_lookup_with_contradicting_types_is_refused() -> None:

@@ -22,14 +22,6 @@ def ann(**filters: str) -> Lookup:
     return Lookup("Ann", "client", tuple(sorted(filters.items())))
 
 
-def test_filters_of_other_names_are_other_lookups() -> None:
-    found = [node for node in plan_with(ann(city="LU"), ann(land="LU"), ann(city="LU")).nodes if node.tool == "seek"]
-    asked: dict[str, Any] = {"search_text": "Ann", "entity_type": "client"}
-    assert [dict(node.arguments) for node in found] == [asked | {"city": "LU"}, asked | {"land": "LU"}]
-    assert found[0].id == "lookup:client:Ann:LU"
-    assert found[1].id.startswith("lookup:client:Ann:LU:")
-
-
 def test_text_that_the_bind_tool_adds_is_no_filter_of_the_next_run() -> None:
     plan = plan_with(ann(city="LU"))
     scheduler = started_scheduler(plan, setup={"resolver": EntityResolver(RESOLVER)})

@@ -8,8 +8,6 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.history import run_subscriptions
@@ -97,12 +95,6 @@ async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
     assert [str(each.position) for each in updates] == ["1-9", "1-11"]
 
 
-async def test_unreached_offset_is_not_waited_for() -> None:
-    views = view(3, a=RUNS), view(6, is_closed=True, a=DONE)
-    updates = await updates_of(*views, after=Cursor(1, 999), seen={"a": RUNS}, reached=Cursor(1, 3))
-    assert [each.changed for each in updates] == [(), ("a",)]
-
-
 async def test_calls_that_waited_for_a_worker_are_sent_again_because_no_event_reports_them() -> None:
     # The client saw that `a` waits; in the history it runs, and now it does.
     views = (view(5, is_closed=True, a=RUNS, b=DONE),)
@@ -130,11 +122,6 @@ async def test_derived_value_of_an_update_is_computed_once() -> None:
 
     assert await asyncio.gather(*(watch() for _ in range(20))) == [["1-5", "1-9"]] * 20
     assert made == ["1-5", "1-9"]
-
-
-@given(st.integers(1, 10**6), st.integers(0, 10**6))
-def test_offset_is_parsed_as_it_was_written(run: int, event: int) -> None:
-    assert Cursor.parse(str(Cursor(run, event))) == Cursor(run, event)
 
 
 def test_invalid_offset_is_refused_and_offsets_are_ordered() -> None:

@@ -35,7 +35,7 @@ from dagwright.history.token_streams import (
     text_call,
 )
 from dagwright.planning.model_calls.model_requests import Message, ModelResponse, response_to_json
-from dagwright.planning.model_calls.partial_text import WINDOW_CHARACTERS, TextSoFar, end_of, text_from_json
+from dagwright.planning.model_calls.partial_text import TextSoFar, end_of, text_from_json
 from dagwright.protocol.conversion import data_converter
 from tests.support.eventually import eventually
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
@@ -381,14 +381,6 @@ def test_text_streamed_elsewhere_is_awaited_and_recognized() -> None:
     )
 
 
-def test_windows_of_a_long_text_are_put_together() -> None:
-    writing, text = PartialTexts(), "".join(f"{number} " for number in range(20_000))
-    for end in range(0, len(text), WINDOW_CHARACTERS // 2):
-        writing.apply("answer", end_of(text[:end], attempt=1))
-    writing.apply("answer", end_of(text, attempt=1))
-    assert writing.newest == PartialText("answer", 1, text)
-
-
 def test_only_new_text_without_gaps_is_accepted() -> None:
     writing = PartialTexts()
     assert not writing.apply("answer", TextSoFar(1, 9, "9"))
@@ -397,12 +389,6 @@ def test_only_new_text_without_gaps_is_accepted() -> None:
     for late in (TextSoFar(1, 9, "9"), TextSoFar(1, 0, "Os")):
         assert not writing.apply("answer", late)
         assert writing.newest == PartialText("answer", 1, "Oslo")
-
-
-def test_heartbeat_carries_the_end_of_a_long_text() -> None:
-    result = end_of("x" * WINDOW_CHARACTERS + "end", attempt=3)
-    assert (result.start, len(result.text), result.text[-3:]) == (3, WINDOW_CHARACTERS, "end")
-    assert text_from_json(result.to_json()) == result
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,6 @@ def test_invalid_answer_is_refused_in_a_line(given: Any, words: str) -> None:
         summarize_response(given)
 
 
-def test_config_is_frozen_and_overrides_another() -> None:
-    low, high = ModelConfig(model="a", temperature=1.0, seed=1), ModelConfig(model="b", seed=0)
-    assert high.over(low) == ModelConfig(model="b", temperature=1.0, seed=0)
-    with pytest.raises(ValidationError):
-        low.model = "x"  # type: ignore[misc]
-
-
 def test_fields_of_a_message_depend_on_its_role() -> None:
     message = {"role": "user", "content": "x"}
     for fields in ({**message, "tool_calls": (LOOK,)}, {**message, "role": "tool"}, {**message, "tool_call_id": "c1"}):

@@ -2,7 +2,6 @@
 
 import json
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -79,30 +78,6 @@ def test_halves_of_characters_are_repaired_as_in_the_whole_answer(characters: li
 def test_text_without_a_reader_is_sent_at_the_end() -> None:
     found = _found("", "x" * MOST_CHARACTERS, "y")
     assert found[-1] == "x" * MOST_CHARACTERS
-
-
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ('{"a": 1}', [{"a": 1}]),
-        (" [1] \n", [[1]]),
-        ('Sure!\n```json\n{"a": "```"}\n```\nDone.', [{"a": "```"}]),
-        ("```\n[1]\n```\nor\n```json\n[2]\n```", [[1], [2]]),
-        ('It is {"a": {"b": [1]}} and {"c": 2}.', [{"a": {"b": [1]}}, {"c": 2}]),
-        ('<think>{"no": 1}</think>\n{"yes": 1}', [{"yes": 1}]),
-        ('<think>perhaps {"no": 1}, cut o', []),
-        ('{not json} {"a": 1}', [{"a": 1}]),
-        ('{"a": 1', []),
-        ("no JSON at all", []),
-        ("", []),
-    ],
-)
-def test_values_are_found(text: str, values: list[Any]) -> None:
-    found: list[Any] = []
-    for value in json_values(text):
-        if value not in found:
-            found.append(value)
-    assert found == values
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 100_000])

@@ -9,7 +9,6 @@ from opensearchpy import AsyncOpenSearch
 from dagwright_maritime.connection import Search
 from dagwright_maritime.fields import (
     IndexField,
-    find_documents,
     read_fields,
     read_groups,
     read_values,
@@ -161,9 +160,3 @@ async def test_mapping_of_an_index_that_is_not_ours_is_not_read(index: str) -> N
     with pytest.raises(QueryRefused, match="/index: "):
         await read_fields(server.reached(), index)
     assert server.asked == []
-
-
-async def test_low_row_limit_does_not_refuse_internal_queries() -> None:
-    server = Server()
-    assert await find_documents(server.reached(QueryLimits(rows=3)), INDEX, {"size": 5}) == []
-    assert server.asked[0]["size"] == 3

@@ -187,13 +187,6 @@ def test_share_of_a_group_may_be_used_and_no_other() -> None:
     assert unsupported_numbers("100 % are late.", numbers, []) == ["100"]
 
 
-def test_uncounted_documents_have_no_shares() -> None:
-    result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0)).model_copy(update={"total": None})
-    rows = model_rows(tables_of([result], [""]), "by_shipper")
-    assert [row["by_shipper"] for row in rows] == ["A", "B"]
-    assert [name for name in rows[0] if "share" in name] == []
-
-
 def test_sum_of_many_groups_is_reported_although_some_are_omitted() -> None:
     result = grouped(*((f"S{number}", 1, 2.0, 1.0) for number in range(MOST_ROWS + 5)))
     rows = model_rows(tables_of([result], [""]), "by_shipper")
@@ -249,13 +242,6 @@ def test_dates_of_several_results_are_side_by_side_and_may_be_used() -> None:
     numbers = [number for each in tables for number in each.numbers()]
     texts = [text for each in tables for text in each.texts()]
     assert unsupported_numbers("The last one arrived on November 5, 2026 (2026-11-05).", numbers, texts) == []
-
-
-@pytest.mark.parametrize("aggs", [[], "sum", {"volume": "sum"}, {"volume": {"sum": {}, "aggs": 3}}])
-def test_invalid_query_has_no_kinds(aggs: Any) -> None:
-    result = EsResults(total=1, aggregations={"volume": {"value": 2}}, query={"aggs": aggs, "query": [3]})
-    assert model_rows(tables_of([result], [""]), "All matching documents")[1] == {"figure": "volume", "value": "2"}
-    assert labels_of([result, result]) == ["result 1", "result 2"]
 
 
 def test_figures_of_unknown_kind_are_not_added_up() -> None:

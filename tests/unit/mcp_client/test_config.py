@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.mcp_client.config import Address, Program, ServerConfig, ServerRules, ToolRules, read_servers
+from dagwright.mcp_client.config import Address, Program, ServerConfig, read_servers
 from dagwright.tools.errors import ToolLoadError
 from tests.support.tool_servers import variables, write_servers
 
@@ -29,15 +29,6 @@ def test_programs_and_addresses_are_read_in_order(tmp_path: Path) -> None:
     assert plain.endpoint == Program("x", (), {}, folder)
     assert [server.name for server in (files, remote, plain)] == ["files", "remote", "plain"]
     assert files.identity != remote.identity
-
-
-def test_rules_of_a_tool_override_those_of_its_server(tmp_path: Path) -> None:
-    rules = {"timeout": "5s", "max_parallel": 2, "tools": {"get": {"effects": "read", "max_parallel": 9}}}
-    [server] = _read(tmp_path, a={"command": "x", "dagwright": rules})
-    assert server.rules == ServerRules(
-        timeout="5s", max_parallel=2, tools={"get": ToolRules(effects="read", max_parallel=9)}
-    )
-    assert server.rules.tools["get"].over(server.rules) == ToolRules(effects="read", timeout="5s", max_parallel=9)
 
 
 def test_variables_are_filled_in_and_secrets_hidden(tmp_path: Path) -> None:

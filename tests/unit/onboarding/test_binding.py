@@ -35,17 +35,6 @@ def names(database: EntityDatabase) -> list[str]:
     return database.read(lambda session: sorted(party.name for party in session.query(Party)))
 
 
-def test_renamed_party_is_bound_by_its_id(database: EntityDatabase, bob: Party) -> None:
-    change(database, bob, name="Robert")
-    assert bind_parties(database, [found(bob)], key="k") == [
-        {
-            "party": {"id": bob.id, "name": "Robert", "kind": "person", "jurisdiction": "GB"},
-            "reason": "exact name",
-            "created": False,
-        }
-    ]
-
-
 def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatabase, bob: Party) -> None:
     gone = {"party": {"id": "person_gone", "name": "Cy", "kind": "person"}}
     change(database, bob, status="inactive")

@@ -82,16 +82,6 @@ def test_jurisdiction_narrows_parts_of_names_too(database: EntityDatabase, gatew
     assert reasons(gateway, "Jon Smith", "GB") == [[], [("GB", "different spelling")]]
 
 
-def test_jurisdiction_that_is_not_a_code_is_refused(gateway: EntityGateway) -> None:
-    with pytest.raises(ValueError, match="jurisdiction 'England' is not an ISO 3166 code"):
-        gateway.find("John Smith", "person", jurisdiction="England")
-
-
-def test_party_is_found_by_its_id(database: EntityDatabase, gateway: EntityGateway) -> None:
-    (party_id,) = add(database, person("GB"))
-    assert reasons(gateway, party_id, None) == [[("GB", "its id")], []]
-
-
 def test_party_is_got_as_it_is_now(database: EntityDatabase, gateway: EntityGateway) -> None:
     (party_id,) = add(database, person(""))
     assert gateway.get(party_id) == KnownParty(party_id, "John Smith", "person", None, is_active=True)
@@ -130,19 +120,6 @@ def test_term_hits(
 ) -> None:
     found = gateway.find(search_text, entity_type, jurisdiction="LU").hits
     assert [(each.id, each.name, each.reason) for each in found] == hits
-
-
-def test_misspelt_term_is_near(gateway: EntityGateway) -> None:
-    found = gateway.find("custdy", "product")
-    expected = ((), [("CUSTODY", "different spelling")])
-    assert (found.hits, [(each.id, each.reason) for each in found.near[:1]]) == expected
-
-
-def test_every_code_is_found_by_its_name_alone(gateway: EntityGateway) -> None:
-    for kind, codes in (("product", PRODUCTS), ("role", ROLES)):
-        for code in codes:
-            (found,) = gateway.find(code.replace("_", " ").lower(), kind).hits
-            assert (found.id, found.kind) == (code.replace("AUTHORIZED", "AUTHORISED"), kind)
 
 
 def test_aliases_are_of_codes_that_there_are() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from dagwright_onboarding import lookup, name_search
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.lookup import CANDIDATE_LIMIT, Findings, find_parties
+from dagwright_onboarding.lookup import Findings, find_parties
 from dagwright_onboarding.name_search import NAMES_RETURNED
 from dagwright_onboarding.names import clean_name, core_words, is_legal_form, legal_form, name_key, words_of
 from dagwright_onboarding.party_loading import load_parties
@@ -269,14 +269,6 @@ def test_active_party_is_bound_despite_an_inactive_namesake(database: EntityData
     assert (findings.bound.jurisdiction, [each.jurisdiction for each in findings.inactive]) == ("IE", ["GB"])
 
 
-def test_full_name_binds_among_many_longer_ones(database: EntityDatabase, tmp_path: Path) -> None:
-    rows = [*(f"John Smith {number},person,," for number in range(NAMES_RETURNED)), "John Smith,person,,"]
-    search = loaded_from(database, tmp_path, *rows)
-    findings = search("Smith John", "person")
-    assert findings.bound is not None
-    assert [found.name for found in findings.hits] == ["John Smith"]
-
-
 def test_legal_form_binds_only_among_names_that_were_all_read(
     database: EntityDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,22 +292,11 @@ def _of_one_name(count: int) -> list[str]:
     return [f"Kite {form},company,{country}" for form in forms for country in countries][:count]
 
 
-def test_hits_are_ordered_by_score_then_name(loaded: EntityDatabase) -> None:
-    findings = loaded.read(lambda session: find_parties(session, "smith", entity_type="person"))
-    assert [(found.name, found.score) for found in findings.hits] == [("Joan Smith", 90.0), ("John Smith", 90.0)]
-
-
 def test_party_of_another_type_is_a_near_match_only(loaded: EntityDatabase) -> None:
     findings = loaded.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
     assert findings.hits == ()
     near = [(found.name, found.kind, found.reason) for found in findings.near]
     assert near == [("John Smith", "person", "is a person")]
-
-
-def test_candidates_are_limited(database: EntityDatabase, tmp_path: Path) -> None:
-    rows = [f"Smith {number:02d},person" for number in range(CANDIDATE_LIMIT + 5)]
-    found = loaded_from(database, tmp_path, *rows, header="name,kind")("Smith", "person").hits
-    assert [each.name for each in found] == [f"Smith {number:02d}" for number in range(CANDIDATE_LIMIT)]
 
 
 @pytest.mark.parametrize(

@@ -148,32 +148,6 @@ def test_product_is_not_a_fund() -> None:
     )
 
 
-def test_lookups_have_the_type_that_the_parameter_takes() -> None:
-    def lookup(entity_type: str) -> dict[str, str]:
-        return {"search_text": "John", "entity_type": entity_type}
-
-    fund = FUND | {
-        "lookups": {"manco-id": lookup("entity"), "related-to": lookup("person"), "client-type": lookup("cbu")}
-    }
-    assert [(problem.pointer, problem.hint) for problem in problems_of(fund)] == [
-        ("/intents/0/lookups/related-to/entity_type", "write the entity_type company or fund if it is one"),
-        ("/intents/0/lookups/client-type", "give 'client-type' as it is"),
-    ]
-
-
-def test_product_and_role_may_be_looked_up_and_no_party_in_their_place() -> None:
-    def lookup(entity_type: str) -> dict[str, str]:
-        return {"search_text": "custody", "entity_type": entity_type}
-
-    add = intent("cbu.add-product", refs={"cbu-id": "@result_1"})
-    assert problems_of(FUND, add | {"lookups": {"product": lookup("product")}}) == ()
-    (problem,) = problems_of(FUND, add | {"lookups": {"product": lookup("company")}})
-    assert problem.message == "cbu.add-product: 'product' takes no entity, so it cannot have a lookup"
-    fund = {"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "lookups": {"cbu-id": lookup("product")}}
-    (problem,) = problems_of(fund)
-    assert problem.message == "cbu.add-product: 'cbu-id' takes a fund, and 'custody' is looked up as a product"
-
-
 VERBS: dict[str, Any] = yaml.safe_load(catalogue_text())["verbs"]
 PARAMETERS = [(verb, name) for verb, found in VERBS.items() for name in found["parameters"]]
 

@@ -82,13 +82,6 @@ def test_role_and_product_are_given_once(database: EntityDatabase, verbs: Onboar
     assert changed_rows(before, read_overview(database)) == []
 
 
-def test_company_can_hold_roles(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
-    company = verbs.create_limited_company("k1", name="Apex ManCo", jurisdiction="LU")
-    person = add_person(database, "John Smith")
-    role = verbs.assign_role("k2", cbu_id=company.id, entity_id=person, role="DIRECTOR")
-    assert (role.cbu_id, role.created) == (company.id, True)
-
-
 WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
     ("cbu-id: no party has the id 'fund_x'", "cbu.add-product", {"cbu_id": "fund_x", "product": "CUSTODY"}),
     ("cbu-id: no party has the id 'a\\x00b'", "cbu.add-product", {"cbu_id": "a\0b", "product": "CUSTODY"}),

@@ -130,10 +130,6 @@ def test_question_names_inactive_parties(own: EntityDatabase, tmp_path: Path) ->
     assert "with the status `active`" in problems[1]["hint"]
 
 
-def test_jurisdiction_distinguishes_parties_of_one_name(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
-    assert Conversation(gateway, "Maria Garcia", "person", "LU").result["party"]["id"] == id_of(loaded, "María Garcia")
-
-
 def test_option_has_the_distinguishing_facts_of_a_party(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     asked = Conversation(gateway, "Meridian Global", "entity").question
     assert [option["label"] for option in asked["options"]] == [
@@ -142,14 +138,6 @@ def test_option_has_the_distinguishing_facts_of_a_party(gateway: SqlEntityGatewa
         NONE_OF_THESE,
         CREATE_NEW,
     ]
-
-
-def test_person_chooses_one(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
-    chosen = id_of(loaded, "Maria García")
-    assert Conversation(gateway, "Maria Garcia", "person").select(chosen) == {
-        "party": {"id": chosen, "name": "Maria García", "kind": "person", "jurisdiction": "ES"},
-        "reason": "chosen by a person",
-    }
 
 
 @pytest.mark.parametrize("is_written", [False, True])
@@ -165,13 +153,6 @@ def test_none_of_these_asks_for_a_name(gateway: SqlEntityGateway, loaded: Entity
     assert (asked["type"], "Garcia (person" in asked["prompt"]) == ("CLARIFICATION", False)
     assert talk.answer(text="Meridian")["type"] == "CLARIFICATION"
     assert talk.answer(text="Aiko Tanaka")["party"]["id"] == id_of(loaded, "Aiko Tanaka")
-
-
-def test_similar_names_are_reported_and_one_is_named_by_id(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
-    talk = Conversation(gateway, "Sarah Cohen", "person")
-    chen = id_of(loaded, "Sarah Chen")
-    assert f"near: Sarah Chen (person, HK, born 1987-05-17, {chen})" in talk.question["prompt"]
-    assert talk.answer(text=chen)["reason"] == "chosen by a person"
 
 
 def test_id_of_another_type_is_asked_about_again(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:

@@ -13,7 +13,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.llm.strict_schema import StrictSchema
-from dagwright.planner import PlanningOptions, prepare_goal, repair_message
+from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planner.goal_start import goal_from_document
 from dagwright.planner.intents_parser import parse_intents
 from dagwright.planner.intents_prompts import INTENTS_PROMPT, intents_messages
@@ -289,14 +289,6 @@ def test_verbs_are_described_with_their_parties_and_results() -> None:
     schema = {"type": "object", "properties": {"account": {"type": "string"}}}
     line = verb_catalogue({"close": ToolDeclaration("close", Effects.WRITE, schema)}).text.splitlines()[1]
     assert json.loads(line) == {"verb": "close", "effects": "write", "arguments": schema}
-
-
-def test_repair_is_reported_in_terms_of_intents() -> None:
-    words = repair_message([Problem("cycle", "a circle", "/intents/0", "@result_1")], profile="intents").splitlines()
-    assert (words[0], words[-1]) == (
-        "These intents cannot be run:",
-        "Write all intents again as one JSON object with intents, explanation and confidence.",
-    )
 
 
 # The response format.

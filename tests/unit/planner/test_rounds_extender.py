@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,9 +18,8 @@ from dagwright.planner.rounds_parser import parse_round
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.extenders import extender_of
 from dagwright.planning.rounds.rounds_documents import rounds_document
-from dagwright.planning.rounds.rounds_nodes import worker_node
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
-from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, PlannedSubGoal
+from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.plan_building import pursuing, started
@@ -281,20 +279,6 @@ def test_long_values_are_in_the_document_by_reference_and_in_one_shape() -> None
     assert [{*second[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
     expected = [("node:sg2", 2_011), ("node:sg2", 9_016)]
     assert [(second[field]["ref"], second[field]["bytes"]) for field in ("params", "result")] == expected
-
-
-def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> None:
-    question = Question(
-        continue_with(PICK), asked=RoundsOptions(limits=RoundsLimits(worker_timeout_s=7.0, deadline_s=90.0))
-    )
-    for _ in range(2):
-        question.step()
-    (task,) = question.start()
-    assert (task.node.timeout_s, question.scheduler.plan.deadline_s) == (7.0, 90.0)
-    # One that names a timeout keeps to it.
-    tool = replace(question.scheduler.plan.tools["pick"], timeout_s=3.0)
-    made = PlannedSubGoal(id=1, worker="pick", description="", outputs=("numbers",), goal_type="support")
-    assert worker_node(made, tool, node_id="sg1", dependencies=(), timeout_s=7.0).timeout_s == 3.0
 
 
 def test_planner_may_repeat_itself_or_need_repair_a_few_times_a_round() -> None:

@@ -12,17 +12,10 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.planner.rounds_start import rounds_from_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits, rounds_from_json
 from dagwright.settings import Settings
-from dagwright.tools import ToolRegistry, worker_tool
 from dagwright.toolset.toolset import Toolset, load_toolset
 from tests.support.rounds import Workers
 
 DEFAULT_LIMITS = RoundsLimits(7, 30.0, 600.0)
-
-
-@worker_tool(outputs=["guess"], goal_type="deliverable")
-def guess() -> dict[str, str]:
-    """Guesses."""
-    return {"guess": "7"}
 
 
 def limits_of(**message: Any) -> RoundsLimits:
@@ -66,17 +59,3 @@ def toolset(tmp_path: Path) -> Toolset:
 
 def _prepared(toolset: Toolset, **message: Any) -> StartRequest:
     return prepare_request(TextRequest("How many?", profile="rounds", **message), toolset).start
-
-
-def test_source_of_a_question_depends_on_its_worker_tools_and_own_limits(toolset: Toolset) -> None:
-    other = replace(toolset, own=toolset.own.merged(ToolRegistry.of(guess)))
-    options = RunStartOptions(5_000.0)
-    source = _prepared(toolset).source
-    for same in (
-        _prepared(toolset),
-        _prepared(toolset, max_rounds=7, worker_timeout_s=30),
-        _prepared(toolset, options=options),
-    ):
-        assert same.source == source
-    for different in (_prepared(other), _prepared(toolset, max_rounds=8), _prepared(toolset, worker_timeout_s=31.0)):
-        assert different.source != source

@@ -345,12 +345,6 @@ def test_misuse_of_a_handle_is_a_type_error(act: Callable[[Any], object], messag
         act(Plan().add(stock, item="lamp"))
 
 
-def test_argument_named_as_an_option() -> None:
-    plan = Plan()
-    plan.add(fetch, timeout="9s", url="x", arguments={"timeout": 3})
-    assert nodes(plan)[0] == {"id": "fetch", "tool": "fetch", "arguments": {"timeout": 3, "url": "x"}, "timeout": "9s"}
-
-
 def test_two_tools_with_one_name() -> None:
     plan = Plan(tools=[stock])
     from dagwright.tools import tool  # noqa: PLC0415 - shadows the decorator of the other tools
@@ -365,20 +359,6 @@ def test_two_tools_with_one_name() -> None:
         plan.check(tools=[stock, other])
 
 
-def test_misspelt_attribute_is_refused() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'outptu'"):
-        Plan().outptu = 3  # type: ignore[attr-defined] # the error under test
-
-
-def test_plan_can_be_read_and_extended(tmp_path: Path) -> None:
-    (tmp_path / "inner.yaml").write_text("plan: 1\nnodes: [{id: a, tool: calculator, arguments: {expression: '1'}}]\n")
-    (tmp_path / "plan.yaml").write_text("nodes: [{id: b, plan: inner.yaml}]\nplan: 1\n")
-    plan = Plan.load(tmp_path / "plan.yaml")
-    plan.add("calculator", expression=f"1 + {plan['b']}")
-    assert plan.check() == []
-    assert [handle.id for handle in plan.nodes] == ["b", "calculator"]
-
-
 def test_plan_in_another_dialect_is_kept_as_it_is() -> None:
     text = '1. calculator("1 + 1")\n2. join()\n'
     plan = Plan.parse(text)
@@ -391,14 +371,6 @@ def test_plan_in_another_dialect_is_kept_as_it_is() -> None:
         Plan.parse("just words: 1")
     with pytest.raises(PlanInvalid, match=r"Plan\.load"):
         Plan.parse("refill.yaml")
-
-
-def test_check_reports_everything_that_is_wrong() -> None:
-    plan = Plan()
-    plan.add("calculater", expression="{{b.result}}")
-    found = [(problem.code, problem.pointer) for problem in plan.check()]
-    assert found == [("invalid_reference", "/nodes/0/arguments/expression"), ("unknown_tool", "/nodes/0/tool")]
-    assert plan.check(tools=[stock], allow_unknown_tools=True)[0].code == "invalid_reference"
 
 
 def test_check_takes_modules_and_files(tmp_path: Path) -> None:

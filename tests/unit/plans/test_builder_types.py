@@ -257,14 +257,6 @@ def test_right_type_is_accepted(act: Act) -> None:
     assert Plan.parse(built.plan.to_yaml()) == built.plan
 
 
-def test_on_error_value_is_a_possible_result() -> None:
-    plan = Plan()
-    lamp = plan.add(stock, item="x", on_error={"value": {"name": "none", "why": "closed"}})
-    plan.add(stock, item=lamp["why"])
-    with pytest.raises(PlanInvalid, match="it has name, left, is_new, why"):
-        lamp["whi"]
-
-
 def test_unsupported_type_of_a_result_names_the_tool() -> None:
     from typing import TypedDict as Unsupported  # noqa: PLC0415 - shadows the supported class
 

@@ -153,19 +153,6 @@ def test_folder_is_read_again_when_a_file_changes(tmp_path: Path, tools: Tools) 
     assert (titles, third.problems) == ({"broken": "broken", "sum": "Another sum"}, {})
 
 
-def test_folder_may_be_removed_and_created_again(tmp_path: Path, tools: Tools) -> None:
-    place = tmp_path / "plans"
-    folder = TemplateFolder(_folder(place, plain__json=_PLAIN), tools)
-    assert [*folder.read().templates] == ["plain"]
-    (place / "plain.json").unlink()
-    place.rmdir()
-    gone = folder.read()
-    assert (gone.templates, [*gone.problems], folder.read() is gone) == ({}, [""], True)
-    _folder(place, plain__json=_PLAIN)
-    again = folder.read()
-    assert (again.problems, [*again.templates]) == ({}, ["plain"])
-
-
 def test_second_file_of_a_name_leaves_the_first_alone(tmp_path: Path, tools: Tools) -> None:
     folder = TemplateFolder(_folder(tmp_path, a__json=_PLAIN), tools)
     _folder(tmp_path, a__yaml=_SUM)

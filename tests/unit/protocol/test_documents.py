@@ -16,7 +16,6 @@ from dagwright.core.boundary.wire import METADATA_CACHED
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.states import Attempt, NodeStatus
-from dagwright.core.model.times import format_time
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.features.commands.node_commands import RetryNode
@@ -138,12 +137,6 @@ def test_document_in_counts_has_no_nodes_but_the_first_that_failed() -> None:
     assert run_error_of(counted) == run_error_of(counted_document(counted)) == fields
 
 
-def test_document_of_a_run_that_never_had_a_plan() -> None:
-    facts = RunFacts("w", "r", error={"code": "invalid", "message": "m", "retryable": False}, notes=[{"code": "c"}])
-    document = result_document(None, facts)
-    assert (document["status"], document["nodes"], document["error"]) == ("failed", {}, facts.error)
-
-
 def test_graph_document_has_edges_from_a_node_to_its_dependents() -> None:
     scheduler = scheduler_of(node("b", "a"), node("a", title="T"))
     graph = {
@@ -154,11 +147,6 @@ def test_graph_document_has_edges_from_a_node_to_its_dependents() -> None:
         "edges": [["a", "b"]],
     }
     assert graph_document(scheduler) == graph_result(scheduler) == graph
-
-
-def test_time_is_rfc_3339_with_milliseconds() -> None:
-    assert [format_time(None), format_time(0.0)] == [None, "1970-01-01T00:00:00.000Z"]
-    assert format_time(1_700_000_000.9996) == "2023-11-14T22:13:20.999Z"
 
 
 def test_keys_of_effects_are_stable_and_differ() -> None:

@@ -155,12 +155,6 @@ def test_tool_that_is_remembered_as_approved_is_approved_in_sub_plans_too() -> N
     assert ids_of(started(below, at=2.0)) == ["c"]
 
 
-def test_plan_of_a_person_needs_no_approval() -> None:
-    scheduler = _started()
-    assert (scheduler.state.policy, scheduler.features.feedback.requests.open) == (ALL_RUN, {})
-    assert inherited_input(RunInput(), scheduler, number=0) == RunInput()
-
-
 def test_request_of_a_plan_with_a_node_of_its_name_has_another() -> None:
     scheduler = _started(plan_of(node("plan", human={"prompt": "?"})), needs_approval=True)
     assert list(scheduler.features.feedback.requests.open) == ["plan#0"]

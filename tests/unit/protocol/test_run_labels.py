@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import MapBatch, Task, TaskRef
-from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of, fairness_of_owner
+from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
 from dagwright.protocol.run_labels import (
@@ -152,13 +152,6 @@ def test_key_and_weight_within_the_limits_of_the_server_are_accepted() -> None:
 def test_other_keys_and_weights_are_rejected_with_the_limits(key: Any, weight: Any) -> None:
     with pytest.raises(FairnessInvalid, match=r"1 to 64 bytes|from 0\.001 to 1000|needs a fairness key"):
         fairness_of(key, weight)
-
-
-def test_runs_of_an_owner_share_its_name_as_key() -> None:
-    assert fairness_of_owner("ann", 2.0) == Fairness("ann", 2.0)
-    assert fairness_of_owner("*") == Fairness("*")
-    # The memo of a run that another client starts may have any owner.
-    assert [fairness_of_owner(owner) for owner in (None, "", "x" * 65)] == [None] * 3
 
 
 def test_turn_of_a_session_has_the_fairness_of_its_request() -> None:

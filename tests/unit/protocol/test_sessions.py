@@ -119,21 +119,6 @@ def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> No
     assert (session.resolved_lookups, [*session.names]) == ([], ["cbu"])
 
 
-@pytest.mark.parametrize(
-    "binding",
-    [
-        {**JOHN, "party": {"name": "John"}},
-        {**JOHN, "party": 3},
-        {**JOHN, "jurisdiction": ["LU"]},
-        {**JOHN, "entity_type": None},
-        {**JOHN, "more": "x" * 3_000},
-        3,
-    ],
-)
-def test_unreadable_party_is_omitted(binding: Any) -> None:
-    assert turn_end_from_json({"status": "completed", "bindings": [binding, JOHN]}).resolved_lookups == [JOHN]
-
-
 def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
     session = SessionRecord("s")
     _done(session, names={"cbu": FUND}, resolved_lookups=[JOHN])

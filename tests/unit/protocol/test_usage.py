@@ -222,7 +222,3 @@ def test_repeated_call_that_fails_before_its_change_is_compensated_for_the_first
 def test_failure_of_another_origin_is_not_repeated(tool: str, size_bytes: int | None) -> None:
     scheduler = _running(tool)
     assert wait_for_store(scheduler, "a", _away(size_bytes), at=1.0) is None
-
-
-def test_write_that_was_not_called_waits_for_the_store() -> None:
-    assert wait_for_store(_running("send"), "a", _away(0), at=1.0) == StoreWait(0, 0.0)

@@ -14,7 +14,6 @@ from dagwright.testing import (
     Completion,
     Cut,
     ModelServer,
-    Raw,
     Refused,
     Reset,
     ScriptedToolCall,
@@ -61,15 +60,6 @@ async def test_answers_come_in_the_order_of_the_script() -> None:
         received = [(call.model, call.text, call.step, call.api_key) for call in server.calls]
     assert message == ["one", "twice", "twice", "ever", "ever"]
     assert received == [("small", text, number, "key") for text, number in zip("abcde", (0, 1, 1, 2, 2), strict=True)]
-
-
-async def test_answer_may_be_computed_from_the_call() -> None:
-    with pytest.raises(ScriptNotFollowed, match="built from the call by a function"):
-        async with ModelServer(step(lambda call: f"you said {call.text}", times=3)) as server:
-            message = [message_of(await ask(server, words))["content"] for words in ("a", "b")]
-    assert message == ["you said a", "you said b"]
-    async with ModelServer(step(lambda _: Refused(429, "busy"))) as server:
-        assert (await ask(server)).status_code == 429
 
 
 async def test_complete_answer_has_the_form_of_openai() -> None:
@@ -148,17 +138,6 @@ async def test_errors_have_their_body_and_retry_after() -> None:
     assert (found[1].headers["retry-after"], "retry-after" in found[3].headers) == ("2", False)
     delay = parsedate_to_datetime(found[2].headers["retry-after"]) - datetime.now(UTC)
     assert timedelta(seconds=60) < delay <= timedelta(seconds=90)
-
-
-async def test_raw_responses_are_sent_unchanged() -> None:
-    page = Raw(b"<html>down</html>", content_type="text/html")
-    async with ModelServer(page, Raw(b'{"choices": ['), Raw(b"x", status=502)) as server:
-        found = [await ask(server) for _ in range(3)]
-    assert [(each.status_code, each.headers["content-type"], each.text) for each in found] == [
-        (200, "text/html", "<html>down</html>"),
-        (200, "application/json", '{"choices": ['),
-        (502, "application/json", "x"),
-    ]
 
 
 THREE = Completion(text="one two three")

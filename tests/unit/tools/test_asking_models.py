@@ -12,7 +12,7 @@ from temporalio.api.common.v1 import Payload
 
 from dagwright.core.boundary.usage_reports import Usage, usage_from_json
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_CACHE, HEADER_MODEL
-from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelFailure, system, user
+from dagwright.llm import Action, ModelConfig, system, user
 from dagwright.testing import ModelServer, Refused, Tokens, busy, json_text, slow, step, text
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.environment import ToolEnvironment
@@ -99,16 +99,6 @@ async def test_a_plain_def_asks_from_its_thread() -> None:
     assert (json.loads(payload.data), used(payload).calls) == ({"n": 7}, 1)
 
 
-async def test_a_result_without_a_model_has_no_usage() -> None:
-    @tool(effects="read")
-    def greet() -> str:
-        return "hi"
-
-    async with ModelServer() as server:
-        payload = await Bench(greet, server).payload({})
-    assert "dagwright-usage" not in payload.metadata
-
-
 @pytest.mark.parametrize("function", [compare, count])
 async def test_a_busy_model_is_retried_after_the_delay_it_requests(function: Callable[..., Any]) -> None:
     async with ModelServer(busy(retry_after=7)) as server:
@@ -146,19 +136,6 @@ async def test_a_write_is_not_repeated_for_a_model_that_is_busy() -> None:
     async with ModelServer(busy()) as server:
         failure = await Bench(publish, server).failure({})
     assert (failure.type, failure.non_retryable) == ("model_busy", True)
-
-
-async def test_a_tool_may_continue_without_an_answer() -> None:
-    @tool(effects="read")
-    async def careful() -> str:
-        try:
-            return (await context().ask_model("?")).text
-        except ModelFailure as failure:
-            return f"no answer: {failure.error}"
-
-    async with ModelServer(busy()) as server:
-        payload = await Bench(careful, server).payload({})
-    assert json.loads(payload.data) == "no answer: model_busy"
 
 
 async def test_a_secret_is_not_sent_to_a_model() -> None:
@@ -205,16 +182,6 @@ async def test_a_cancelled_call_waits_no_longer_for_its_answer() -> None:
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-
-
-async def test_a_test_gives_a_tool_the_client_of_a_scripted_server() -> None:
-    async with (
-        ModelServer("Hi", json_text({"n": 1})) as server,
-        ModelClient(Endpoint(server.base_url), model="small") as client,
-    ):
-        with tool_context(ask=client.complete):
-            assert await compare("Hello?", "How many?") == ["Hi", {"n": 1}]
-    assert [call.metadata for call in server.calls] == [{"purpose": "tool"}, {"purpose": "count"}]
 
 
 async def test_a_question_needs_an_assignee_and_a_text() -> None:

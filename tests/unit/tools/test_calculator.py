@@ -1,7 +1,6 @@
 """`calculator` on expressions and on words: valid input, refused input, and exact numbers."""
 
 import asyncio
-import json
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from dagwright.llm import Endpoint, ModelClient, ModelFailure
 from dagwright.testing import ModelServer, Refused, busy, json_text
-from dagwright.tools import spec_of
 from dagwright.tools.builtin.calculator import calculator, evaluate, number_of
 from dagwright.tools.builtin.word_problems import EXPRESSION, QUERY_LIMIT
 from dagwright.tools.testing import tool_context
@@ -87,13 +85,6 @@ def test_exactly_one_of_expression_and_query_is_required() -> None:
             calculator(**arguments)
 
 
-def test_numbers_are_unchanged() -> None:
-    spec = spec_of(calculator)
-    assert spec is not None
-    assert calculator(**spec.bind({"expression": 2.50})) == 2.5
-    assert spec.declaration.effects == "pure"
-
-
 @given(st.lists(st.tuples(st.sampled_from("+-*/"), st.decimals(0, 10**6, places=4)), max_size=8))
 def test_chains_of_operations_equal_fractions(steps: list[tuple[str, object]]) -> None:
     text, expected = "1", "Fraction(1)"
@@ -138,14 +129,6 @@ async def test_words_become_an_expression_that_the_calculator_works_out() -> Non
     assert (call.messages[1]["content"], call.metadata) == (SEED, {"purpose": "calculate"})
     schema = call.body["response_format"]["json_schema"]
     assert (schema["strict"], schema["schema"]["required"]) == (True, EXPRESSION["required"])
-
-
-async def test_results_of_searches_are_unchanged_in_the_text() -> None:
-    found = json.dumps([{"title": "Emperor Wu of Han", "link": "", "snippet": "156 BC - 87 BC (aged 69)"}] * 20)
-    query = f"Calculate the difference between {found} and {found.replace('69', '55')}"
-    async with ModelServer(expression("69 - 55")) as server:
-        assert await calculated(server, query) == 14
-    assert server.calls[0].messages[1]["content"] == query
 
 
 @pytest.mark.parametrize("query", ["69 - 55", " 2 * 7 ", 14, 14.0, "28 ÷ 2"])

@@ -49,13 +49,6 @@ def test_read_files_are_reported_and_missing_ones_are_not(tools: Tools, root: Pa
     assert call.read_locations == ["a.txt", "."]
 
 
-def test_writing_replaces_the_complete_file(tools: Tools, root: Path) -> None:
-    (root / "a.txt").write_text("long text before")
-    with tool_context():
-        tools["write_file"](path="a.txt", content="new")
-    assert (root / "a.txt").read_text() == "new"
-
-
 @pytest.mark.parametrize("path", ["../outside.txt", "a/../../outside.txt", "link", "folder/outside.txt", "\0", " "])
 def test_no_path_leads_out(tools: Tools, root: Path, path: str) -> None:
     (root / "link").symlink_to(root.parent / "outside.txt")

@@ -32,20 +32,6 @@ def written(folder: Path, name: str, text: str) -> str:
     return name
 
 
-def test_tools_and_declared_activities_of_a_file_are_found(tmp_path: Path) -> None:
-    registry = load_tools([written(tmp_path, "shop.py", GOOD)], base=tmp_path)
-    assert list(registry.declarations()) == ["price", "charge_card"]
-    assert [spec.name for spec in registry.python_tools()] == ["price"]
-    assert registry["price"].bind({"amount": {"cents": 3}})["amount"].cents == 3
-
-
-def test_modules_are_found_in_the_base_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A copy, so that changes by the loading end with the test.
-    monkeypatch.setattr("sys.path", list(sys.path))
-    (tmp_path / "shop_module_for_test.py").write_text(GOOD)
-    assert "price" in load_tools(["shop_module_for_test"], base=tmp_path)
-
-
 def test_alias_that_belongs_to_another_tool_is_refused(tmp_path: Path) -> None:
     file = written(
         tmp_path, "twice.py", GOOD + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'

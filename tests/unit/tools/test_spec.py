@@ -6,7 +6,7 @@ import typing
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pydantic
 import pytest
@@ -72,14 +72,6 @@ def test_decorator_takes_name_effects_timeout_and_limits() -> None:
     assert (declaration.name, declaration.effects, declaration.timeout_s) == ("cbu.ensure", Effects.IDEMPOTENT, 300.0)
     assert (declaration.max_parallel, declaration.max_attempts, the_spec(ensure).is_async) == (3, 7, True)
     assert (declaration.undo, declaration.sets) == ("u", "cbu")
-
-
-def test_arguments_are_converted_to_the_annotated_types() -> None:
-    @tool
-    def plan(window: Window, mode: Literal["a", "b"], *, schema: str = "s") -> None: ...
-
-    bound = the_spec(plan).bind({"window": {"start": "2024-02-01"}, "mode": "b"})
-    assert bound == {"window": Window(start=date(2024, 2, 1)), "mode": "b"}
 
 
 def test_dashes_equal_underscores() -> None:

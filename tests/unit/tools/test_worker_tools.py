@@ -85,14 +85,6 @@ def test_the_declaration_of_a_worker_has_its_card_and_what_others_give() -> None
     assert "required" not in declaration.input_schema
 
 
-def test_only_the_run_gives_a_sub_goal() -> None:
-    declaration = the_spec(describe).declaration
-    assert declaration.worker is not None
-    assert declaration.worker.takes_sub_goal
-    assert declaration.input_schema == {"type": "object", "properties": {}, "additionalProperties": False}
-    assert (declaration.timeout_s, declaration.uses_models) == (300.0, True)
-
-
 async def test_a_worker_gets_its_slots_by_name_whatever_their_types() -> None:
     assert await call_worker(search, {"query": {"index": "x"}, "size": 2}) == WorkerResult(
         1, "success", {"hits": ["x", "x"], "hit_count": 2}
@@ -149,17 +141,6 @@ async def test_a_partial_answer_has_all_slots_and_a_failed_one_none() -> None:
 async def test_outputs_that_are_not_exactly_the_declared_slots_are_refused(value: Any, message: str) -> None:
     with pytest.raises(InvalidResult, match=message):
         await call_worker(answering(value))
-
-
-async def test_the_activity_of_a_worker_answers_a_worker_result() -> None:
-    result = await FunctionBench(answering({"a": 1, "b": None})).result({})
-    assert result == {
-        "sub_goal_id": "n1",
-        "status": "success",
-        "outputs": {"a": 1, "b": None},
-        "error": None,
-        "message": None,
-    }
 
 
 @pytest.mark.parametrize(

@@ -315,12 +315,6 @@ def test_bad_usage_is_a_document_with_json(command: Command) -> None:
     assert (code, json.loads(out), err) == (2, {"status": "bad_usage", "message": sentence}, f"{sentence}\n")
 
 
-def test_invalid_setting_is_reported(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DAGWRIGHT_LOG_LEVEL", "shouting")
-    code, _, err = command("check", _write("small.json", _VALID))
-    assert (code, err.partition(": ")[0]) == (2, "DAGWRIGHT_LOG_LEVEL can not be used")
-
-
 def test_help_describes_each_value_and_not_its_type(command: Command) -> None:
     names = re.findall(r"^  ([a-z-]+)  ", command("--help")[1].partition("Runs:")[2], re.MULTILINE)
     groups = {"agents", "entities", "keys", "new", "store", "tool"}

@@ -11,7 +11,7 @@ from rich.console import Console
 from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
-from dagwright.core.model.times import format_elapsed, format_time
+from dagwright.core.model.times import format_elapsed
 from dagwright.core.scheduler.map_items import MapBatchEnd
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
@@ -215,18 +215,6 @@ def test_line_writer_reports_escalations_and_who_answered() -> None:
     assert escalated == "escalated  q from ann to boss"
     assert answered.startswith("answered   q: approved by eve at ")
     assert ["; requested from ann at " in answered, ", escalated to boss at " in answered] == [True, True]
-
-
-def test_line_writer_writes_the_oldest_first() -> None:
-    def finish(scheduler: RunScheduler) -> None:
-        scheduler.complete("b", 1, at=START + 1)
-        scheduler.complete("a", 1, at=START + 2)
-
-    lines = Lines()
-    early = {**asked("q", prompt="Go on?"), "opened_at": format_time(START + 1.5)}
-    lines.writer.show(view_of(node("a"), node("b"), node("c", "b"), step=finish), [early])
-    words = [line.split()[:2] for line in lines]
-    assert words == [["completed", "b"], ["asked", "q"], ["answer", "dagwright"], ["completed", "a"]]
 
 
 def test_node_that_continued_with_a_given_value_reports_it() -> None:

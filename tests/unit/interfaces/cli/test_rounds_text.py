@@ -115,20 +115,6 @@ def test_reason_of_a_round_without_a_plan_survives_a_failed_repair() -> None:
     assert (line[:19], "no reason given" in line) == ("Round 1 (no plan): ", False)
 
 
-def test_restarted_sub_goal_is_open_in_its_new_round_alone() -> None:
-    question = Question(
-        continue_with(PICK),
-        continue_with(PICK),
-        done(a=ref(1, "numbers")),
-        workers={"sg1": NodeError("tool_failed", "gone")},
-    )
-    for _ in range(4):
-        question.step()
-    question.start()
-    rounds = [(line.name, line.status) for line in lines_of_rounds(_document_of(question))][1:]
-    assert rounds == [("Round 1", ""), ("sg1 pick", "failed"), ("Round 2", ""), ("sg1 pick", "running")]
-
-
 def test_calls_are_listed_with_attempt_and_reason() -> None:
     pending = {
         "sg1#2": PendingCall(3, "backing_off", "no server runs", NOW + 4),
@@ -188,16 +174,6 @@ def test_graph_has_a_group_for_each_round() -> None:
     result = graph_document(question.scheduler)
     assert [node.get("group") for node in result["nodes"]] == [node.get("group") for node in picture["nodes"]]
     assert ["sg1", "plan#2"] in result["edges"]
-
-
-def test_sub_goal_is_drawn_in_the_round_in_which_it_could_start() -> None:
-    waits = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
-    workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "gone")}
-    question = Question(continue_with(PICK, waits), continue_with(PICK), done(a=ref(3, "total")), workers=workers)
-    for _ in range(6):
-        question.step()
-    groups = {node["node_id"]: node.get("group") for node in picture_of(question.scheduler)["nodes"]}
-    assert (groups["sg1"], groups["sg1#2"], groups["sg3"]) == ("round 1", "round 2", "round 2")
 
 
 def test_round_without_a_plan_names_the_problem() -> None:

@@ -149,18 +149,6 @@ async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClien
     assert [(each["pointer"], each["line"]) for each in written["error"]["errors"]] == [("/nodes/0/tool", 4)]
 
 
-async def test_refusal_of_a_run_is_returned(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    http, _, context = away
-
-    async def refuse(*_: Any, **__: Any) -> str:
-        raise CommandRejected("the run is paused already")
-
-    monkeypatch.setattr(type(context.steering), "send", refuse)
-    result = await http.post("/v1/runs/run-1/pause")
-    error = result.json()["error"]
-    assert (*error_of(result), error["param"], error["message"]) == (400, "refused", None, "the run is paused already")
-
-
 async def test_invalid_inputs_name_their_field(untouched: httpx.AsyncClient) -> None:
     for param, message, more in (
         ("inputs", "Go.", {"inputs": {"number": "many"}}),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright_maritime.search.limits import QueryLimits
-from dagwright_maritime.search.results import Gap, SearchResult, SearchResultTooLarge, bucket_list, key_of, parse_result
+from dagwright_maritime.search.results import Gap, SearchResult, SearchResultTooLarge, bucket_list, parse_result
 
 
 def answered(
@@ -133,7 +133,3 @@ def test_aggregations_come_in_the_order_in_which_they_were_asked_for() -> None:
 def test_groups_of_each_form_have_keys(grouping: Any, expected: Any) -> None:
     found = bucket_list(grouping)
     assert (None if found is None else [key for key, _ in found]) == expected
-
-
-def test_group_without_a_key_has_none() -> None:
-    assert key_of({"doc_count": 1}) == ""

@@ -27,18 +27,6 @@ def test_empty_query_is_bounded_too() -> None:
     assert body_of({}) == {"query": {"match_all": {}}, "size": 50, "track_total_hits": True, "timeout": "5000ms"}
 
 
-def test_aggregation_brings_no_documents_unless_it_asks_for_some() -> None:
-    groups = {"volume": {"sum": {"field": "teu"}}}
-    assert body_of({"aggs": groups})["size"] == 0
-    assert body_of({"aggregations": groups, "size": 2}) | {"timeout": ""} == {
-        "query": {"match_all": {}},
-        "aggs": groups,
-        "size": 2,
-        "track_total_hits": True,
-        "timeout": "",
-    }
-
-
 @pytest.mark.parametrize(("asked", "sent"), [("2s", "2000ms"), ("1m", "5000ms"), ("20ms", "20ms"), ("0s", "1ms")])
 def test_time_is_what_is_asked_for_up_to_the_limit(asked: str, sent: str) -> None:
     assert body_of({"timeout": asked})["timeout"] == sent

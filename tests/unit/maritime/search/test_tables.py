@@ -60,21 +60,12 @@ def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
     assert len(table(["a"], [[value]]).splitlines()) == 3
 
 
-def test_numbers_are_right_aligned() -> None:
-    assert table(["name", "teu"], [["A", 1], ["B", None]]) == "| name | teu |\n| --- | ---: |\n| A | 1 |\n| B |  |"
-
-
 def test_documents_have_the_important_fields_first_and_count_the_rest() -> None:
     hits: list[dict[str, Any]] = [{"teu": 3, "id": "a"}, {"id": "b", "note": "x|y"}, {"id": "c"}]
     assert document_table(hits, total=1_234, rows=2, first=["id", "gone"]) == (
         "| id | teu | note |\n| --- | ---: | --- |\n| a | 3 |  |\n| b |  | x\\|y |\n\n"
         "2 of 1,234 are shown; there are 1,232 more."
     )
-
-
-def test_complete_documents_have_no_count_of_the_rest() -> None:
-    assert document_table([{"id": "a"}], total=1, rows=20) == "| id |\n| --- |\n| a |"
-    assert document_table([{"id": "a"}], total=None, rows=20) == "| id |\n| --- |\n| a |"
 
 
 def test_nothing_found_and_nothing_requested_are_distinguished() -> None:
