@@ -95,8 +95,9 @@ bench-doors: setup ## Measure the gateway: a thousand streams, 200 concurrent st
 bench-large: setup ## Run the benchmarks that take many minutes: a million nodes, a run over many histories, a map of 100,000
 	@$(BIN)/python -m benchmarks --set large
 
-bench-many: setup ## Measure lists, the inbox and counts with 10,000 waiting runs
-	@$(BIN)/python -m benchmarks --set many
+bench-many: setup ## Measure 200 and 1,000 runs at once, 10,000 waiting runs, and lists of them
+	@$(BIN)/python -m benchmarks.many_runs
+	@$(BIN)/python -m benchmarks --set lists
 
 bench-peers: setup ## Compare the same graphs on LangGraph and DBOS, each in an environment of its own
 	@$(BIN)/python -m benchmarks.peers

@@ -26,7 +26,7 @@ SETS = {
     "latest": {**BASIC_ROWS, **LIMIT_ROWS, **PEOPLE_ROWS, "rounds": rounds},
     "doors": {**TEXT_ROWS, **STREAM_ROWS},
     "large": LARGE_ROWS,
-    "many": LIST_ROWS,
+    "lists": LIST_ROWS,
 }
 """The rows of plans, of the gateway and streamed texts, those that take long, and lists of many runs."""
 ROWS = {name: row for rows in SETS.values() for name, row in rows.items()}

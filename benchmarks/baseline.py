@@ -64,13 +64,13 @@ class ChainBaselineWorkflow:
 
 @workflow.defn(name="LayersBaseline", sandboxed=False)
 class LayersBaselineWorkflow:
-    """10 layers of activities; each activity depends on the whole previous layer."""
+    """Layers of activities; each activity depends on the whole previous layer."""
 
     @workflow.run
-    async def run(self, width: int = LAYER_WIDTH) -> int:
+    async def run(self, width: int = LAYER_WIDTH, count: int = LAYERS) -> int:
         """Run the graph."""
         values = list(range(width))
-        for _ in range(LAYERS):
+        for _ in range(count):
             values = await asyncio.gather(*(_no_op(value) for value in values))
         return sum(values)
 

@@ -104,15 +104,17 @@ class KillableWorker:
 
     def peak_gb(self) -> float:
         """Return the peak memory of the worker, in 10^9 bytes."""
+        return _memory_bytes(self.pid, "VmHWM:") / 1e9
+
+    @property
+    def pid(self) -> int:
+        """Process ID of the worker."""
         assert self._process is not None
-        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
-        peak_kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
-        return int(peak_kib) * 1024 / 1e9
+        return self._process.pid
 
     def cpu_s(self) -> float:
         """Return the CPU time of the worker, in seconds."""
-        assert self._process is not None
-        return cpu_s(self._process.pid)
+        return cpu_s(self.pid)
 
     async def kill_and_start_again(self) -> None:
         """Kill the worker with SIGKILL and restart it at once."""
@@ -145,6 +147,16 @@ def _cpu_or_nothing(pid: str) -> float:
         return cpu_s(int(pid))
     except FileNotFoundError:
         return 0.0
+
+
+def rss_bytes(pid: int) -> int:
+    """Return the resident memory of a process."""
+    return _memory_bytes(pid, "VmRSS:")
+
+
+def _memory_bytes(pid: int, field: str) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(field))) * 1024
 
 
 @asynccontextmanager

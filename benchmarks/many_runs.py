@@ -1,0 +1,327 @@
+"""`python -m benchmarks.many_runs [--quick] [--runs 200,1000] [--waiting N]`: the cost of many runs at once.
+
+Each measurement has a fresh server and one worker, and starts all of its runs at once: those of a plan of 20 nodes in
+layers, or the same graph as a hand-written workflow. The sides alternate, and each has a warm-up. CPU times are those
+of the processes, so other load on the machine affects them less than times. Afterwards, many runs wait for a person.
+The results are in `results/many.*`; the exit code is 1 only if a goal is missed by more than half.
+"""
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionDescription
+
+from benchmarks import shapes
+from benchmarks.figures import Figure, figure_to_json, ratio_figure, save_as, table
+from benchmarks.one_queue_worker import one_queue_toolset
+from benchmarks.processes import (
+    BASELINE_QUEUE,
+    ONE_QUEUE,
+    TOOLS_FILE,
+    KillableWorker,
+    cpu_s,
+    python,
+    rss_bytes,
+    runs_on,
+)
+from benchmarks.rows import event_time
+from dagwright.client.runs import Runs, open_runs
+from dagwright.client.starts import StartRequest
+from dagwright.core.boundary import wire
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.server import Connection, LocalServer
+from dagwright.server.local import dial
+from dagwright.server.namespace import register_search_attributes
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import load_toolset
+
+LAYERS, WIDTH = 5, 4
+NODES = LAYERS * WIDTH
+TIME_RATIO = CPU_RATIO = 1.10
+BYTES_RATIO = 1.25
+MEDIAN_OF_LAST = 0.6
+"""Maximum end of the median run, as a share of the end of the last run: earlier runs end first."""
+DAGWRIGHT, ONE_QUEUE_SIDE, BASELINE = "dagwright", "dagwright, one queue", "hand-written"
+_WARM_UP = 20
+_TIMEOUT_S = 1_800.0
+_POLL_S = 0.25
+_AT_ONCE = 50
+"""Concurrent requests where their time is not measured."""
+_IDLE_S = 20.0
+_RESULTS = Path(__file__).resolve().parent / "results"
+
+Start = Callable[[str], Awaitable[object]]
+"""Starts a run with an ID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A fresh server with one worker.
+
+    Args:
+        start: starts a run of the measured graph.
+        server: process ID of the server.
+    """
+
+    client: Client
+    start: Start
+    server: int
+    worker: KillableWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Many runs at once; times are seconds since the start of the first run.
+
+    Args:
+        server_ms, worker_ms: CPU time for each node, in milliseconds.
+        events, history_bytes: of one run, mean.
+        first_nodes: start of the first node of each run, sorted.
+        ends: end of each run, sorted.
+    """
+
+    server_ms: float
+    worker_ms: float
+    events: float
+    history_bytes: float
+    first_nodes: Sequence[float]
+    ends: Sequence[float]
+
+    @property
+    def median_of_last(self) -> float:
+        """End of the median run, as a share of the end of the last run."""
+        return statistics.median(self.ends) / self.ends[-1]
+
+    def line(self) -> str:
+        """Return the measurement in one line."""
+        return (
+            f"{len(self.ends) * NODES / self.ends[-1]:.0f} nodes/s; CPU per node: server {self.server_ms:.2f} ms, "
+            f"worker {self.worker_ms:.2f} ms; per run: {self.events:.1f} events, {self.history_bytes:,.0f} bytes; "
+            f"first node p50 {_at(self.first_nodes, 0.5):.1f} s, p99 {_at(self.first_nodes, 0.99):.1f} s; "
+            f"end p50 {_at(self.ends, 0.5):.1f} s, p99 {_at(self.ends, 0.99):.1f} s, last {self.ends[-1]:.1f} s; "
+            f"median / last {self.median_of_last:.2f}"
+        )
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+@asynccontextmanager
+async def place(folder: Path, side: str, *, plan: shapes.Plan) -> AsyncIterator[Place]:
+    """Run a fresh server with one worker inside the block.
+
+    Args:
+        plan: graph of Dagwright's side.
+    """
+    settings = Settings(state_dir=folder / "state")
+    async with LocalServer(settings).hold() as server:
+        assert server.pid is not None
+        client = await dial(server.address)
+        connection = Connection(client, server, await register_search_attributes(client))
+        command, start = _side(side, connection, settings, plan)
+        worker = KillableWorker([*python(settings), *command], folder / "worker.log")
+        await worker.start()
+        try:
+            yield Place(client, start, server.pid, worker)
+        finally:
+            await worker.kill()
+
+
+def _side(side: str, connection: Connection, settings: Settings, plan: shapes.Plan) -> tuple[Sequence[str], Start]:
+    """Return the command of the worker of a side, and the function that starts a run."""
+    if side == BASELINE:
+        command = ["-m", "benchmarks.baseline_worker", connection.server.address]
+        return command, partial(_start_baseline, connection.client)
+    if side == ONE_QUEUE_SIDE:
+        command, toolset = ["-m", "benchmarks.one_queue_worker", connection.server.address], one_queue_toolset(settings)
+        runs = runs_on(connection, settings, queue=ONE_QUEUE)
+    else:
+        command, toolset = ["worker.py", "--tools", TOOLS_FILE], load_toolset(settings, [TOOLS_FILE])
+        runs = open_runs(connection, settings)
+    return command, partial(_start_run, runs, prepare_plan(check_plan(plan, toolset.declarations()), {}))
+
+
+async def _start_run(runs: Runs, compiled: CompiledPlan, workflow_id: str) -> None:
+    await runs.start(StartRequest(compiled, workflow_id=workflow_id))
+
+
+async def _start_baseline(client: Client, workflow_id: str) -> None:
+    await client.start_workflow("LayersBaseline", args=[WIDTH, LAYERS], id=workflow_id, task_queue=BASELINE_QUEUE)
+
+
+async def measure(side: str, count: int) -> Measured:
+    """Start a number of runs at once on a fresh server, and wait for all of them."""
+    with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
+        async with place(Path(name), side, plan=shapes.layers(LAYERS, WIDTH)) as there:
+            await _run_all(there, _WARM_UP, prefix="warm-up")
+            server_s, worker_s, started_at = cpu_s(there.server), there.worker.cpu_s(), time.time()
+            await _run_all(there, count, prefix="run")
+            server_s, worker_s = cpu_s(there.server) - server_s, there.worker.cpu_s() - worker_s
+            found = await _read_runs(there.client, count)
+    described = [run for run, _ in found]
+    return Measured(
+        server_ms=server_s / count / NODES * 1000,
+        worker_ms=worker_s / count / NODES * 1000,
+        events=statistics.mean(run.history_length for run in described),
+        history_bytes=statistics.mean(_history_bytes(run) for run in described),
+        first_nodes=sorted(first - started_at for _, first in found),
+        ends=sorted(run.close_time.timestamp() - started_at for run in described if run.close_time is not None),
+    )
+
+
+async def _run_all(there: Place, count: int, *, prefix: str) -> None:
+    await asyncio.gather(*(there.start(f"{prefix}-{number}") for number in range(count)))
+    await _no_more(there.client, f"ExecutionStatus = 'Running' AND WorkflowId STARTS_WITH '{prefix}-'")
+
+
+async def _no_more(client: Client, query: str, *, allowed: int = 0) -> None:
+    """Wait until at most a number of workflows match a query."""
+    give_up_at = time.monotonic() + _TIMEOUT_S
+    while (await client.count_workflows(query)).count > allowed:
+        if time.monotonic() > give_up_at:
+            raise RuntimeError(f"workflows still match: {query}")
+        await asyncio.sleep(_POLL_S)
+
+
+async def _read_runs(client: Client, count: int) -> Sequence[tuple[WorkflowExecutionDescription, float]]:
+    """Return the description of each run, and the start of its first node in seconds since the epoch."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(number: int) -> tuple[WorkflowExecutionDescription, float]:
+        async with turns:
+            handle = client.get_workflow_handle(f"run-{number}")
+            described = await handle.describe()
+            if described.status is None or described.status.name != "COMPLETED":
+                raise RuntimeError(f"the run {handle.id} has not completed")
+            async for event in handle.fetch_history_events():
+                if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
+                    return described, event_time(event)
+            raise RuntimeError(f"no node of the run {handle.id} has started")
+
+    return await asyncio.gather(*map(read, range(count)))
+
+
+def _history_bytes(described: WorkflowExecutionDescription) -> int:
+    return described.raw_description.workflow_execution_info.history_size_bytes
+
+
+async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
+    """Measure a number of runs at once against the hand-written workflow, in turns."""
+    ours: list[Measured] = []
+    theirs: list[Measured] = []
+    for number in range(pairs):
+        turns = [(side, ours), (BASELINE, theirs)]
+        for name, into in turns if number % 2 else reversed(turns):
+            into.append(await measure(name, count))
+            print(f"{count:,} runs, {name}: {into[-1].line()}", file=sys.stderr, flush=True)
+
+    def figure(what: str, of: Callable[[Measured], float], goal: float | None = None) -> Figure:
+        title = f"{count:,} runs of {NODES} nodes: {what}"
+        return ratio_figure(title, [of(one) for one in ours], [of(one) for one in theirs], goal=goal)
+
+    medians, last = [statistics.median(one.ends) for one in ours], [one.ends[-1] for one in ours]
+    return [
+        figure("time", lambda one: one.ends[-1], TIME_RATIO),
+        figure("CPU time of the server per node, ms", lambda one: one.server_ms, CPU_RATIO),
+        figure("CPU time of the worker per node, ms", lambda one: one.worker_ms, CPU_RATIO),
+        figure("bytes of a history", lambda one: one.history_bytes, BYTES_RATIO),
+        figure("events of a history", lambda one: one.events),
+        figure("first node, p50", lambda one: _at(one.first_nodes, 0.5)),
+        figure("first node, p99", lambda one: _at(one.first_nodes, 0.99)),
+        figure("end of a run, p50", lambda one: _at(one.ends, 0.5)),
+        figure("end of a run, p99", lambda one: _at(one.ends, 0.99)),
+        ratio_figure(f"{count:,} runs: end of the median run of the last", medians, last, goal=MEDIAN_OF_LAST),
+    ]
+
+
+async def waiting(count: int) -> list[Figure]:
+    """Measure runs that wait for a person: memory, CPU time while idle, and a restart of the worker."""
+
+    def reported(what: str, value: float, unit: str) -> Figure:
+        return Figure(f"{count:,} runs wait for a person: {what}", value, None, unit=unit)
+
+    with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
+        async with place(Path(name), DAGWRIGHT, plan=shapes.asking(1)) as there:
+            await _wait_for_person(there, "warm-up", _WARM_UP)
+            processes = {"server": there.server, "worker": there.worker.pid}
+            before = {each: rss_bytes(pid) for each, pid in processes.items()}
+            started = time.monotonic()
+            await _wait_for_person(there, "run", count)
+            figures = [reported("time until all wait", time.monotonic() - started, "s")]
+            for each, pid in processes.items():
+                per_run = (rss_bytes(pid) - before[each]) / count
+                figures.append(reported(f"memory of the {each} per run", per_run, "B"))
+            spent = {each: cpu_s(pid) for each, pid in processes.items()}
+            await asyncio.sleep(_IDLE_S)
+            for each, pid in processes.items():
+                share = (cpu_s(pid) - spent[each]) / _IDLE_S
+                figures.append(reported(f"CPU of the {each} while idle", share * 100, "% of a core"))
+            started = time.monotonic()
+            await there.worker.kill_and_start_again()
+            await _answer(there.client, f"run-{count - 1}")
+            figures.append(reported("restart of the worker to an answered run", time.monotonic() - started, "s"))
+            return figures
+
+
+async def _wait_for_person(there: Place, prefix: str, count: int) -> None:
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def start(number: int) -> None:
+        async with turns:
+            await there.start(f"{prefix}-{number}")
+
+    await asyncio.gather(*map(start, range(count)))
+    await _no_more(there.client, f"{wire.SEARCH_STATE} = 'running' AND WorkflowId STARTS_WITH '{prefix}-'")
+
+
+async def _answer(client: Client, workflow_id: str) -> None:
+    """Answer the request of a run, and wait for its end."""
+    handle = client.get_workflow_handle(workflow_id)
+    message = {"request": "ask0", "answer": {"text": "continue"}, "by": "benchmark"}
+    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
+    document: Any = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
+    if document["status"] != "completed":
+        raise RuntimeError(f"the run {workflow_id} ended as {document['status']}")
+
+
+async def _measure_all(options: argparse.Namespace) -> list[Figure]:
+    figures: list[Figure] = []
+    for count in map(int, options.runs.split(",")):
+        figures += await compare(count, pairs=options.pairs, side=ONE_QUEUE_SIDE if options.one_queue else DAGWRIGHT)
+    return [*figures, *(await waiting(options.waiting) if options.waiting else ())]
+
+
+def main() -> int:
+    """Run the benchmark and return the exit code."""
+    parser = argparse.ArgumentParser(prog="benchmarks.many_runs", description=__doc__)
+    parser.add_argument("--runs", default="200,1000", help="numbers of concurrent runs")
+    parser.add_argument("--pairs", type=int, default=3, help="measurements of each side")
+    parser.add_argument("--waiting", type=int, default=10_000, help="runs that wait for a person; 0 for none")
+    parser.add_argument("--one-queue", action="store_true", help="serve the tools on the queue of the workflows")
+    parser.add_argument("--quick", action="store_true", help="small numbers, without saving the results")
+    options = parser.parse_args()
+    if options.quick:
+        options.runs, options.pairs, options.waiting = "40", 1, 100
+    figures = asyncio.run(_measure_all(options))
+    print(table(figures))
+    if not options.quick:
+        document = {"pairs": options.pairs, "figures": [figure_to_json(each) for each in figures]}
+        save_as(_RESULTS, "many", text=table(figures), document=document, often=f"{options.pairs} pairs")
+    return 1 if any(figure.verdict == "lost" for figure in figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
