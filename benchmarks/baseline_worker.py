@@ -21,7 +21,7 @@ from benchmarks.baseline import (
     pause,
 )
 from benchmarks.processes import BASELINE_QUEUE
-from dagwright.settings import ACTIVITY_POLLERS, WORKFLOW_SLOTS
+from dagwright.settings import ACTIVITY_POLLERS, NEW_RUNS_SHARE, WORKFLOW_POLLERS, WORKFLOW_SLOTS
 from dagwright.worker.serving import STICKY_TIMEOUT
 
 
@@ -40,6 +40,8 @@ async def serve(address: str) -> None:
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
         max_concurrent_workflow_tasks=WORKFLOW_SLOTS,
+        max_concurrent_workflow_task_polls=WORKFLOW_POLLERS,
+        nonsticky_to_sticky_poll_ratio=NEW_RUNS_SHARE,
     ):
         await stopped.wait()
 

@@ -63,7 +63,7 @@ _IDLE_S = 20.0
 _RESULTS = Path(__file__).resolve().parent / "results"
 
 Start = Callable[[str], Awaitable[object]]
-"""Starts a run with an ID."""
+"""Function that starts a run with an ID."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,9 @@ ACTIVITY_SLOTS, CACHED_RUNS = 100, 1000
 """Defaults of Temporal's SDK."""
 ACTIVITY_POLLERS = 10
 """More than the SDK's 5: a wide fan-out is handed out faster (docs/contributing/internals/temporal.md)."""
+WORKFLOW_POLLERS, NEW_RUNS_SHARE = 20, 0.05
+"""Concurrent polls for workflow tasks, and the share of them for runs that the worker does not have in memory: one of
+20. A busy worker therefore continues its runs before it starts others (docs/contributing/internals/temporal.md)."""
 
 _PREFIX = "DAGWRIGHT_"
 HIDDEN_VALUE = "hidden_value"

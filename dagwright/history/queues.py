@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 NO_WORKER_AFTER_S = 3.0
 """Time after which a scheduled call waits for a worker rather than for its turn; a worker needs about 1 s to start."""
 
-NOTES_OF_WAITING = ("no_worker", "tool_missing", "tool_paused", "call_paused")
+NOTES_OF_WAITING = ("no_worker", "no_free_slot", "tool_missing", "tool_paused", "call_paused")
 """Codes of the notes with advice about waiting calls."""
+
+NO_FREE_SLOT = "no worker has a free slot"
+"""Reason of a run whose next step no worker has taken, although workers poll: they continue other runs first."""
 
 _RPC_TIMEOUT = timedelta(seconds=5)
 
@@ -88,6 +91,18 @@ async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> lis
     return [call for call in calls if call.queue in dead and call.scheduled_at is not None]
 
 
+def waits_for_slot(calls: Sequence[OpenCall], *, without_worker: Sequence[OpenCall]) -> bool:
+    """Return whether the next step of the run itself waits, although a worker polls: its slots are all in use.
+
+    Args:
+        without_worker: those of the calls that wait for a worker.
+    """
+    steps = [call for call in calls if call.queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW]
+    return any(
+        call.scheduled_at is not None and is_overdue(call.scheduled_at) and call not in without_worker for call in steps
+    )
+
+
 def is_overdue(scheduled_at: float) -> bool:
     """Return whether a call has been scheduled for longer than a worker with free slots needs to take it."""
     return time.time() - scheduled_at > NO_WORKER_AFTER_S
@@ -111,6 +126,12 @@ async def _last_poll(client: Client, queue: Queue) -> float:
 def reason_of(call: OpenCall) -> str:
     """Return why a node waits."""
     return call.held or call.deferred or f"no worker for {call.tool}"
+
+
+def no_free_slot_note() -> dict[str, object]:
+    """Return the note of a run whose next step waits for a free slot, with advice."""
+    advice = "it starts when they have continued the runs before it; more workers start it earlier"
+    return {"code": "no_free_slot", "node_id": None, "message": f"{NO_FREE_SLOT}: {advice}"}
 
 
 def no_worker_notes(

@@ -35,12 +35,15 @@ from dagwright.history.pending_activities import (
     task_notes,
 )
 from dagwright.history.queues import (
+    NO_FREE_SLOT,
     NOTES_OF_WAITING,
     OpenCall,
     calls_without_worker,
+    no_free_slot_note,
     no_worker_notes,
     paused_call_notes,
     reason_of,
+    waits_for_slot,
 )
 from dagwright.history.reader import LOST_SERVER_S, HistoryReader, TaskState, started_in, states_of
 from dagwright.history.replay import HistoryReplay
@@ -93,6 +96,7 @@ class RunView:
         has_marks: whether tasks are marked as waiting for a worker, which is known from `describe` and from no event.
         opened: requests that were opened in the newest execution by ID, including closed ones.
         hidden: node or item that is marked as waiting for a worker -> its status in the history.
+        has_no_slot: whether the next step of the run waits for a free slot of a worker.
     """
 
     workflow_id: str
@@ -114,6 +118,7 @@ class RunView:
     has_marks: bool = False
     hidden: Mapping[str, NodeStatus] = field(default_factory=dict)
     opened: Mapping[str, Request] = field(default_factory=dict, repr=False)
+    has_no_slot: bool = False
 
     def document(self) -> dict[str, Any]:
         """Return the result document; values over 1 MiB, and those in the payload store, are references."""
@@ -171,7 +176,8 @@ class RunView:
             return next(iter(self.scheduler.features.feedback.requests.open.values())).waits_for
         records = [record for _, record in self.scheduler.state.visible_nodes()] if self.scheduler else []
         reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
-        return reasons[0] if reasons else "no worker serves its task queue"
+        otherwise = NO_FREE_SLOT if self.has_no_slot else "no worker serves its task queue"
+        return reasons[0] if reasons else otherwise
 
     @property
     def nodes_done(self) -> int:
@@ -361,6 +367,7 @@ class RunReader:
             held = [call for call in calls if call.held is not None]
             deferred = [call for call in calls if call.deferred is not None]
             waiting = await calls_without_worker(self._client, calls)
+            has_no_slot = waits_for_slot(calls, without_worker=waiting)
             children = await self._waiting_sub_plans(raw, replay) if is_open else {}
             notes = [*replay.notes, *current_notes(replay.scheduler)]
             if is_open:
@@ -368,13 +375,15 @@ class RunReader:
                 notes += lookup_notes(raw, replay)
             if waiting:
                 notes += await self._no_worker_notes(waiting, description)
+            if has_no_slot:
+                notes.append(no_free_slot_note())
             notes += paused_call_notes(held)
             for task_id, view in children.items():
                 notes += [{**note, "node_id": task_id} for note in view.notes if note["code"] in NOTES_OF_WAITING]
             if replay.scheduler is not None:
                 reasons = {call.task: reason_of(call) for call in [*waiting, *held, *deferred] if call.task is not None}
                 reader.marks.put(replay.scheduler, reasons | {task: view.reason for task, view in children.items()})
-            idle = len(waiting) + len(held) + len(deferred)
+            idle = len(waiting) + len(held) + len(deferred) + has_no_slot
             is_waiting = idle == len(calls) and len(children) == len(raw.pending_children)
             return RunView(
                 workflow_id=self._workflow_id,
@@ -396,6 +405,7 @@ class RunReader:
                 has_marks=not reader.marks.is_empty,
                 hidden=reader.marks.hidden,
                 opened=replay.opened,
+                has_no_slot=has_no_slot,
             )
 
     async def _no_worker_notes(

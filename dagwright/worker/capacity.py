@@ -16,6 +16,8 @@ from dagwright.settings import (
     ACTIVITY_POLLERS,
     ACTIVITY_SLOTS,
     CACHED_RUNS,
+    NEW_RUNS_SHARE,
+    WORKFLOW_POLLERS,
     WORKFLOW_SLOTS,
     Settings,
     WorkerRole,
@@ -62,7 +64,11 @@ class WorkerCapacity:
 
     def worker_options(self) -> dict[str, Any]:
         """Return the options of `temporalio.worker.Worker` for one queue."""
-        options: dict[str, Any] = {"max_cached_workflows": self.cached_runs}
+        options: dict[str, Any] = {
+            "max_cached_workflows": self.cached_runs,
+            "max_concurrent_workflow_task_polls": WORKFLOW_POLLERS,
+            "nonsticky_to_sticky_poll_ratio": NEW_RUNS_SHARE,
+        }
         if self.serves_tools:
             options["max_concurrent_activity_task_polls"] = self.pollers
         if self.target_cpu is None and self.target_memory is None:

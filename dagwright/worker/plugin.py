@@ -30,7 +30,7 @@ from dagwright.llm.clients import ModelClients
 from dagwright.process import event_loop_watchdog
 from dagwright.process.drain import grace_s
 from dagwright.protocol.conversion import compose_converter
-from dagwright.settings import ACTIVITY_POLLERS, WORKFLOW_SLOTS, Settings
+from dagwright.settings import ACTIVITY_POLLERS, NEW_RUNS_SHARE, WORKFLOW_POLLERS, WORKFLOW_SLOTS, Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
 from dagwright.toolset.toolset import Toolset, load_toolset
@@ -293,13 +293,17 @@ _SETTINGS: Mapping[str, Any] = {
     "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
     "max_concurrent_activity_task_polls": ACTIVITY_POLLERS,
     "max_concurrent_workflow_tasks": WORKFLOW_SLOTS,
+    "max_concurrent_workflow_task_polls": WORKFLOW_POLLERS,
+    "nonsticky_to_sticky_poll_ratio": NEW_RUNS_SHARE,
 }
 """Worker settings that get these values where they have the SDK's default. Cost of other values: a later
 continuation after a worker died; cancellation and streamed text that arrive late; slower starts of wide plans; workflow
-tasks that time out together after a restart."""
+tasks that time out together after a restart; many runs at once that all end late."""
 _SET_ELSEWHERE = {
     "max_concurrent_activity_task_polls": "activity_task_poller_behavior",
     "max_concurrent_workflow_tasks": "tuner",
+    "max_concurrent_workflow_task_polls": "workflow_task_poller_behavior",
+    "nonsticky_to_sticky_poll_ratio": "workflow_task_poller_behavior",
 }
 """Setting -> another one by which a user may have decided the same."""
 

@@ -241,6 +241,8 @@ def _running(scheduler: "RunScheduler", task_id: str, record: Record, *, call: S
     if call is not None and call.state == "scheduled" and call.attempt > 1:
         failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'it did not say why'}"
         return Reason(task_id, record.status, "retry", f"waits for a worker to take attempt {call.attempt}", failure)
+    if call is not None and call.state == "scheduled":
+        return Reason(task_id, record.status, "limit", "waits for a free slot of a worker")
     tool = scheduler.plan.tools.get(node.tool)
     if tool is not None and tool.workflow is not None:
         message = f"runs as a child workflow of the type {tool.workflow!r}"

@@ -93,6 +93,8 @@ def test_running_call_is_reported_with_its_next_attempt() -> None:
         "b waits for a, which waits for attempt 3 until 90 s (attempt 2 failed: no answer)"
     )
     assert sentence_of(why(scheduler, "a", calls={})) == "a runs since 2 s"
+    queued = Backing(1, "scheduled", None, None)
+    assert sentence_of(why(scheduler, "a", calls={"a": queued})) == "a waits for a free slot of a worker"
     # Its worker died, and no other has taken it: since when it waits is not known.
     lost = Backing(2, "scheduled", "it went away", None)
     assert sentence_of(why(scheduler, "a", calls={"a": lost})) == (

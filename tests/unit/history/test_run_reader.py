@@ -2,18 +2,21 @@
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
-from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import PollerInfo
 from temporalio.api.workflow.v1 import PendingActivityInfo, PendingWorkflowTaskInfo, WorkflowExecutionInfo
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse, DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 
 from dagwright.core.boundary import wire
@@ -37,14 +40,13 @@ _PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}
 
 
 class _Handle:
-    def __init__(self, events: Sequence[HistoryEvent], attempt: int) -> None:
+    def __init__(self, events: Sequence[HistoryEvent], task: PendingWorkflowTaskInfo) -> None:
         self._events = events
-        self._attempt = attempt
+        self._task = task
 
     async def describe(self) -> Any:
-        task = PendingWorkflowTaskInfo(attempt=self._attempt)
         raw = DescribeWorkflowExecutionResponse(
-            pending_workflow_task=task, workflow_execution_info=WorkflowExecutionInfo()
+            pending_workflow_task=self._task, workflow_execution_info=WorkflowExecutionInfo()
         )
         return SimpleNamespace(run_id="r", workflow_type="RunPlan", raw_description=raw)
 
@@ -54,9 +56,23 @@ class _Handle:
 
 
 async def _view(*events: HistoryEvent, attempt: int = 0) -> RunView:
-    handle = _Handle(events, attempt)
+    return await _view_with(PendingWorkflowTaskInfo(attempt=attempt), *events)
+
+
+async def _view_with(task: PendingWorkflowTaskInfo, *events: HistoryEvent) -> RunView:
+    """Read a run with a pending workflow task, whose queue a worker has just polled."""
+    handle = _Handle(events, task)
+
+    async def describe_task_queue(*_: Any, **__: Any) -> DescribeTaskQueueResponse:
+        polled_at = Timestamp()
+        polled_at.GetCurrentTime()
+        return DescribeTaskQueueResponse(pollers=[PollerInfo(last_access_time=polled_at)])
+
     client = SimpleNamespace(
-        namespace="default", get_workflow_handle=lambda *_, **__: handle, data_converter=data_converter
+        namespace="default",
+        get_workflow_handle=lambda *_, **__: handle,
+        data_converter=data_converter,
+        workflow_service=SimpleNamespace(describe_task_queue=describe_task_queue),
     )
     return await RunReader(cast(Client, client), "run-1").read()
 
@@ -114,6 +130,18 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
     assert _messages(await _view(_plan_started(), started, failed, attempt=2)) == []
     assert _messages(await _view(_plan_started(), failed, *_task(3), attempt=0)) == []
     assert (await _view(_plan_started(), *_task(3))).document()["nodes"]["a"]["status"] == "ready"
+
+
+async def test_run_that_busy_workers_have_not_started_waits_for_a_free_slot() -> None:
+    scheduled_at = Timestamp()
+    scheduled_at.FromSeconds(int(time.time()) - 10)
+    state = PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED
+    view = await _view_with(PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_started())
+    codes = [note["code"] for note in view.notes]
+    assert (view.status, view.reason, codes) == ("waiting", "no worker has a free slot", ["no_free_slot"])
+    scheduled_at.GetCurrentTime()
+    view = await _view_with(PendingWorkflowTaskInfo(state=state, scheduled_time=scheduled_at), _plan_started())
+    assert view.status == "running"
 
 
 @pytest.mark.parametrize(

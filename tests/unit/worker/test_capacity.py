@@ -49,7 +49,9 @@ def test_slots_are_fixed_without_a_target_and_a_tuner_with_one(role: Any) -> Non
     fixed = WorkerCapacity(role, workflow_slots=5, activity_slots=7, pollers=3).worker_options()
     polls = {} if role == "workflows" else {"max_concurrent_activity_task_polls": 3}
     slots = {"max_concurrent_workflow_tasks": 5, "max_concurrent_activities": 7}
-    assert fixed == {"max_cached_workflows": 1000, **polls, **slots}
+    # One of 20 polls for workflow tasks is for runs that the worker has not started.
+    workflows = {"max_concurrent_workflow_task_polls": 20, "nonsticky_to_sticky_poll_ratio": 0.05}
+    assert fixed == {"max_cached_workflows": 1000, **workflows, **polls, **slots}
     options = WorkerCapacity(role, activity_slots=2, target_memory=0.5).worker_options()
     assert isinstance(options["tuner"], WorkerTuner)
     # The SDK refuses fixed slots beside a tuner.
