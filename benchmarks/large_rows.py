@@ -76,9 +76,9 @@ async def _flat(
     cost = [whole_s / count], [tenth_s / (count / _TENTH)]
     return [
         Figure(f"{name}: time", whole_s, goal_s, unit="s"),
-        ratio_figure(f"{name}: cost of a node beside a tenth of them", *cost, goal=FLAT_RATIO),
+        ratio_figure(f"{name}: cost of a node, compared with a tenth of the nodes", *cost, goal=FLAT_RATIO),
         Figure(f"{name}: memory of the worker", whole_gb, None, unit="GB"),
-        Figure(f"{name}: memory of the worker, a tenth of them", tenth_gb, None, unit="GB"),
+        Figure(f"{name}: memory of the worker for a tenth of the nodes", tenth_gb, None, unit="GB"),
     ]
 
 

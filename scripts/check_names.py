@@ -45,6 +45,10 @@ _WORDS: dict[str, str] = {
     "shortfall|hard_work|wording": "name the content, such as error, threads, text",
     "handing_on|takeover|outlook": "transfer, reuse, prediction",
     "undisturbed": "to the end, while idle, without waiting",
+    "reuse_book|request_book": "table, registry",
+    "are_there": "exist, are defined",
+    "not_taken": "rejected, rejection",
+    "mostly|lookout": "name the share, the check",
 }
 """Words of snake case in an identifier, and what to write instead."""
 _PATTERNS = [(re.compile(rf"(?:^|_)(?:{words})(?=_|$)"), advice) for words, advice in _WORDS.items()]

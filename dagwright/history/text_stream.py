@@ -1,7 +1,7 @@
 """Stream of the text of an answer while it is written, without gaps or repetitions. Pure.
 
-Delivered text is visible to the reader. An attempt after one that died may write the same words: delivered text is then
-not repeated. If it writes other words, the answer restarts.
+Delivered text is visible to the reader. If an attempt dies and the next attempt writes the same text, delivered text is
+not repeated. If it writes another text, the answer restarts.
 """
 
 import zlib
@@ -34,11 +34,11 @@ class PartialTexts:
     def apply(self, node: str, update: TextSoFar) -> bool:
         """Apply a heartbeat; return whether there is new text.
 
-        A text whose start, or a part in between, was missed is ignored until it is complete.
+        While a part before the end of the text is missing, the text is ignored.
         """
-        before = self.newest
-        is_same = before is not None and (before.node, before.attempt) == (node, update.attempt)
-        previous_text = before.text if before is not None and is_same else ""
+        previous = self.newest
+        is_same = previous is not None and (previous.node, previous.attempt) == (node, update.attempt)
+        previous_text = previous.text if previous is not None and is_same else ""
         if update.start > len(previous_text):
             return False
         text = previous_text[: update.start] + update.text
@@ -91,7 +91,7 @@ class TextMark:
     check: int = 0
     bits: int = 32
 
-    def is_of(self, text: str) -> bool:
+    def is_prefix_of(self, text: str) -> bool:
         """Return whether a text starts with the delivered text."""
         is_long_enough = len(text) >= self.length
         return is_long_enough and (text_checksum(text[: self.length]) ^ self.check) & ((1 << self.bits) - 1) == 0
@@ -113,7 +113,7 @@ class DeliveredText:
         self._before = before if before.length else None
         """Set until the text is known."""
         self._mark = before
-        self._is_other = False
+        self._is_restarted = False
         """Whether the text that the reader got elsewhere is not part of the answer."""
 
     @property
@@ -129,8 +129,8 @@ class DeliveredText:
             if may_be_same and len(partial.text) < before.length:
                 # The call may still write as much.
                 return None
-            self._find_in(partial.text)
-        if not self._is_other and self.text.startswith(partial.text):
+            self._match_earlier_text(partial.text)
+        if not self._is_restarted and self.text.startswith(partial.text):
             # Another attempt may write more, or other words.
             return None
         return self._next(partial.text, node=partial.node, attempt=partial.attempt)
@@ -138,27 +138,27 @@ class DeliveredText:
     def rest_of(self, answer: str) -> TextPart | None:
         """Return the rest of a complete answer, or `None` if all of it was delivered."""
         if self._before is not None:
-            self._find_in(answer)
-        if not self._is_other and answer == self.text:
+            self._match_earlier_text(answer)
+        if not self._is_restarted and answer == self.text:
             return None
         return self._next(answer, node="", attempt=0)
 
-    def _find_in(self, text: str) -> None:
+    def _match_earlier_text(self, text: str) -> None:
         before, self._before = self._mark, None
-        self._is_other = not before.is_of(text)
-        if not self._is_other:
+        self._is_restarted = not before.is_prefix_of(text)
+        if not self._is_restarted:
             self.text = text[: before.length]
             self._mark = TextMark(before.node, before.length, text_checksum(self.text))
 
     def _next(self, text: str, *, node: str, attempt: int) -> TextPart:
-        restarts = self._is_other or not text.startswith(self.text)
+        restarts = self._is_restarted or not text.startswith(self.text)
         offset = 0 if restarts else len(self.text)
-        self.text, self._is_other = text, False
+        self.text, self._is_restarted = text, False
         part = TextPart(node, attempt, offset, text[offset:], restarts)
         self._mark = TextMark(node, len(text), text_checksum(part.text, 0 if restarts else self._mark.check))
         return part
 
 
 def _name_of(node: str) -> str:
-    """Return the id of a call without the number of later tries."""
+    """Return the id of a call without the number of its later attempts."""
     return node.partition("#")[0]

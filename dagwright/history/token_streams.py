@@ -339,7 +339,7 @@ def is_superseded(view: RunView, call: str, mark: TextMark) -> bool:
         # it got.
         return view.is_closed and is_turn(task) and state.number_of(turn_after(task)) is None
     text = _text_of_call(task, view)
-    return text is not None and not mark.is_of(text)
+    return text is not None and not mark.is_prefix_of(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def which_company(call: ReceivedCall) -> Mapping[str, Any]:
     """Return a round of the planner with a clarification question about the companies from metadata_lookup."""
     [names] = re.findall(r"may be one of \d+ \w+: ([^\"]+)\"", call.text)
     options = names.split(", ")
-    asks = {
+    sub_goal = {
         "id": 2,
         "worker": "clarify_question",
         "description": "Ask which company is meant.",
@@ -55,4 +55,4 @@ def which_company(call: ReceivedCall) -> Mapping[str, Any]:
         "params": {"question": "Which company is meant?", "options": options},
     }
     reasoning = f"{len(options)} companies match, and only the user can choose."
-    return {"reasoning": reasoning, "action": "continue", "sub_goals": [asks]}
+    return {"reasoning": reasoning, "action": "continue", "sub_goals": [sub_goal]}

@@ -27,26 +27,26 @@ def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
 
 @st.composite
 def changed(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return a plan of which some steps are repaired, read otherwise, have other items, are left out or are new."""
-    gone = {
+    """Return a plan with changes: repaired steps, other references, other items, removed and new steps."""
+    removed_ids = {
         step.id for step in plan if not any(step.id in other.dependencies for other in plan) and draw(st.booleans())
     }
-    made = []
+    steps_of_fork = []
     for step in plan:
-        if step.id in gone:
+        if step.id in removed_ids:
             continue
-        what = draw(st.sampled_from(["same", "same", "repair", "reads", "items", "when"]))
+        change = draw(st.sampled_from(["same", "same", "repair", "reads", "items", "when"]))
         fields: dict[str, Any] = {}
-        if what == "repair":
+        if change == "repair":
             fields = {"fails": frozenset(), "reads_missing_key": False}
-        elif what == "reads" and step.reads:
+        elif change == "reads" and step.reads:
             fields = {"needs": tuple(step.dependencies), "reads": step.reads[1:], "reads_missing_key": False}
-        elif what == "items" and step.items is not None:
+        elif change == "items" and step.items is not None:
             fields = {"items": tuple(draw(st.permutations([*step.items, "w"])))}
-        elif what == "when":
+        elif change == "when":
             fields = {"when": draw(st.sampled_from([None, True, False]))}
-        made.append(replace(step, **fields))
-    return (*made, Step("new", reads=(made[0].id,) if made else ()))
+        steps_of_fork.append(replace(step, **fields))
+    return (*steps_of_fork, Step("new", reads=(steps_of_fork[0].id,) if steps_of_fork else ()))
 
 
 @settings(max_examples=examples(80), deadline=None)

@@ -79,7 +79,7 @@ def test_one_shortest_cycle_for_each_group_starting_at_its_first_node(graph: lis
 
 @settings(max_examples=examples(100), deadline=None)
 @given(graph=graphs())
-def test_levels_are_there_exactly_without_a_cycle(graph: list[list[int]]) -> None:
+def test_levels_exist_exactly_without_a_cycle(graph: list[list[int]]) -> None:
     assert (levels_of(graph) is None) == bool(groups_of(graph)) == bool(cycles_of(graph))
 
 

@@ -78,7 +78,7 @@ class ScriptedRun:
             await asyncio.sleep(0)
 
     async def was_superseded(self, run: str, mark: TextMark) -> bool:
-        return mark.node in self.delivered and not mark.is_of(self.delivered[mark.node])
+        return mark.node in self.delivered and not mark.is_prefix_of(self.delivered[mark.node])
 
     def reader(self, run: str) -> Any:
         return self

@@ -135,7 +135,7 @@ async def test_sub_plan_is_retried_as_a_separate_run(runs: Runs, bench: Bench, u
 # Nodes that are added.
 
 
-async def test_nodes_are_added_and_wait_for_those_that_are_there(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_added_nodes_wait_for_existing_nodes(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {"n": 1}}, _hold("on", unique)]})
     await _is(runs, handle, "a", "completed")
     new = [_echo("c", "d"), _echo("d", "a", "on"), {"id": "e", "tool": "fail", "depends_on": ["a"]}]

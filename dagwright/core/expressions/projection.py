@@ -16,7 +16,7 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import ToolDeclaration
 
 VALUE_BYTES = 8 * 1024
-"""Largest JSON of a part that is projected because the plan names it; a larger part stays in the store."""
+"""Maximum JSON size of a part that the plan names; a larger part stays in the store."""
 WHOLE_BYTES = 192 * 1024
 """Largest JSON of all parts that the run needs for decisions."""
 PARTS_BYTES = 32 * 1024
@@ -24,19 +24,19 @@ PARTS_BYTES = 32 * 1024
 FOREIGN_BYTES = 2 * 1024 * 1024
 """Largest result of a foreign activity: Dagwright's worker does not store it, and the server accepts this much."""
 TOGETHER_BYTES = 256 * 1024
-"""Most bytes that a sub-plan or a region batch returns at once."""
+"""Maximum bytes that a sub-plan or a region batch returns at once."""
 PREVIEW_CHARACTERS = 200
 
 
 def largest_result_bytes(node: CompiledNode, tool: ToolDeclaration | None) -> int:
-    """Return the most bytes that the result of one task of a node may add to the history of its run."""
+    """Return the maximum bytes that the result of one task of a node may add to the history of its run."""
     if tool is not None and tool.is_foreign:
         return FOREIGN_BYTES
     if node.kind not in ("tool", "lookup"):
         return TOGETHER_BYTES
     if not node.projections:
         return VALUE_BYTES
-    is_whole = any(how == "whole" for _, how in node.projections)
+    is_whole = any(use == "whole" for _, use in node.projections)
     return VALUE_BYTES + PARTS_BYTES + (WHOLE_BYTES if is_whole else 0)
 
 
@@ -56,15 +56,17 @@ def describe(value: Any, ref: str, *, size_bytes: int, projections: Sequence[Pro
         name: name of the value in messages, such as `fetch.result`.
     """
     budget = worker_budget()
-    left = {"value": PARTS_BYTES, "whole": WHOLE_BYTES}
+    remaining_bytes = {"value": PARTS_BYTES, "whole": WHOLE_BYTES}
     parts: dict[Path, ProjectedPart] = {}
-    # Parts for decisions of the run come first; a part may be wanted for both uses.
-    for path, how in sorted(projections, key=lambda want: want[1] == "value"):
+    # Parts for decisions of the run come first; a part may have both uses.
+    for path, use in sorted(projections, key=lambda projection: projection[1] == "value"):
         if path in parts:
             continue
-        part, size = _part_of(value, path, most=VALUE_BYTES if how == "value" else left[how], name=name, budget=budget)
-        if part is not None and size <= left[how]:
-            left[how] -= size
+        part, size = _part_of(
+            value, path, most=VALUE_BYTES if use == "value" else remaining_bytes[use], name=name, budget=budget
+        )
+        if part is not None and size <= remaining_bytes[use]:
+            remaining_bytes[use] -= size
             parts[path] = part
     return StoredValue(ref, name=name, shape=shape_of(value, size_bytes=size_bytes), parts=parts)
 

@@ -43,13 +43,13 @@ class ReusableResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the data as JSON, without fields at their default."""
-        encoded = {key: getattr(self, name) for key, name in _PLAIN.items() if getattr(self, name) not in _EMPTY}
+        encoded = {key: getattr(self, name) for key, name in _JSON_FIELDS.items() if getattr(self, name) not in _EMPTY}
         if self.has_result:
             encoded["result"] = value_to_json(self.result)
         return encoded
 
 
-_PLAIN = {
+_JSON_FIELDS = {
     "content": "fingerprint",
     "scope": "scope",
     "has_result": "has_result",
@@ -69,7 +69,7 @@ def reusable_result_from_json(encoded: Mapping[str, Any]) -> ReusableResult:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
-    values = {name: encoded[key] for key, name in _PLAIN.items() if key in encoded}
+    values = {name: encoded[key] for key, name in _JSON_FIELDS.items() if key in encoded}
     if "result" in encoded:
         values["result"] = value_from_json(encoded["result"]["value"], encoded["result"].get("stored"))
     return ReusableResult(**values)
@@ -91,13 +91,17 @@ class ReuseTable:
     def key_of(self, task_id: str, node_id: str) -> ReusableResult | None:
         """Return the entry with the idempotency key of a task: its own, or that of its node if it had not started."""
         reusable = self.tasks.get(task_id)
-        if reusable is None and (of_node := self.tasks.get(node_id)) is not None and not of_node.fingerprint:
-            return of_node
+        if (
+            reusable is None
+            and (reusable_node := self.tasks.get(node_id)) is not None
+            and not reusable_node.fingerprint
+        ):
+            return reusable_node
         return reusable
 
 
 def reuse_table_from_json(encoded: Mapping[str, Any]) -> ReuseTable:
-    """Decode a book from the JSON of its entries.
+    """Decode a table from the JSON of its entries.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.

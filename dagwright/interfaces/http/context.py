@@ -128,7 +128,7 @@ class GatewayContext:
             return nullcontext()
         if owner not in self.run_quotas:
             self.run_quotas[owner] = RunQuota(owner, most=self.usage.limits.runs)
-        return self.run_quotas[owner].room_for(run, self.runs)
+        return self.run_quotas[owner].reserve(run, self.runs)
 
     def run_in_background(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run work to its end, even if the client disconnects.

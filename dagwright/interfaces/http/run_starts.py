@@ -29,7 +29,7 @@ class RunStart:
         run: ID of the run.
         session: stored name of the session that the run is a turn of; `None` outside sessions.
         request: text of the request that the session stores.
-        abandoned: set when its client disconnected and asked to cancel: a waiting turn is not started then.
+        abandoned: set when the client disconnects and requested cancellation; a waiting turn is then not started.
         is_waiting: set once its turn waits for the previous turn.
     """
 
@@ -74,7 +74,7 @@ class RunQuota:
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
-    async def room_for(self, run: str, runs: Runs) -> AsyncIterator[None]:
+    async def reserve(self, run: str, runs: Runs) -> AsyncIterator[None]:
         """Reserve a run while it starts; a run that exists or is being started needs no reservation.
 
         Raises:
@@ -95,8 +95,8 @@ class RunQuota:
             if is_first:
                 self._starting.add(run)
             elif run not in self._starting and not await runs.exists(run):
-                many = f"{self._most:,} run{'' if self._most == 1 else 's'}"
-                message = f"{self._owner!r} may have {many} at a time: wait for a run to end, or cancel one"
+                count_text = f"{self._most:,} run{'' if self._most == 1 else 's'}"
+                message = f"{self._owner!r} may have {count_text} at a time: wait for a run to end, or cancel one"
                 raise limit_exceeded(message, retry_after_s=RETRY_AFTER_S)
         try:
             yield

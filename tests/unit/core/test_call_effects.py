@@ -52,7 +52,7 @@ def test_the_author_may_declare_a_request_idempotent(method: str) -> None:
     assert effects({"method": method}, effects="idempotent") == "idempotent"
 
 
-def test_effects_of_a_request_are_declared_by_its_author_and_those_of_other_tools_not() -> None:
+def test_only_requests_accept_effects_that_the_author_declares() -> None:
     assert effects({}, effects="idempotent", cache={"ttl": "1h"}) == "read"
     with pytest.raises(PlanInvalid, match="its effects are 'write'"):
         effects({"method": "POST"}, cache={"ttl": "1h"})
@@ -79,7 +79,7 @@ def test_calls_of_a_model_with_effects_or_unnamed_reads_need_approval() -> None:
     assert verdict(policy, "search_files", {"pattern": "*.md"}) == "run"
     assert verdict(policy, "list_files", {}) == "run"
     assert verdict(policy, "http_request", {"url": URL}) == "ask"
-    assert policy_is_asked_by_effects(policy)
+    assert asks_before_effects(policy)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_model_may_read_from_hosts_that_the_request_names(request_words: str, 
     assert policy.verdict(write, lambda: {"url": url, "method": "POST"}) == "ask"
 
 
-def policy_is_asked_by_effects(policy: Policy) -> bool:
+def asks_before_effects(policy: Policy) -> bool:
     found = [rule for rule in policy.rules if rule.effects is not None and rule.tool is None]
     return found == [Rule("ask", effects=(Effects.IDEMPOTENT.value, Effects.WRITE.value))]
 
@@ -221,7 +221,7 @@ def _verdicts(policy: Policy, to: str) -> tuple[Any, Any]:
     ],
     ids=["by effects", "by name", "otherwise"],
 )
-def test_calls_that_were_asked_about_run_and_refused_ones_stay_refused(policy: Policy) -> None:
+def test_approved_tools_run_and_refused_calls_stay_refused(policy: Policy) -> None:
     below = with_tools_allowed(policy, ["pay"])
     assert _verdicts(below, "bob") == ("run", "ask")
     assert _verdicts(below, "eve") == ("refuse", "refuse")

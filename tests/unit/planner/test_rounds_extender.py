@@ -131,7 +131,7 @@ def _answer(text: str) -> dict[str, Any]:
     return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}
 
 
-def test_sub_goals_start_when_their_slots_are_there_and_the_planner_when_all_have_ended() -> None:
+def test_sub_goals_start_when_their_slots_exist_and_the_planner_when_all_have_ended() -> None:
     chain = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
     question = Question(
         continue_with(PICK, SUM, chain, OTHER), done(all=ref(4, "comparison")), workers={"sg4": {"comparison": "x"}}

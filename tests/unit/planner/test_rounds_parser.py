@@ -294,7 +294,7 @@ def test_same_work_is_a_repetition(there: KnownSubGoal, again: Mapping[str, Any]
     assert (found["valid"], found.get("repeats", False)) == (not is_repeated, is_repeated)
 
 
-def test_done_names_slots_that_are_there_and_a_deliverable_among_them() -> None:
+def test_done_names_existing_slots_with_a_deliverable_among_them() -> None:
     there = (
         known(1, "pick", name="x"),
         known(2, "show", total=1),

@@ -39,11 +39,11 @@ def _done(session: SessionRecord, run: str = "r", **end: Any) -> None:
     assert session.end_turn(run, TurnEnd(end.pop("status", "completed"), **end), at=2.0)
 
 
-def _as_recorded(end: TurnEnd) -> TurnEnd:
+def _decoded(end: TurnEnd) -> TurnEnd:
     return turn_end_from_json(json.loads(json.dumps(end.to_json())))
 
 
-def _ran(plan: CompiledPlan, result: Callable[[str], Any]) -> RunScheduler:
+def _completed_run(plan: CompiledPlan, result: Callable[[str], Any]) -> RunScheduler:
     """Return a run in which every task has completed with its result."""
     scheduler = started_scheduler(plan)
     while (task := scheduler.next_task(1.0)) is not None:
@@ -92,7 +92,7 @@ def test_turn_whose_run_has_another_owner_is_compensated() -> None:
     assert (_code(session, _turn("next", version=3)), session.version) == ("session_changed", 4)
 
 
-def test_session_that_is_ended_waits_for_its_turn() -> None:
+def test_ending_session_waits_for_its_running_turn() -> None:
     session = SessionRecord("s")
     session.start_turn(_turn(), at=1.0)
     session.end()
@@ -165,7 +165,7 @@ Which one did you mean?"""
 def test_next_turn_gets_the_complete_clarification_that_it_answers() -> None:
     session, asked = SessionRecord("s"), "Show shipments from Acme Corp to Houston"
     session.start_turn(TurnStart("a", {}, asked), at=1.0)
-    session.end_turn("a", _as_recorded(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
+    session.end_turn("a", _decoded(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
     entries = [summary.to_json() for summary in session.turn_summaries()]
     assert entries == [{"turn_id": 1, "human_message": asked, "ai_response": _CLARIFICATION}]
     assert [turn.to_json() for turn in turns_from_json(entries)] == entries
@@ -193,7 +193,7 @@ def test_turn_without_an_answer_is_reported_by_its_outcome() -> None:
     assert [turn.ai_response for turn in session.turn_summaries()] == ["(failed: max_rounds: no answer)", "(cancelled)"]
 
 
-def test_answer_in_the_store_is_kept_as_far_as_the_run_knows_it() -> None:
+def test_known_part_of_a_stored_answer_is_kept() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
     for result, expected in (
         (ProjectedPart("whole", "a" * 30_000, shape), "a"),
@@ -206,10 +206,10 @@ def test_answer_in_the_store_is_kept_as_far_as_the_run_knows_it() -> None:
     assert end_of_turn({"status": "completed", "output": StoredValue("ref")}).response is None
 
 
-def test_place_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
+def test_reference_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
     output = StoredValue("ref", name="answer.result", paths=(("message", "content"),), shape=shape)
-    end = _as_recorded(end_of_turn({"status": "completed", "output": output}))
+    end = _decoded(end_of_turn({"status": "completed", "output": output}))
     place = {"ref": "ref", "paths": [["message", "content"]]}
     assert (end.response_at, end.outcome) == (place, "It begins so [… cut here …]")
     session = SessionRecord("s")
@@ -278,7 +278,7 @@ _ENDS = st.builds(
 
 @settings(deadline=None)
 @given(ends=st.lists(_ENDS, max_size=30), is_open=st.booleans(), is_ending=st.booleans())
-def test_state_travels_whatever_happened(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
+def test_state_survives_encoding_after_any_turns(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
     session = SessionRecord("s")
     for number, end in enumerate(ends):
         session.start_turn(_turn(f"r{number}"), at=number)
@@ -349,7 +349,7 @@ def test_names_are_those_that_a_planner_can_use_and_a_run_has_set() -> None:
     declared = ToolDeclaration("make", Effects.IDEMPOTENT, undo="undo", sets="cbu")
     nodes = (*(CompiledNode(name, tool="make") for name in "abc"), CompiledNode("~c", tool="undo", compensates="c"))
     plan = CompiledPlan(nodes, {"make": declared, "undo": ToolDeclaration("undo")})
-    names = names_set(_ran(plan, lambda task_id: {"id": task_id}))
+    names = names_set(_completed_run(plan, lambda task_id: {"id": task_id}))
     assert names == {"cbu": {"id": "b", "name": None, "kind": None}}
 
 
@@ -368,7 +368,7 @@ def test_results_of_a_run_are_summarized_without_ids() -> None:
         CompiledNode("~e", tool="undo", compensates="e"),
     )
     tools = {name: ToolDeclaration(name, effects) for name, effects in _EFFECTS.items()}
-    scheduler = _ran(CompiledPlan(nodes, tools), results.get)
+    scheduler = _completed_run(CompiledPlan(nodes, tools), results.get)
     made = "make: fund, Apex; make: CUSTODY (was not there); make: Bird (was there); make"
     assert end_of_turn({"status": "completed", "output": {}}, scheduler).outcome == made
     assert end_of_turn({"status": "completed", "output": "Done."}, scheduler).outcome == "Done."
@@ -378,7 +378,10 @@ def test_results_of_a_run_are_summarized_without_ids() -> None:
         tuple(CompiledNode(f"n{number}", tool="make") for number in range(20)),
         {"make": ToolDeclaration("make", Effects.WRITE)},
     )
-    outcome = end_of_turn({"status": "completed", "output": {}}, _ran(many, lambda name: {"name": name})).outcome or ""
+    outcome = (
+        end_of_turn({"status": "completed", "output": {}}, _completed_run(many, lambda name: {"name": name})).outcome
+        or ""
+    )
     assert (outcome.startswith("make: n0; make: n1; "), outcome.endswith("make: n11; and 8 more")) == (True, True)
 
 

@@ -190,7 +190,7 @@ async def test_go_builds_once(tmp_path: Path, path_folder: Path, capsys: pytest.
 async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_folder: Path) -> None:
     _go(path_folder, "echo 'downloading' >&2\necho 'no such host' >&2\nexit 1")
     with pytest.raises(
-        ServerUnreachable, match=r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server could"
+        ServerUnreachable, match=r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server is available"
     ):
         await get_binary(tmp_path, required_version=None)
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock"]

@@ -34,19 +34,19 @@ def run_keys(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
 def test_key_is_added_listed_and_removed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, added = run_keys(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
     _, all_scopes = run_keys(capsys, "keys", "add", "*")
-    _, looking = run_keys(capsys, "keys", "add", "ann", "--scope", "look")
+    _, without_scopes = run_keys(capsys, "keys", "add", "ann", "--scope", "look")
     _, listed = run_keys(capsys, "keys", "list")
-    gone, removed = run_keys(capsys, "keys", "remove", added["id"])
-    again, _ = run_keys(capsys, "keys", "remove", added["id"])
-    assert (code, added["status"], added["scopes"], looking["scopes"]) == (0, "added", ["run", "answer"], [])
-    owners = [("ann", added["id"]), ("*", all_scopes["id"]), ("ann", looking["id"])]
+    removal_code, removed = run_keys(capsys, "keys", "remove", added["id"])
+    second_removal_code, _ = run_keys(capsys, "keys", "remove", added["id"])
+    assert (code, added["status"], added["scopes"], without_scopes["scopes"]) == (0, "added", ["run", "answer"], [])
+    owners = [("ann", added["id"]), ("*", all_scopes["id"]), ("ann", without_scopes["id"])]
     assert [(each["owner"], each["id"]) for each in listed] == owners
     assert not any("sha256" in each or "key" in each for each in listed)
-    assert (gone, removed["owner"], again) == (0, "ann", 2)
-    callers = [KeyFile(path).caller_of(each["key"]) for each in (all_scopes, looking)]
+    assert (removal_code, removed["owner"], second_removal_code) == (0, "ann", 2)
+    callers = [KeyFile(path).caller_of(each["key"]) for each in (all_scopes, without_scopes)]
     assert [(each.owner, len(each.scopes)) for each in callers if each is not None] == [(None, 3), ("ann", 0)]
     run_command_line(["keys", "list"])
-    assert [looking["id"], "ann", "look"] in [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    assert [without_scopes["id"], "ann", "look"] in [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
 
 
 def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,7 +88,7 @@ class Server:
 
 async def started(server: Server, starts: RunQuota, run: str) -> bool:
     try:
-        async with starts.room_for(run, cast(Runs, server)):
+        async with starts.reserve(run, cast(Runs, server)):
             await asyncio.sleep(0)
             server.open.add(run)
     except ApiError as error:
@@ -108,7 +108,7 @@ async def test_refusal_names_the_limit_of_runs(most: int, words: str) -> None:
     server, starts = Server(), RunQuota("ann", most=most)
     assert [await started(server, starts, f"run-{number}") for number in range(most)] == [True] * most
     with pytest.raises(ApiError, match=words):
-        async with starts.room_for("one more", cast(Runs, server)):
+        async with starts.reserve("one more", cast(Runs, server)):
             pass
 
 
@@ -128,7 +128,7 @@ async def test_run_that_has_ended_leaves_its_room_whether_or_not_it_was_listed(*
 async def test_known_run_needs_no_room_and_a_failed_start_returns_it() -> None:
     server, starts = Server(), RunQuota("ann", most=1)
     with pytest.raises(OSError, match="no answer"):
-        async with starts.room_for("failed", cast(Runs, server)):
+        async with starts.reserve("failed", cast(Runs, server)):
             raise OSError("no answer")
     assert await asyncio.gather(*(started(server, starts, "a") for _ in range(3))) == [True] * 3
     assert [await started(server, starts, run) for run in "ab"] == [True, False]
