@@ -5,16 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from dagwright.client.feedback import (
-    Answer,
-    FeedbackRejected,
-    ItemNotNamed,
-    NamespaceRequests,
-    OpenRequest,
-    RequestRef,
-    by_run,
-    of_node,
-)
+from dagwright.client.errors import FeedbackRejected
+from dagwright.client.feedback import Answer, ItemNotNamed, NamespaceRequests, OpenRequest, RequestRef, by_run, of_node
 from dagwright.core.errors import DagwrightError
 from dagwright.history.run_reader import RunClosed
 

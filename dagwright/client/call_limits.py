@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dagwright.client.errors import CommandRejected
 from dagwright.client.services import Services
-from dagwright.client.steering import CommandRejected
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.call_limits import CallLimitInvalid, Subject, parse_limit, parse_subject
 from dagwright.core.model.tools import Effects, ToolDeclaration

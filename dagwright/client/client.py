@@ -15,6 +15,7 @@ from temporalio.client import Client as TemporalClient
 from dagwright.client.ask_starts import AskStart, prepare_ask
 from dagwright.client.call_limits import Limit, read_limits, remove_limit, set_limit
 from dagwright.client.client_tools import ClientTools
+from dagwright.client.errors import RunIdInUse
 from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback_request import Inbox, found_request
 from dagwright.client.inbox import InboxFilter, read_requests
@@ -31,7 +32,7 @@ from dagwright.client.plan_starts import (
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run import Run
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
-from dagwright.client.runs import RunIdInUse, Started
+from dagwright.client.runs import Started
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services, create_services
 from dagwright.client.session import Session, SessionState, state_of

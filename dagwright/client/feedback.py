@@ -18,11 +18,11 @@ from typing import Any, Literal
 from temporalio.client import WorkflowExecution, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.client.errors import FeedbackRejected
 from dagwright.client.run_lists import quoted
 from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id
-from dagwright.core.errors import DagwrightError
 from dagwright.core.model.questions import size_problem
 from dagwright.core.model.requests import ClientChannel, MayAnswer, Request
 from dagwright.core.scheduler.map_items import is_batched
@@ -44,10 +44,6 @@ _MAX_LISTED = 20
 
 _MAP_BATCH = re.compile(r"\[\d+-\d+\]$")
 """Suffix of the workflow ID of a map batch."""
-
-
-class FeedbackRejected(DagwrightError):
-    """The run does not accept an answer or another request of the client."""
 
 
 class ItemNotNamed(FeedbackRejected):

@@ -11,7 +11,8 @@ from dagwright.client.answer_sending import (
     find_target,
     send_answer,
 )
-from dagwright.client.feedback import Answer, FeedbackRejected, NamespaceRequests, OpenRequest, RequestRef
+from dagwright.client.errors import FeedbackRejected
+from dagwright.client.feedback import Answer, NamespaceRequests, OpenRequest, RequestRef
 from dagwright.client.steering import Steering
 from dagwright.core.boundary.arguments import checks_arguments, json_argument
 from dagwright.core.errors import DagwrightError

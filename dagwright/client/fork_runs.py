@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.client.forks import ForkDraft, ForkRejected, Forks, retooled
-from dagwright.client.runs import RunIdInUse, Runs, Started
+from dagwright.client.errors import ForkRejected, RunIdInUse
+from dagwright.client.forks import ForkDraft, Forks, retooled
+from dagwright.client.runs import Runs, Started
 from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan

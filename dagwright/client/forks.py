@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
+from dagwright.client.errors import ForkRejected
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, child_workflow_id, short_id
-from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.expressions.stored_values import StoredValue, find_value_refs
@@ -56,10 +56,6 @@ SUB_PLAN_INLINE_BYTES = 16 * 1024
 """The same limit for one sub-plan; a fork may have many."""
 SUB_PLANS_READ = 100
 """Sub-plans whose histories one fork reads."""
-
-
-class ForkRejected(DagwrightError):
-    """The run cannot be forked with these changes; the message has the reason and a hint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.client.errors import RunIdInUse
 from dagwright.client.feedback import NamespaceRequests, has_sub_plans
 from dagwright.client.graph import GraphListing
 from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
@@ -31,7 +32,6 @@ from dagwright.client.run_lists import (
 from dagwright.client.starts import EncodedStart, StartRequest, checked_run_id, digest_of, encode_start, new_run_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S
-from dagwright.core.errors import DagwrightError
 from dagwright.history.document_hydration import full_document, hydrated_document, stored_text
 from dagwright.history.map_items import view_of_item
 from dagwright.history.run_explainer import RunExplainer, RunExplanation
@@ -51,10 +51,6 @@ REACH_S = 3.0
 
 _MAX_NAMES = 5
 _LOG = logging.getLogger(__name__)
-
-
-class RunIdInUse(DagwrightError):
-    """A run with this ID was started with another plan or other inputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,13 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from dagwright.client.errors import RunIdInUse, SessionNotFound, TurnRejected
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
 from dagwright.client.run_lists import quoted, readable_memo
-from dagwright.client.runs import RunIdInUse, Runs, Started
+from dagwright.client.runs import Runs, Started
 from dagwright.client.starts import EncodedStart, checked_run_id, new_run_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
-from dagwright.core.errors import DagwrightError
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
@@ -60,24 +60,6 @@ the SDK has then retried for ten seconds already, with growing intervals.
 """
 
 _SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)
-
-
-class SessionNotFound(DagwrightError):
-    """There is no session with this name, or it cannot be read; the message says which."""
-
-
-class TurnRejected(DagwrightError):
-    """The session did not start the turn.
-
-    Args:
-        code: as in `TurnRejection`; `no_worker` if no worker serves the session; `invalid` or `too_large`.
-        run: the running turn of the session, if it is the reason.
-    """
-
-    def __init__(self, code: str, message: str, run: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.run = run
 
 
 @dataclass(frozen=True, slots=True)

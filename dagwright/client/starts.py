@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
+from dagwright.client.errors import RunIdInvalid
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, summary_of
-from dagwright.core.errors import DagwrightError
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.planning.extenders import workflow_type_of
@@ -21,10 +21,6 @@ from dagwright.tools.queue_names import queue_of_plan
 
 NO_EXTRAS = RunInput()
 """Run input that has only plan and inputs."""
-
-
-class RunIdInvalid(DagwrightError):
-    """The ID is not valid for a run."""
 
 
 @dataclass(frozen=True, slots=True)

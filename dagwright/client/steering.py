@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.feedback import (
-    UPDATE_TIMEOUT_S,
-    FeedbackRejected,
-    NamespaceRequests,
-    RequestRef,
-)
+from dagwright.client.errors import CommandRejected, FeedbackRejected
+from dagwright.client.feedback import UPDATE_TIMEOUT_S, NamespaceRequests, RequestRef
 from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
-from dagwright.core.errors import DagwrightError, PlanInvalid, Problem
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.questions import size_problem
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
@@ -37,10 +33,6 @@ if TYPE_CHECKING:
 
 _NO_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 """Statuses of the server for an ID that no run has or could have."""
-
-
-class CommandRejected(DagwrightError):
-    """A run does not accept a command, such as a pause of a paused run; the message says why."""
 
 
 class ServerRefused(CommandRejected):

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from dagwright.client.errors import CommandRejected
 from dagwright.client.services import Services
-from dagwright.client.steering import CommandRejected
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import time_of
 from dagwright.core.model.tools import Effects, ToolDeclaration

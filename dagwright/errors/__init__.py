@@ -1,15 +1,18 @@
 """The errors of the Python API; `DagwrightError` is the base of all of them."""
 
 from dagwright.client.client import WrongEventLoop
+from dagwright.client.errors import (
+    CommandRejected,
+    FeedbackRejected,
+    ForkRejected,
+    RunIdInUse,
+    RunIdInvalid,
+    SessionNotFound,
+    TurnRejected,
+)
 from dagwright.client.events import CursorInvalid
-from dagwright.client.feedback import FeedbackRejected
-from dagwright.client.forks import ForkRejected
 from dagwright.client.options import OptionInvalid
 from dagwright.client.results import RunCancelled, RunEnded, RunFailed, ValueNotLoaded
-from dagwright.client.runs import RunIdInUse
-from dagwright.client.sessions import SessionNotFound, TurnRejected
-from dagwright.client.starts import RunIdInvalid
-from dagwright.client.steering import CommandRejected
 from dagwright.core.errors import ClientClosed, DagwrightError, PlanInvalid, Problem
 from dagwright.core.extras import MissingExtra
 from dagwright.history.run_explainer import NodeNotFound

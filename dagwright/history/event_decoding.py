@@ -28,6 +28,7 @@ from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
 from dagwright.core.scheduler.run_state import task_of_call
+from dagwright.history.task_batches import read_argument
 from dagwright.protocol.map_batch_inputs import MapBatchInput
 from dagwright.protocol.map_batch_runs import with_items
 from dagwright.protocol.messages import RunInput, SubPlanEnd, pages_of, plan_of_pages, read_message, run_input_from_json
@@ -39,15 +40,6 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 FailedCall = ActivityTaskFailedEventAttributes | ActivityTaskTimedOutEventAttributes
-
-
-def read_argument(payloads: Sequence[Payload]) -> Any:
-    """Return the single argument of a run or message; for several arguments a list of nulls.
-
-    Raises:
-        MessageInvalid: the argument is not JSON.
-    """
-    return read_message(payloads[0]) if len(payloads) == 1 else [None] * len(payloads) or None
 
 
 async def error_of_call(ended: FailedCall, activity_id: str, *, converter: DataConverter) -> ActivityError:

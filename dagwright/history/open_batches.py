@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes
 
-from dagwright.history.event_decoding import read_argument
+from dagwright.history.task_batches import read_argument
 from dagwright.protocol.call_batches import (
     CallBatchResult,
     apply_call_batch,

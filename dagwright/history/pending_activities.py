@@ -27,13 +27,13 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.text import cut_bytes
 from dagwright.history.closing_event import TaskFailure
 from dagwright.history.queues import OpenCall, Queue, is_overdue
-from dagwright.history.replay import HistoryReplay
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.store import StoreUnavailable
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
+    from dagwright.history.replay import HistoryReplay
 
 _STATES = {
     PendingActivityState.PENDING_ACTIVITY_STATE_STARTED: "started",
@@ -80,7 +80,7 @@ class PendingCall:
     next_attempt_at: float | None = None
 
 
-def pending_calls(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay) -> dict[str, PendingCall]:
+def pending_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> dict[str, PendingCall]:
     """Return the calls of the plan in flight: task id -> call."""
     calls: dict[str, PendingCall] = {}
     for call in raw.pending_activities:
@@ -112,7 +112,7 @@ def _seconds(timestamp: Any) -> float:
     return float(timestamp.ToNanoseconds() / 1e9)
 
 
-def open_calls(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay) -> list[OpenCall]:
+def open_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> list[OpenCall]:
     """Return all work of the run that waits for a worker or is being done: the workflow task, then the calls."""
     own_queue = raw.execution_config.task_queue.name
     calls = [_own_step(raw.pending_workflow_task, own_queue)] if raw.HasField("pending_workflow_task") else []
@@ -210,7 +210,7 @@ def may_wait(raw: DescribeWorkflowExecutionResponse) -> bool:
     return bool(raw.pending_children) or any(is_overdue(_seconds(moment)) for moment in since)
 
 
-def store_notes(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay) -> list[dict[str, Any]]:
+def store_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> list[dict[str, Any]]:
     """Return notes for the calls that wait for the payload store, ten at most."""
     notes: list[dict[str, Any]] = []
     for call in raw.pending_activities:
@@ -228,7 +228,7 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay) -
     return notes
 
 
-def lookup_notes(raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay) -> list[dict[str, Any]]:
+def lookup_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> list[dict[str, Any]]:
     """Return notes for the lookups that are being retried, by failure; their nodes are never shown."""
     calls: dict[str, list[tuple[int, str]]] = {}
     for call in raw.pending_activities:

@@ -37,13 +37,12 @@ from dagwright.history.event_decoding import (
     ExecutionStart,
     FailedCall,
     error_of_call,
-    read_argument,
     sub_plan_end_of,
     workflow_end_of,
 )
 from dagwright.history.open_batches import OpenCallBatches
 from dagwright.history.open_timers import OpenTimers
-from dagwright.history.task_batches import Batch, Batches
+from dagwright.history.task_batches import Batch, Batches, read_argument
 from dagwright.protocol import budgets
 from dagwright.protocol.budgets import BudgetMessage
 from dagwright.protocol.command_handler import (

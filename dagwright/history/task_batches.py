@@ -7,11 +7,16 @@ event follows that is not about an update.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.history.v1 import (
+    HistoryEvent,
+)
 
 from dagwright.protocol.history_limits import HistoryUse
+from dagwright.protocol.messages import read_message
 
 _SIGNALLED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
 _STOPPED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
@@ -89,3 +94,12 @@ class Batches:
         """Return the events that no workflow task will receive, because the run has ended."""
         rest, self._waiting = self._waiting, []
         return rest
+
+
+def read_argument(payloads: Sequence[Payload]) -> Any:
+    """Return the single argument of a run or message; for several arguments a list of nulls.
+
+    Raises:
+        MessageInvalid: the argument is not JSON.
+    """
+    return read_message(payloads[0]) if len(payloads) == 1 else [None] * len(payloads) or None

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.forks import ForkDraft, ForkRejected, Forks, retooled
+from dagwright.client.errors import ForkRejected
+from dagwright.client.forks import ForkDraft, Forks, retooled
 from dagwright.core.scheduler import map_items
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.plans.pages import split_for_transfer

@@ -5,7 +5,8 @@ from unittest.mock import patch
 import pytest
 from temporalio.client import Client
 
-from dagwright.client.forks import ForkDraft, ForkRejected, Forks, retooled
+from dagwright.client.errors import ForkRejected
+from dagwright.client.forks import ForkDraft, Forks, retooled
 from dagwright.core.boundary import limits
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.extenders import workflow_type_of

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
+from dagwright.client.errors import CommandRejected, FeedbackRejected, RunIdInUse
 from dagwright.client.events import AnyRunEvent, FeedbackClosed, FeedbackRequested, NodeEvent, RunStatusEvent, TextDelta
-from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded
 from dagwright.client.run import Run
-from dagwright.client.runs import RunIdInUse
-from dagwright.client.steering import CommandRejected
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
 from dagwright.history.run_explainer import NodeNotFound

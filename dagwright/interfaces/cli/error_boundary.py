@@ -36,10 +36,10 @@ _EXPECTED: Final = {
     "dagwright.store.errors.StoreError": Refusal.NO_STORE,
     "dagwright.server.errors.ServerUnreachable": Refusal.NO_SERVER,
     "dagwright.history.run_reader.RunNotFound": Refusal.NOT_FOUND,
-    "dagwright.client.runs.RunIdInUse": Refusal.ID_IN_USE,
-    "dagwright.client.sessions.SessionNotFound": Refusal.NOT_FOUND,
+    "dagwright.client.errors.RunIdInUse": Refusal.ID_IN_USE,
+    "dagwright.client.errors.SessionNotFound": Refusal.NOT_FOUND,
     "dagwright.protocol.sessions.SessionNameInvalid": Refusal.BAD_USAGE,
-    "dagwright.client.runs.RunIdInvalid": Refusal.BAD_USAGE,
+    "dagwright.client.errors.RunIdInvalid": Refusal.BAD_USAGE,
 }
 """Errors whose text is shown. By name, because importing the modules would slow down commands that do not need them."""
 

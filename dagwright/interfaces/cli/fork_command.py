@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from dagwright.client.errors import ForkRejected
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
-from dagwright.client.forks import ForkDraft, ForkRejected, Forks
+from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.runs import Started, open_runs
 from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async

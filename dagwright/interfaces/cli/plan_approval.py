@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dagwright.client.feedback import Answer, FeedbackRejected, RequestRef, requests_in
+from dagwright.client.errors import FeedbackRejected
+from dagwright.client.feedback import Answer, RequestRef, requests_in
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.account import account_name

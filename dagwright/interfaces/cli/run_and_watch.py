@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from dagwright.client.runs import RunIdInUse, Runs, Started, open_runs
+from dagwright.client.errors import RunIdInUse
+from dagwright.client.runs import Runs, Started, open_runs
 from dagwright.client.starts import StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dagwright.client.runs import RunIdInUse, Started, open_runs
-from dagwright.client.starts import RunIdInvalid, StartRequest
+from dagwright.client.errors import RunIdInUse, RunIdInvalid
+from dagwright.client.runs import Started, open_runs
+from dagwright.client.starts import StartRequest
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import first_model_node

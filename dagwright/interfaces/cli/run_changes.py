@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from dagwright.client.errors import CommandRejected
 from dagwright.client.runs import open_runs
-from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, CommandRejected, Steering
+from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, Steering
 from dagwright.core.errors import PlanInvalid
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.cli.account import account_name

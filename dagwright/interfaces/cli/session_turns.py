@@ -3,9 +3,10 @@
 from dataclasses import replace
 from functools import partial
 
+from dagwright.client.errors import TurnRejected
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.runs import Runs, Started, open_runs
-from dagwright.client.sessions import Sessions, TurnRejected
+from dagwright.client.sessions import Sessions
 from dagwright.client.starts import StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node

@@ -19,12 +19,15 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.feedback import FeedbackRejected
-from dagwright.client.forks import ForkRejected
-from dagwright.client.runs import RunIdInUse
-from dagwright.client.sessions import SessionNotFound, TurnRejected
-from dagwright.client.starts import RunIdInvalid
-from dagwright.client.steering import CommandRejected
+from dagwright.client.errors import (
+    CommandRejected,
+    FeedbackRejected,
+    ForkRejected,
+    RunIdInUse,
+    RunIdInvalid,
+    SessionNotFound,
+    TurnRejected,
+)
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.expressions.references import cut_name
 from dagwright.dialects.json_reader import MAX_DEPTH

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
+from dagwright.client.errors import CommandRejected, RunIdInvalid
 from dagwright.client.run_follower import RunMoment, wait_for_end
-from dagwright.client.starts import RunIdInvalid
-from dagwright.client.steering import CommandAuthor, CommandRejected
+from dagwright.client.steering import CommandAuthor
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples

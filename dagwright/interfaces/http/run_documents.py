@@ -8,7 +8,8 @@ from urllib.parse import quote
 from fastapi import Header, Query
 from starlette.responses import Response
 
-from dagwright.client.sessions import SessionNotFound, SessionView
+from dagwright.client.errors import SessionNotFound
+from dagwright.client.sessions import SessionView
 from dagwright.core.model.times import format_time
 from dagwright.core.validation.inputs import schema_of_form
 from dagwright.history.run_reader import RunNotFound, RunView

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
+from dagwright.client.errors import FeedbackRejected
+from dagwright.client.feedback import Answer, OpenRequest
 from dagwright.client.run_follower import RequestKey, RunMoment, follow, request_key
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import NO_USAGE, RunStatus, Usage

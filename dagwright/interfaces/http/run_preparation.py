@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote
 
+from dagwright.client.errors import TurnRejected
 from dagwright.client.requests import AnyProfile, TextRequest, TurnRequest, prepare_request, start_turn
-from dagwright.client.sessions import LOOK_PAUSE_S, TurnRejected
+from dagwright.client.sessions import LOOK_PAUSE_S
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest, new_run_id
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration

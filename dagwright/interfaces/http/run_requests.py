@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from fastapi import Request
 
+from dagwright.client.errors import RunIdInUse
 from dagwright.client.run_follower import RequestKey, RunMoment
-from dagwright.client.runs import RunIdInUse
 from dagwright.client.steering import CommandAuthor
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.history.run_reader import RunNotFound

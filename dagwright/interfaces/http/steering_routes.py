@@ -6,9 +6,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from dagwright.client.errors import CommandRejected
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import Forks
-from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, CommandRejected
+from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor
 from dagwright.core.model.states import RunStatus
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import examples

@@ -14,7 +14,8 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from dagwright.client.answer_sending import answer_request
-from dagwright.client.feedback import Answer, FeedbackRejected
+from dagwright.client.errors import FeedbackRejected
+from dagwright.client.feedback import Answer
 from dagwright.client.run_follower import RunMoment, follow
 from dagwright.client.runs import Runs
 from dagwright.core.model.states import NodeStatus, RunStatus

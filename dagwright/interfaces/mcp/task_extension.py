@@ -14,9 +14,10 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
+from dagwright.client.errors import CommandRejected
 from dagwright.client.run_follower import PendingRequests
 from dagwright.client.runs import Runs
-from dagwright.client.steering import CommandAuthor, CommandRejected, Steering
+from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run

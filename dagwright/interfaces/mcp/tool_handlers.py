@@ -12,11 +12,11 @@ import mcp_types as types
 from temporalio.service import RPCError
 
 from dagwright.client.answer_sending import AnswerTarget, AnswerUnclear, NoOpenRequest, find_target, send_answer
-from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest
+from dagwright.client.errors import FeedbackRejected, SessionNotFound
+from dagwright.client.feedback import Answer, OpenRequest
 from dagwright.client.list_cursors import ListCursor
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs, Started
-from dagwright.client.sessions import SessionNotFound
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.argument_checks import SchemaOfTool

@@ -21,16 +21,8 @@ from dagwright.client.answer_sending import (
     requests_named,
     send_answer,
 )
-from dagwright.client.feedback import (
-    Answer,
-    FeedbackRejected,
-    ItemNotNamed,
-    NamespaceRequests,
-    OpenRequest,
-    RequestRef,
-    by_run,
-    of_node,
-)
+from dagwright.client.errors import FeedbackRejected
+from dagwright.client.feedback import Answer, ItemNotNamed, NamespaceRequests, OpenRequest, RequestRef, by_run, of_node
 from dagwright.client.run_messages import refusal_of_pending
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id, task_of_child

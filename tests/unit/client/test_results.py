@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from dagwright.activities.ended_runs import _outcome_of
-from dagwright.client.feedback import FeedbackRejected
+from dagwright.client.errors import FeedbackRejected
 from dagwright.client.feedback_request import answer_content
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded, read_nodes, read_result
 from dagwright.core.boundary import wire

@@ -6,8 +6,9 @@ from typing import Any, cast
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.runs import RunIdInUse, Runs, Started
-from dagwright.client.sessions import PreparedTurn, Sessions, SessionView, TurnRejected
+from dagwright.client.errors import RunIdInUse, TurnRejected
+from dagwright.client.runs import Runs, Started
+from dagwright.client.sessions import PreparedTurn, Sessions, SessionView
 from dagwright.client.starts import EncodedStart
 from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turns import TurnStart

@@ -13,7 +13,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.agents.stored_agents import AGENTS
-from dagwright.client.runs import RunIdInUse
+from dagwright.client.errors import RunIdInUse
 from dagwright.database.database import Database
 from dagwright.database.migrations import DatabaseUnusable
 from dagwright.history.run_reader import RunNotFound

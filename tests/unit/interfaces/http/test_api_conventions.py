@@ -11,10 +11,7 @@ import openai
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.client.forks import ForkRejected
-from dagwright.client.runs import RunIdInUse
-from dagwright.client.sessions import TurnRejected
-from dagwright.client.starts import RunIdInvalid
+from dagwright.client.errors import ForkRejected, RunIdInUse, RunIdInvalid, TurnRejected
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.document import Document
 from dagwright.core.model.tools import ToolDeclaration

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
+from dagwright.client.errors import CommandRejected
 from dagwright.client.runs import Started
 from dagwright.client.starts import StartRequest
-from dagwright.client.steering import CommandRejected
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import app, examples
 from dagwright.interfaces.http.run_preparation import run_id_of_key

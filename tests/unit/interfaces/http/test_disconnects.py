@@ -12,9 +12,9 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dagwright.client.feedback import Answer, FeedbackRejected, RequestRef
-from dagwright.client.runs import RunIdInUse, Started
-from dagwright.client.sessions import TurnRejected
+from dagwright.client.errors import FeedbackRejected, RunIdInUse, TurnRejected
+from dagwright.client.feedback import Answer, RequestRef
+from dagwright.client.runs import Started
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import run_preparation, run_requests
 from dagwright.interfaces.http.app import create_app

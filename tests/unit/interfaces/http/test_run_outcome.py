@@ -8,7 +8,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, RequestRef
+from dagwright.client.errors import FeedbackRejected
+from dagwright.client.feedback import Answer, OpenRequest, RequestRef
 from dagwright.client.run_follower import RunMoment
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import PartialText

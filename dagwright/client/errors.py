@@ -1,0 +1,41 @@
+"""Errors of requests to runs and sessions that the user can fix, without those of the server."""
+
+from dagwright.core.errors import DagwrightError
+
+
+class RunIdInUse(DagwrightError):
+    """A run with this ID was started with another plan or other inputs."""
+
+
+class SessionNotFound(DagwrightError):
+    """There is no session with this name, or it cannot be read; the message says which."""
+
+
+class TurnRejected(DagwrightError):
+    """The session did not start the turn.
+
+    Args:
+        code: as in `TurnRejection`; `no_worker` if no worker serves the session; `invalid` or `too_large`.
+        run: the running turn of the session, if it is the reason.
+    """
+
+    def __init__(self, code: str, message: str, run: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.run = run
+
+
+class FeedbackRejected(DagwrightError):
+    """The run does not accept an answer or another request of the client."""
+
+
+class ForkRejected(DagwrightError):
+    """The run cannot be forked with these changes; the message has the reason and a hint."""
+
+
+class RunIdInvalid(DagwrightError):
+    """The ID is not valid for a run."""
+
+
+class CommandRejected(DagwrightError):
+    """A run does not accept a command, such as a pause of a paused run; the message says why."""
