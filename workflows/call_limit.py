@@ -60,8 +60,7 @@ class CallLimitWorkflow:
 
     @property
     def _has_ended(self) -> bool:
-        # A limit is started together with its first configuration.
-        return self._settings.limit is None and self._updates > 0
+        return self._settings.limit is None
 
     @property
     def _is_full(self) -> bool:

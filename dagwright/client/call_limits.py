@@ -43,13 +43,13 @@ async def set_limit(
         known: tools of the client.
 
     Raises:
-        CommandRejected: the subject or the limit is invalid, or the limit does not respond.
+        CommandRejected: the subject or the limit is invalid.
     """
     queue = services.settings.task_queue
     try:
         parsed, checked = parse_limit(limit), await check_subject(subject, known, services.store, task_queue=queue)
         await server_limits.set_limit(services.connection.client, checked, parsed, task_queue=queue, by=by)
-    except (CallLimitInvalid, server_limits.LimitUnreachable) as error:
+    except CallLimitInvalid as error:
         raise CommandRejected(str(error)) from None
 
 
@@ -59,11 +59,11 @@ async def remove_limit(services: Services, subject: str) -> None:
     After the first, a declared limit applies again; a removed declared limit returns if a worker still declares it.
 
     Raises:
-        CommandRejected: there is no such limit, or it does not respond.
+        CommandRejected: there is no such limit.
     """
     try:
         before = await server_limits.remove_limit(services.connection.client, parse_subject(subject))
-    except (CallLimitInvalid, server_limits.LimitUnreachable) as error:
+    except CallLimitInvalid as error:
         raise CommandRejected(str(error)) from None
     if before is None:
         raise CommandRejected(f"{subject!r:.80} has no limit")

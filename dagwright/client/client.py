@@ -384,7 +384,7 @@ class Client:
             limit: one or more of a rate such as `20/s` or `500/min`, `concurrency=5` and `tokens=100000` (per minute).
 
         Raises:
-            CommandRejected: the subject or the limit is invalid, or no worker serves workflows.
+            CommandRejected: the subject or the limit is invalid.
         """
         await set_limit(self._services, subject, limit, (await self._tools.toolset()).declarations(), by=by)
 
@@ -392,7 +392,7 @@ class Client:
         """Remove a limit that was set with `set_limit`; a limit that workers declare applies again.
 
         Raises:
-            CommandRejected: no limit of the subject was set, or no worker serves workflows.
+            CommandRejected: the subject has no limit.
         """
         await remove_limit(self._services, subject)
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from temporalio.client import (
     Client,
-    WithStartWorkflowOperation,
+    WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
@@ -34,6 +34,9 @@ from dagwright.protocol.call_limit_messages import (
 
 RESPONSE_TIMEOUT_S = 10.0
 """Longest wait for the response of a limit; longer than the workflow task of a dead worker needs to time out."""
+
+_QUERY_TIMEOUT_S = 3.0
+_RPC_TIMEOUT = timedelta(seconds=10)
 
 
 class LimitUnreachable(DagwrightError):
@@ -76,23 +79,14 @@ async def list_limits(client: Client) -> dict[Subject, LimitSettings]:
 
 
 async def declare_limit(client: Client, subject: Subject, limit: CallLimit | None, *, task_queue: str) -> None:
-    """Set or remove the limit that workers declare; a limit set at run time still overrides it.
-
-    Raises:
-        LimitUnreachable: the limit does not respond.
-    """
-    message = {"declared": None if limit is None else str(limit)}
-    await _configure(client, subject, message, task_queue=task_queue)
+    """Set or remove the limit that workers declare; a limit set at run time still overrides it."""
+    await _configure(client, subject, {"declared": None if limit is None else str(limit)}, task_queue=task_queue)
 
 
 async def set_limit(
     client: Client, subject: Subject, limit: CallLimit, *, task_queue: str, by: str | None
 ) -> LimitSettings:
-    """Set a limit at run time; return the earlier settings.
-
-    Raises:
-        LimitUnreachable: the limit does not respond.
-    """
+    """Set a limit at run time, also while no worker runs; return the earlier settings."""
     return await _configure(client, subject, {"chosen": str(limit), "by": by}, task_queue=task_queue)
 
 
@@ -103,19 +97,13 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
 
     Returns:
         The earlier settings; `None` if there is no such limit.
-
-    Raises:
-        LimitUnreachable: the limit does not respond.
     """
-    try:
-        before = limit_settings_from_json(await _update(client, subject, wire.UPDATE_CONFIGURE, {"chosen": None}))
-        if before.chosen is None:
-            await _update(client, subject, wire.UPDATE_CONFIGURE, {"declared": None})
-        return before
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return None
-        raise
+    before = await _running_settings(client, subject)
+    if before is None:
+        return None
+    part = "declared" if before.chosen is None else "chosen"
+    queue = (await _handle(client, subject).describe()).task_queue
+    return await _configure(client, subject, {part: None}, task_queue=queue)
 
 
 async def exchange(client: Client, subject: Subject, message: LimitMessage) -> dict[str, LimitAnswer]:
@@ -132,9 +120,8 @@ async def read_use(client: Client, settings: LimitSettings) -> LimitUse:
     """Return the use of a limit."""
     handle = _handle(client, settings.subject)
     try:
-        async with asyncio.timeout(RESPONSE_TIMEOUT_S):
-            use = await handle.query(wire.QUERY_LIMIT_USE, rpc_timeout=timedelta(seconds=RESPONSE_TIMEOUT_S))
-    except (RPCError, TimeoutError):
+        use = await handle.query(wire.QUERY_LIMIT_USE, rpc_timeout=timedelta(seconds=_QUERY_TIMEOUT_S))
+    except RPCError:
         return LimitUse(settings)
     return LimitUse(settings, int(use["running"]), int(use["waiting"]), float(use["held_s"]))
 
@@ -153,25 +140,60 @@ def _handle(client: Client, subject: Subject) -> WorkflowHandle[Any, Any]:
     return client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}")
 
 
-async def _configure(client: Client, subject: Subject, message: dict[str, Any], *, task_queue: str) -> LimitSettings:
-    settings = LimitSettings(subject)
-    start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-        wire.WORKFLOW_CALL_LIMIT,
-        {"settings": settings.to_json()},
-        id=f"{wire.ID_CALL_LIMIT}{subject}",
-        task_queue=task_queue,
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-        static_summary=summary_of(f"limit of the calls of {subject}"),
-    )
+async def _running_settings(client: Client, subject: Subject) -> LimitSettings | None:
+    """Return the settings of a limit; `None` if it does not run."""
     try:
-        async with asyncio.timeout(RESPONSE_TIMEOUT_S):
-            before = await client.execute_update_with_start_workflow(
-                wire.UPDATE_CONFIGURE, message, start_workflow_operation=start, result_type=dict[str, Any]
-            )
-    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
-        raise _unreachable(subject) from None
-    return limit_settings_from_json(before)
+        described = await _handle(client, subject).describe(rpc_timeout=_RPC_TIMEOUT)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
+    if described.status is not WorkflowExecutionStatus.RUNNING:
+        return None
+    return limit_settings_from_json((await described.memo()).get(wire.MEMO_CALL_LIMIT))
+
+
+async def _configure(client: Client, subject: Subject, change: dict[str, Any], *, task_queue: str) -> LimitSettings:
+    """Change the settings of a limit, and start or end its workflow; return the earlier settings."""
+    started = LimitSettings(subject).changed(change)
+    if started.limit is not None and await _start(client, started, task_queue=task_queue):
+        return LimitSettings(subject)
+    try:
+        return limit_settings_from_json(await _update(client, subject, wire.UPDATE_CONFIGURE, change))
+    except LimitUnreachable:
+        # No worker answers, so no call runs: the limit starts again with its new settings.
+        before = await _running_settings(client, subject) or LimitSettings(subject)
+    changed = before.changed(change)
+    if changed.limit is None:
+        await _handle(client, subject).terminate(reason="removed", rpc_timeout=_RPC_TIMEOUT)
+    else:
+        await _start(client, changed, task_queue=task_queue, conflict=WorkflowIDConflictPolicy.TERMINATE_EXISTING)
+    return before
+
+
+async def _start(
+    client: Client,
+    settings: LimitSettings,
+    *,
+    task_queue: str,
+    conflict: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL,
+) -> bool:
+    """Start the workflow of a limit; return whether it was started."""
+    try:
+        await client.start_workflow(
+            wire.WORKFLOW_CALL_LIMIT,
+            {"settings": settings.to_json()},
+            id=f"{wire.ID_CALL_LIMIT}{settings.subject}",
+            task_queue=task_queue,
+            id_conflict_policy=conflict,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            memo={wire.MEMO_CALL_LIMIT: settings.to_json()},
+            static_summary=summary_of(f"limit of the calls of {settings.subject}"),
+            rpc_timeout=_RPC_TIMEOUT,
+        )
+    except WorkflowAlreadyStartedError:
+        return False
+    return True
 
 
 async def _update(client: Client, subject: Subject, name: str, message: dict[str, Any]) -> Any:

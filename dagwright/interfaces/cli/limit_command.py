@@ -11,7 +11,7 @@ from dagwright.interfaces.cli.command_connection import command_settings, connec
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.server import open_connection
-from dagwright.server.call_limits import LimitUnreachable, list_uses, remove_limit, set_limit
+from dagwright.server.call_limits import list_uses, remove_limit, set_limit
 from dagwright.toolset.toolset import load_toolset
 
 
@@ -19,7 +19,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
     """Set a limit at run time.
 
     Raises:
-        CommandRefused: the subject or the limit is invalid, or the limit does not respond.
+        CommandRefused: the subject or the limit is invalid.
     """
     settings = command_settings()
     by = request.by if request.by is not None else account_name()
@@ -32,7 +32,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
             subject = await check_subject(request.subject, declarations, toolset.store, task_queue=queue)
             async with open_connection(settings) as connection:
                 await set_limit(connection.client, subject, limit, task_queue=queue, by=by)
-        except (CallLimitInvalid, LimitUnreachable) as error:
+        except CallLimitInvalid as error:
             raise CommandRefused(str(error)) from None
         _report(str(subject), f"{subject} is limited to {limit}", output)
         return ExitCode.COMPLETED
@@ -44,7 +44,7 @@ def remove_call_limit(request: CallLimitRequest, output: Output) -> int:
     """Remove a limit; return 2 if there is no such limit.
 
     Raises:
-        CommandRefused: the subject is invalid, or the limit does not respond.
+        CommandRefused: the subject is invalid.
     """
     settings = command_settings()
 
@@ -53,7 +53,7 @@ def remove_call_limit(request: CallLimitRequest, output: Output) -> int:
             subject = parse_subject(request.subject)
             async with open_connection(settings) as connection:
                 before = await remove_limit(connection.client, subject)
-        except (CallLimitInvalid, LimitUnreachable) as error:
+        except CallLimitInvalid as error:
             raise CommandRefused(str(error)) from None
         if before is None:
             _report(str(subject), f"{subject} has no limit", output, ok=False)
