@@ -90,7 +90,9 @@ class KillableWorker:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start the worker."""
+        """Start the worker unless it is running: rows and engines may share it."""
+        if self._process is not None and self._process.returncode is None:
+            return
         with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, cwd=_ROOT
