@@ -191,6 +191,12 @@ async def test_a_model_with_tools_may_look_before_it_answers() -> None:
     assert (server.calls[2].tools, server.calls[2].body["tool_choice"]) == (["look_up", "person"], "required")
 
 
+async def test_an_invalid_schema_costs_no_call() -> None:
+    async with ModelServer() as server:
+        with pytest.raises(ValueError, match="not a valid JSON Schema"):
+            await ask(server, saying(output=OutputSchema("odd", {"type": 7})))
+
+
 @pytest.mark.parametrize("depth", [91, 200, 900])
 async def test_the_text_of_an_answer_that_is_nested_too_deep_is_not_parsed(depth: int) -> None:
     anything = OutputSchema("plan", {"type": "object"}, is_binding=False)
