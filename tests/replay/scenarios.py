@@ -10,7 +10,10 @@ from unittest.mock import patch
 from dagwright.activities.call_starts import CallStarts
 from dagwright.core.boundary import wire
 from dagwright.core.compiler import offloaded_regions
+from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.plans import pages
+from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage
+from dagwright.server.call_limits import exchange, remove_limit, set_limit
 from dagwright.settings import Settings
 from tests.replay.model_scenarios import MODEL_SCENARIOS, Scenario
 from tests.support.eventually import eventually
@@ -405,6 +408,18 @@ async def _workflow_nodes(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
+async def _limit(runs: Runs, bench: Bench) -> Handle:
+    """A limit across runs: two calls, a change and its removal."""
+    subject, limit = Subject("tool", "replay"), parse_limit("2/s concurrency=1")
+    await set_limit(runs.client, subject, limit, task_queue=runs.task_queue, by="ann")
+    await exchange(runs.client, subject, LimitMessage({"a": CallRequest(), "b": CallRequest()}))
+    await set_limit(runs.client, subject, parse_limit("tokens=1000"), task_queue=runs.task_queue, by=None)
+    released = LimitMessage({"b": CallRequest(kind="model_call")}, releases=["a"], tokens=[700])
+    await exchange(runs.client, subject, released)
+    await remove_limit(runs.client, subject)
+    return runs.client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}")
+
+
 SCENARIOS: dict[str, Scenario] = {
     **MODEL_SCENARIOS,
     "people": _people,
@@ -433,6 +448,7 @@ SCENARIOS: dict[str, Scenario] = {
     "ends_canceled": _cancelled_sub_plan,
     "signal_with_cancel": _signal_with_cancel,
     "session": _session,
+    "limit": _limit,
     "undone": _undone,
     "looked_up": _looked_up,
     "workflow_nodes": _workflow_nodes,

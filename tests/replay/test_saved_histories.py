@@ -21,8 +21,8 @@ from tests.replay.scenarios import SCENARIOS
 from tests.support.runs import assert_replays, end_of, replay, result_of
 
 _GOOD = sorted((HISTORIES / "good").glob("*.json"))
-_RUNS = [path for path in _GOOD if path.stem not in ("session", "session-1")]
-"""Those of runs; the others are of a session, which the reader does not read."""
+_RUNS = [path for path in _GOOD if path.stem not in ("session", "session-1", "limit")]
+"""Those of runs; the others are of a session and a limit, which the reader does not read."""
 _BAD = sorted((HISTORIES / "bad").glob("*.json"))
 
 

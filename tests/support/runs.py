@@ -54,6 +54,7 @@ from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker import serving as worker
 from dagwright.workflows.activity_calls import CallInterceptor
+from dagwright.workflows.call_limit import CallLimitWorkflow
 from dagwright.workflows.extended_runs import RUN_WORKFLOWS
 from dagwright.workflows.session import SessionWorkflow
 from dagwright.workflows.unknown_type import UnknownTypeWorkflow
@@ -397,7 +398,7 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
     """Replay a history without a server; return the failure, and the ends that the workflow reached."""
     capture = _Capture()
     replayer = Replayer(
-        workflows=[*RUN_WORKFLOWS, SessionWorkflow, UnknownTypeWorkflow],
+        workflows=[*RUN_WORKFLOWS, SessionWorkflow, CallLimitWorkflow, UnknownTypeWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
         interceptors=[CallInterceptor(), capture],
         data_converter=data_converter,
