@@ -184,15 +184,15 @@ async def measure(side: str, count: int) -> Measured:
 
 async def _run_all(there: Place, count: int, *, prefix: str) -> None:
     await asyncio.gather(*(there.start(f"{prefix}-{number}") for number in range(count)))
-    await _no_more(there.client, f"ExecutionStatus = 'Running' AND WorkflowId STARTS_WITH '{prefix}-'")
+    await _reached(there.client, f"ExecutionStatus != 'Running' AND WorkflowId STARTS_WITH '{prefix}-'", count=count)
 
 
-async def _no_more(client: Client, query: str, *, allowed: int = 0) -> None:
-    """Wait until at most a number of workflows match a query."""
+async def _reached(client: Client, query: str, *, count: int) -> None:
+    """Wait until a number of workflows match a query."""
     give_up_at = time.monotonic() + _TIMEOUT_S
-    while (await client.count_workflows(query)).count > allowed:
+    while (found := (await client.count_workflows(query)).count) < count:
         if time.monotonic() > give_up_at:
-            raise RuntimeError(f"workflows still match: {query}")
+            raise RuntimeError(f"{found:,} of {count:,} workflows match: {query}")
         await asyncio.sleep(_POLL_S)
 
 
@@ -284,13 +284,14 @@ async def _wait_for_person(there: Place, prefix: str, count: int) -> None:
             await there.start(f"{prefix}-{number}")
 
     await asyncio.gather(*map(start, range(count)))
-    await _no_more(there.client, f"{wire.SEARCH_STATE} = 'running' AND WorkflowId STARTS_WITH '{prefix}-'")
+    query = f"{wire.SEARCH_STATE} = 'waiting' AND WorkflowId STARTS_WITH '{prefix}-'"
+    await _reached(there.client, query, count=count)
 
 
 async def _answer(client: Client, workflow_id: str) -> None:
     """Answer the request of a run, and wait for its end."""
     handle = client.get_workflow_handle(workflow_id)
-    message = {"request": "ask0", "answer": {"text": "continue"}, "by": "benchmark"}
+    message = {"request_id": "ask0", "answer": {"text": "continue"}, "by": "benchmark"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
     document: Any = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
     if document["status"] != "completed":

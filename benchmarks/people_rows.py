@@ -57,7 +57,7 @@ async def _answered(bench: Bench, *, watchers: int) -> _Answered:
     sent_at: dict[str, float] = {}
     for number in range(_ANSWERS):
         sent_at[f"after{number}"] = time.time()
-        message = {"request": f"ask{number}", "answer": {"text": "continue"}, "by": "benchmark"}
+        message = {"request_id": f"ask{number}", "answer": {"text": "continue"}, "by": "benchmark"}
         await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
         await asyncio.sleep(_BETWEEN_S)
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
