@@ -101,7 +101,7 @@ def feedback_from_json(message: Any, *, through: Through) -> Feedback:
         )
     request = message.get("request_id")
     if not isinstance(request, str) or not 0 < len(request.encode(errors="replace")) <= _ID_BYTES:
-        raise MessageInvalid("'request' must be the id of a request, such as check")
+        raise MessageInvalid("'request_id' must be the id of a request, such as check")
     if "answer" not in message:
         raise MessageInvalid("'answer' is missing")
     return Feedback(
