@@ -23,12 +23,14 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.activities.errors import CallDeferred
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.activities.service_waits import wait_state
+from dagwright.activities.service_waits import RequestedWait
 from dagwright.core.boundary.wire import ERROR_RATE_LIMITED
 from dagwright.core.model.call_limits import CallLimit, Subject
+from dagwright.core.model.states import NO_USAGE, Usage
+from dagwright.features.call_limits.hold import LONGEST_HOLD_S, RECENT_S, WAS_ASKED
 from dagwright.features.call_limits.limit_state import LEASE_S, LimitAnswer, RequestKind
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitSettings
-from dagwright.server.call_limits import LimitUnreachable, declare_limit, exchange, list_limits
+from dagwright.server.call_limits import LimitUnreachable, declare_limit, exchange, hold_calls, list_limits
 
 FRESH_S = 2.0
 """Seconds for which a worker uses its list of the limits."""
@@ -38,10 +40,16 @@ SHORT_WAIT_S = 1.0
 """Longest wait for a start in a slot; the server keeps a deferred call for at least this time."""
 _LINE_WAIT_S = 10.0
 """Longest wait for a lease in a slot."""
+_LONGEST_WAIT_IN_PLACE_S = 60.0
+"""Longest wait of a model call of a tool in the slot of the tool."""
 _SHARE_OF_TIMEOUT = 0.1
 """Share of the timeout of an attempt that it may wait in a slot."""
 LATE_S = 5.0
 """Time after a booked start in which it is valid; later, the call requests another one."""
+MAX_HELD_SUBJECTS = 100
+"""Most subjects that one worker holds at a time: each is a workflow, and a plan may call any number of hosts."""
+_SAME_HOLD_S = 0.5
+"""Difference of two ends that belong to the same hold: calls in flight get the same answer."""
 _UNREACHABLE_DELAY = timedelta(seconds=5)
 _KINDS = ("owner", "template", "tool", "model")
 """Order in which a call requests its limits: a call that waits for its tool may hold a lease of its owner."""
@@ -70,6 +78,8 @@ class CallLimits:
         self._known_at = 0.0
         self._listing: asyncio.Task[None] | None = None
         self._limiters: dict[Subject, Limiter] = {}
+        self._held: dict[Subject, float] = {}
+        """Subjects whose service asked this worker to wait -> end of the hold on the monotonic clock."""
 
     async def limiters(self, subjects: Collection[Subject]) -> Sequence["Limiter"]:
         """Return the limits of a call, in the order in which it requests them.
@@ -78,6 +88,8 @@ class CallLimits:
             CallDeferred: the server has not responded yet.
         """
         known = await self._limits()
+        if self._held:
+            known = {subject: LimitSettings(subject) for subject in self._held} | dict(known)
         if not known:
             return ()
         limited = sorted(known.keys() & set(subjects), key=lambda subject: (_KINDS.index(subject.kind), subject))
@@ -107,20 +119,20 @@ class CallLimits:
     async def admit_model_call(self, subjects: Collection[Subject], call: str, heartbeats: Heartbeats) -> "Admission":
         """Wait in the slot until a model call of a tool or agent may start, and return its leases.
 
-        The attempt has started already, so it cannot be deferred; it waits until its timeout.
+        The attempt has started already, so it is deferred only if the wait is long.
 
         Args:
             call: id of the model call, different for each.
             heartbeats: of the attempt.
 
         Raises:
-            CallDeferred: a limit does not respond.
+            CallDeferred: the wait is long, or a limit does not respond.
         """
         admission = Admission()
         try:
             for limiter in await self.limiters(subjects):
                 is_model = limiter.settings.subject.kind == "model"
-                if not is_model and not limiter.counts_tokens:
+                if not is_model and not limiter.counts_usage:
                     # The call of the tool has been admitted by the limits of its owner and template.
                     continue
                 await _wait_in_place(limiter, call, heartbeats, kind="model_call" if is_model else "tokens")
@@ -130,6 +142,22 @@ class CallLimits:
             raise
         admission.keep()
         return admission
+
+    async def hold(self, subject: Subject, wait: RequestedWait) -> None:
+        """Hold the other calls of a subject on all workers; do nothing if the server does not respond."""
+        hold_s, now = min(wait.delay.total_seconds(), LONGEST_HOLD_S), time.monotonic()
+        self._held = {held: until for held, until in self._held.items() if until > now - RECENT_S}
+        if hold_s <= 0 or self._held.get(subject, 0.0) >= now + hold_s - _SAME_HOLD_S:
+            return
+        if subject not in self._held and len(self._held) >= MAX_HELD_SUBJECTS:
+            _LOG.warning("too many services ask to wait at once; only the call itself waits", subject=str(subject))
+            return
+        # The calls of this worker know it at once.
+        self._held[subject] = now + hold_s
+        try:
+            await hold_calls(self._client, subject, hold_s=hold_s, by=wait.by, task_queue=self._task_queue)
+        except (RPCError, LimitUnreachable) as error:
+            _LOG.warning("the other calls could not be held", subject=str(subject), error=str(error))
 
     def _limiter(self, settings: LimitSettings) -> "Limiter":
         limiter = self._limiters.get(settings.subject)
@@ -192,6 +220,7 @@ class Limiter:
         self._requests: dict[str, tuple[CallRequest, asyncio.Future[LimitAnswer]]] = {}
         self._releases: list[str] = []
         self._tokens: list[int] = []
+        self._usage = NO_USAGE
         self._leases: dict[str, None] = {}
         """Calls of this worker that run with a lease."""
         self._are_renewals_due = False
@@ -200,9 +229,10 @@ class Limiter:
         self._released = asyncio.Event()
 
     @property
-    def counts_tokens(self) -> bool:
-        """Whether the limit has tokens per minute."""
-        return self.settings.limit is not None and self.settings.limit.tokens_per_minute is not None
+    def counts_usage(self) -> bool:
+        """Whether the limit has tokens per minute or a daily budget."""
+        limit = self.settings.limit
+        return limit is not None and (limit.tokens_per_minute is not None or limit.daily is not None)
 
     @property
     def has_leases(self) -> bool:
@@ -221,6 +251,9 @@ class Limiter:
         try:
             return await future
         except (LimitUnreachable, RPCError) as error:
+            if self.settings.limit is None:
+                # A hold without a limit only spares a busy service.
+                return LimitAnswer("start")
             raise CallDeferred(str(error), _UNREACHABLE_DELAY, code=ERROR_RATE_LIMITED) from None
 
     async def wait_in_line(self, wait_s: float) -> None:
@@ -245,9 +278,10 @@ class Limiter:
         self._released.set()
         self._send_soon()
 
-    def add_tokens(self, tokens: int) -> None:
-        """Report the tokens that a model call has used."""
-        self._tokens.append(tokens)
+    def add_usage(self, usage: Usage) -> None:
+        """Report the usage of a model call."""
+        self._tokens.append(usage.tokens)
+        self._usage += usage
         self._send_soon()
 
     def _renew(self) -> None:
@@ -268,6 +302,7 @@ class Limiter:
             while not (message := self._message()).is_empty:
                 requests, self._requests = self._requests, {}
                 self._releases, self._tokens, self._are_renewals_due = [], [], False
+                self._usage = NO_USAGE
                 if not await self._send(message, requests):
                     return
         finally:
@@ -276,7 +311,7 @@ class Limiter:
     def _message(self) -> LimitMessage:
         renewals = [*self._leases] if self._are_renewals_due else []
         requests = {call: request for call, (request, _) in self._requests.items()}
-        return LimitMessage(requests, self._releases, renewals, self._tokens)
+        return LimitMessage(requests, self._releases, renewals, self._tokens, self._usage)
 
     async def _exchange(self, message: LimitMessage) -> dict[str, LimitAnswer]:
         subject = self.settings.subject
@@ -303,6 +338,7 @@ class Limiter:
                 # The next message has them; leases of lost releases would expire anyway.
                 self._releases += message.releases
                 self._tokens += message.tokens
+                self._usage += message.usage
                 return False
         for call, (_, future) in requests.items():
             # A limit that does not exist any more admits all calls.
@@ -319,24 +355,24 @@ class Admission:
     """The leases of a call that runs."""
 
     leases: list[tuple[Limiter, str]] = field(default_factory=list)
-    token_limiters: list[Limiter] = field(default_factory=list)
+    usage_limiters: list[Limiter] = field(default_factory=list)
 
     def add(self, limiter: Limiter, call: str, *, has_lease: bool) -> None:
         """Add a limit that admits the call."""
         if has_lease:
             self.leases.append((limiter, call))
-        if limiter.counts_tokens:
-            self.token_limiters.append(limiter)
+        if limiter.counts_usage:
+            self.usage_limiters.append(limiter)
 
     def keep(self) -> None:
         """Renew the leases until they are released."""
         for limiter, call in self.leases:
             limiter.keep(call)
 
-    def add_tokens(self, tokens: int) -> None:
-        """Report the tokens that a model call has used."""
-        for limiter in self.token_limiters:
-            limiter.add_tokens(tokens)
+    def add_usage(self, usage: Usage) -> None:
+        """Report the usage of a model call."""
+        for limiter in self.usage_limiters:
+            limiter.add_usage(usage)
 
     def release(self) -> None:
         """End the leases; idempotent."""
@@ -436,15 +472,18 @@ class _Turn:
     def _deferred(
         self, reason: str, delay_s: float, *, booked: Sequence[str], waited: str | None = None
     ) -> CallDeferred:
-        # An earlier request of a service to wait still counts.
-        state = wait_state(self._state) | {"at": self._now() + delay_s, "booked": [*booked], "why": reason}
+        state: dict[str, Any] = {"at": self._now() + delay_s, "booked": [*booked], "why": reason}
         if waited is not None:
             state["waited"] = [waited]
         return CallDeferred(reason, timedelta(seconds=delay_s), code=ERROR_RATE_LIMITED, state=state)
 
 
 async def _wait_in_place(limiter: Limiter, call: str, heartbeats: Heartbeats, *, kind: RequestKind) -> None:
-    """Wait until a limit lets a call start."""
+    """Wait until a limit lets a call start.
+
+    Raises:
+        CallDeferred: the wait is long, as for a daily budget, or the limit does not respond.
+    """
     has_waited = False
     while True:
         answer = await limiter.request(call, CallRequest(has_waited, kind))
@@ -454,6 +493,8 @@ async def _wait_in_place(limiter: Limiter, call: str, heartbeats: Heartbeats, *,
             await asyncio.sleep(answer.delay_s)
             heartbeats.report_limit(None)
             return
+        if answer.decision == "later" and answer.delay_s > _LONGEST_WAIT_IN_PLACE_S:
+            raise CallDeferred(_reason(limiter, answer), timedelta(seconds=answer.delay_s), code=ERROR_RATE_LIMITED)
         has_waited = has_waited or answer.decision == "later"
         await limiter.wait_in_line(min(answer.delay_s, _LINE_WAIT_S))
 
@@ -469,4 +510,6 @@ def _reason(limiter: Limiter, answer: LimitAnswer) -> str:
     subject = limiter.settings.subject
     what = subject.name if subject.kind == "tool" else f"{subject.kind} {subject.name}"
     calls = f", {answer.ahead:,} call{'' if answer.ahead == 1 else 's'} ahead" if answer.ahead else ""
+    if answer.reason.startswith(WAS_ASKED):
+        return f"{what} {answer.reason}{calls}"
     return f"{answer.reason} on {what}{calls}"

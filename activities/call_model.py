@@ -139,7 +139,7 @@ class _Attempt:
                 raise await self._failure(error) from None
 
     async def _respond_admitted(self, request: ModelRequest) -> ModelResponse:
-        admission = await self._models.admit(request.call)
+        admission = await self._models.admit(request.call, request.endpoint)
         try:
             return await self._respond(request)
         finally:

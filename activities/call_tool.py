@@ -58,7 +58,7 @@ from dagwright.activities.left_calls import LeftCalls
 from dagwright.activities.model_caller import ModelCaller, failure_details
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import CacheLookup, ResultCache
-from dagwright.activities.service_waits import deferral_of, requested_wait
+from dagwright.activities.service_waits import RequestedWait, deferral_of, requested_wait
 from dagwright.activities.store_retry import STORE_MARGIN_S, StoreRetry
 from dagwright.activities.tool_runs import Outcome, ToolRun, run_tool
 from dagwright.activities.values import LargeValues
@@ -70,6 +70,7 @@ from dagwright.core.boundary.wire import (
     DETAIL_LINEAGE,
     DETAIL_UNSTORED_BYTES,
     ERROR_DEFERRED,
+    ERROR_RATE_LIMITED,
     ERROR_STORE_RETRY,
     METADATA_CACHED,
     METADATA_LINEAGE,
@@ -77,8 +78,10 @@ from dagwright.core.boundary.wire import (
     METADATA_TOOL_VERSION,
 )
 from dagwright.core.expressions.stored_values import StoredValue, stored_to_json
+from dagwright.core.model.call_limits import Subject, subject_at_host
 from dagwright.core.model.lineage import lineage_of_locations
 from dagwright.core.model.tools import Effects
+from dagwright.features.call_limits.limit_state import RequestKind
 from dagwright.llm.clients import ModelClients
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import ModelCall, ModelResponse
@@ -103,6 +106,8 @@ from dagwright.tools.secret_bindings import hosts_of_secrets
 
 T = TypeVar("T")
 
+_URL_ARGUMENT = "url"
+_DEFERRED = (ERROR_DEFERRED, ERROR_RATE_LIMITED)
 _CANCEL_WAIT_S = 2.0
 """How long a call that was stopped before its start waits for the cancellation to arrive."""
 _INLINE_IN_OUTAGE_BYTES = 1024 * 1024
@@ -216,7 +221,7 @@ def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
 
 async def _record_deferral(failure: BaseException, deferrals: Deferrals | None) -> None:
     """Record the deferral of an attempt that was made in a batch, whose activity is not that of the call."""
-    if deferrals is not None and isinstance(failure, ApplicationError) and failure.type == ERROR_DEFERRED:
+    if deferrals is not None and isinstance(failure, ApplicationError) and failure.type in _DEFERRED:
         details = failure.details[0] if failure.details else None
         state = details.get(DETAIL_DEFERRED) if isinstance(details, Mapping) else None
         deferred = CallDeferred(failure.message, failure.next_retry_delay or timedelta(0), state=state)
@@ -253,6 +258,9 @@ class ToolCall:
         self._deferrals = shared.guards.deferrals
         self._is_in_batch = heartbeats is not None
         self._limits = None if self._is_in_batch else shared.guards.limits
+        self._holds = shared.guards.limits
+        self._subject_at_host: Subject | None = None
+        """The tool at the host that the call is for, if the tool takes a URL."""
         self._heartbeats = heartbeats or Heartbeats(info, starts=starts)
         self._info = info if heartbeats is not None else self._heartbeats.info
         self._models = ModelCaller(shared.models, self._info, self._heartbeats, limits=shared.guards.limits)
@@ -330,12 +338,25 @@ class ToolCall:
         """Wait for the limits of the call; pure tools have no limits, and calls with a limit leave their batch."""
         if self._limits is None or self._effects is Effects.PURE:
             return NO_LEASES
-        return await self._limits.admit(limited_subjects(self._spec.name), self._info, self._heartbeats)
+        kind: RequestKind = "call_with_models" if self._spec.declaration.uses_models else "call"
+        return await self._limits.admit(limited_subjects(self._spec.name), self._info, self._heartbeats, kind=kind)
+
+    async def _admit_host(self, url: Any) -> None:
+        """Wait for the hold of the host that the call is for, if there is one.
+
+        Raises:
+            CallDeferred: the call must not start now.
+        """
+        if self._holds is not None and isinstance(url, str) and self._effects is not Effects.PURE:
+            self._subject_at_host = subject_at_host("tool", self._spec.name, url)
+            if self._subject_at_host is not None:
+                await self._holds.admit([self._subject_at_host], self._info, self._heartbeats)
 
     async def _call_admitted(self, arguments: tuple[Any, ...]) -> Outcome:
         try:
             keywords = await self._keywords(arguments)
-        # Errors before the tool is called: arguments, a secret, a validator of the user.
+            await self._admit_host(keywords.get(_URL_ARGUMENT))
+        # Errors before the tool is called: arguments, a secret, a validator of the user, a hold.
         except Exception as error:
             return Outcome(error=error)
         cancellation = Cancellation()
@@ -435,16 +456,34 @@ class ToolCall:
         data = pydantic_core.to_json(stored_to_json(stored))
         return RawValue(Payload(metadata={**self._metadata(), METADATA_STORED: b"1"}, data=data))
 
-    def _with_requested_wait(
+    async def _with_requested_wait(
         self, error: BaseException, decision: RetryDecision
     ) -> tuple[BaseException, RetryDecision]:
         """Return the deferral of the attempt if a service or model asked to wait, and not for too long in total."""
+        if isinstance(error, CallDeferred) and self._was_called and self._effects is Effects.WRITE:
+            # A model call inside the tool must wait, possibly after a change.
+            return error, replace(decision, is_final=True)
         wait = requested_wait(error)
         if wait is None or decision.is_final or self._deferrals is None:
             return error, decision
+        subject = self._subject_of_hold(error, wait)
+        if self._holds is not None and subject is not None:
+            await self._holds.hold(subject, wait)
         state, name = self._heartbeats.deferred_state, self._spec.name
         deferred = deferral_of(wait, name=name, earlier_state=state, now_s=time.time())
         return (error, decision) if deferred is None else (deferred, retry_decision(deferred, self._effects))
+
+    def _subject_of_hold(self, error: BaseException, wait: RequestedWait) -> Subject | None:
+        """Return the subject whose other calls wait too; `None` if only the call itself waits.
+
+        A tool that takes a URL is held only for its host, and only if that host answered: a service must not stop the
+        calls to others. A model is held by `ModelCaller`.
+        """
+        if isinstance(error, ModelFailure):
+            return None
+        if self._subject_at_host is None:
+            return Subject("tool", self._spec.name)
+        return self._subject_at_host if self._subject_at_host.name.endswith(f"@{wait.host}") else None
 
     async def _failure(self, error: BaseException) -> ApplicationError:
         """Return the failure of the attempt, after storing its full text if that is long."""
@@ -464,7 +503,7 @@ class ToolCall:
         declaration = self._spec.declaration
         judge = retry_decision if declaration.worker is None else worker_tool_retry_decision
         decision = judge(error, self._effects)
-        error, decision = self._with_requested_wait(error, decision)
+        error, decision = await self._with_requested_wait(error, decision)
         if isinstance(error, ArgumentNotLoaded) and self._was_called and self._effects is Effects.WRITE:
             # The tool itself raised it, possibly after its change.
             decision = replace(decision, is_final=True)
@@ -478,7 +517,7 @@ class ToolCall:
             allowed = allowed_attempts() if has_counted else None
             decision = replace(decision, is_final=allowed is not None and self._heartbeats.calls >= allowed)
             await self._heartbeats.record_end()
-        if isinstance(error, CallDeferred):
+        if isinstance(error, CallDeferred) and not decision.is_final:
             details |= await self._record_deferral(error)
         elif not decision.is_final and decision.delay is None:
             decision = replace(decision, delay=counted_backoff(self._heartbeats))

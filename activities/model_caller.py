@@ -4,7 +4,7 @@
 the details of the failure. This module must not import workflows.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,9 @@ from temporalio import activity
 from dagwright.activities.call_headers import limited_subjects
 from dagwright.activities.call_limits import NO_LEASES, Admission, CallLimits, call_id
 from dagwright.activities.heartbeats import Heartbeats
+from dagwright.activities.service_waits import requested_wait
 from dagwright.core.boundary.usage_reports import Usage
-from dagwright.core.model.call_limits import Subject
+from dagwright.core.model.call_limits import Subject, subject_at_host
 from dagwright.llm.client import ModelClient, ModelStream
 from dagwright.llm.clients import ModelClients, SecretMissing
 from dagwright.planning.model_calls.model_failure import ModelFailure
@@ -83,7 +84,7 @@ class ModelCaller:
 
         return await self._call(endpoint, call, streamed)
 
-    async def admit(self, call: ModelCall) -> Admission:
+    async def admit(self, call: ModelCall, endpoint: NamedEndpoint | None) -> Admission:
         """Wait for the limits of the only model call of the attempt, or defer the attempt.
 
         Raises:
@@ -91,23 +92,31 @@ class ModelCaller:
         """
         if self._limits is None:
             return NO_LEASES
-        subjects = [*limited_subjects(), *self._models_of(call)]
+        subjects = [*limited_subjects(), *self._models_of(call, endpoint)]
         self._admission = await self._limits.admit(subjects, self._info, self._heartbeats, kind="model_call")
         return self._admission
 
-    def _models_of(self, call: ModelCall) -> list[Subject]:
+    def _models_of(self, call: ModelCall, endpoint: NamedEndpoint | None) -> list[Subject]:
+        """Return the model, and the model at its server; the server of the settings has no name."""
         name = call.config.model or (self._clients.default_model if self._clients is not None else None)
-        return [Subject("model", name)] if name else []
+        if not name:
+            return []
+        at_server = None if endpoint is None else subject_at_host("model", name, endpoint.base_url)
+        return [Subject("model", name), *([] if at_server is None else [at_server])]
 
-    async def _admit_inside(self, call: ModelCall) -> Admission:
+    async def _hold_others(self, failure: ModelFailure, models: Sequence[Subject]) -> None:
+        """Hold the other calls of a model that asked to wait."""
+        wait = requested_wait(failure)
+        if wait is not None and self._limits is not None and models:
+            await self._limits.hold(models[-1], wait)
+
+    async def _admit_inside(self, models: Sequence[Subject]) -> Admission:
         """Wait for the limits of a model call of a tool or agent."""
         if self._limits is None:
             return NO_LEASES
         self._limited_calls += 1
         number = f"{call_id(self._info)}-{self._limited_calls}"
-        return await self._limits.admit_model_call(
-            [*limited_subjects(), *self._models_of(call)], number, self._heartbeats
-        )
+        return await self._limits.admit_model_call([*limited_subjects(), *models], number, self._heartbeats)
 
     async def _call(
         self,
@@ -117,9 +126,13 @@ class ModelCaller:
     ) -> ModelResponse:
         if self._clients is None:
             raise ModelFailure(ModelError.MODEL_MISSING, "this worker has no model client")
-        admission = self._admission or await self._admit_inside(call)
+        models = self._models_of(call, endpoint)
+        admission = self._admission or await self._admit_inside(models)
         try:
             return await self._send(endpoint, send, admission)
+        except ModelFailure as failure:
+            await self._hold_others(failure, models)
+            raise
         finally:
             if self._admission is None:
                 admission.release()
@@ -135,12 +148,12 @@ class ModelCaller:
             answer = await send(self._clients.client(endpoint))
         except ModelFailure as failure:
             self._heartbeats.add_usage(failure.usage)
-            admission.add_tokens(failure.usage.prompt_tokens + failure.usage.completion_tokens)
+            admission.add_usage(failure.usage)
             raise
         except SecretMissing as error:
             raise ModelFailure(ModelError.KEY_MISSING, str(error)) from None
         self._heartbeats.add_usage(answer.usage)
-        admission.add_tokens(answer.usage.prompt_tokens + answer.usage.completion_tokens)
+        admission.add_usage(answer.usage)
         return answer
 
     def _with_labels(self, call: ModelCall) -> ModelCall:

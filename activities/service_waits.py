@@ -40,6 +40,11 @@ class RequestedWait:
     by: str
     delay: timedelta
 
+    @property
+    def host(self) -> str:
+        """Return the host of the service."""
+        return self.by.rpartition(" from ")[2]
+
 
 def requested_wait(error: BaseException) -> RequestedWait | None:
     """Return the wait that a failure requests; `None` if the attempt simply failed."""

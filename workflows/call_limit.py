@@ -4,6 +4,7 @@ The decisions are in `dagwright.features.call_limits`. The settings are in the m
 list request. Handlers never await, so that a limit can continue as new at any time.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import pydantic_core
@@ -12,8 +13,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.call_limits import CallLimitInvalid
-from dagwright.features.call_limits.limit_state import LimitAnswer, LimitState, limit_state_from_json
+from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid
+from dagwright.features.call_limits.limit_state import LimitState, limit_state_from_json
 from dagwright.protocol.call_limit_messages import limit_message_from_json, limit_settings_from_json
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.workflows.activity_calls import json_payload
@@ -45,22 +46,36 @@ class CallLimitWorkflow:
 
     @workflow.run
     async def run(self, message: RawValue) -> Any:  # noqa: ARG002 - read by __init__
-        """Answer calls until the settings are removed, and return the last settings.
+        """Answer calls until the settings are removed and no hold is left, and return the last settings.
 
         Raises:
             ApplicationError: `Refused` if the input is invalid.
         """
         if self._problem is not None:
             raise ApplicationError(self._problem, type=wire.ERROR_REFUSED, non_retryable=True)
-        await workflow.wait_condition(lambda: self._has_ended or self._is_full)
+        while not (self._has_ended or self._is_full):
+            await self._wait()
         if self._has_ended:
             return self._settings.to_json()
         state = {"settings": self._settings.to_json(), "state": self._state.to_json()}
         workflow.continue_as_new(RawValue(json_payload(pydantic_core.to_json(state))))
 
+    async def _wait(self) -> None:
+        """Wait for a message that may end the execution, or for the end of the hold that is its only purpose."""
+        is_needed = self._is_needed
+        left_s = None if is_needed else max(0.001, self._state.hold.ends_at - now_s())
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: self._has_ended or self._is_full or self._is_needed != is_needed, timeout=left_s
+            )
+
+    @property
+    def _is_needed(self) -> bool:
+        return self._settings.limit is not None
+
     @property
     def _has_ended(self) -> bool:
-        return self._settings.limit is None
+        return not self._is_needed and now_s() >= self._state.hold.ends_at
 
     @property
     def _is_full(self) -> bool:
@@ -70,7 +85,7 @@ class CallLimitWorkflow:
     def exchange(self, message: RawValue) -> Any:
         """Apply the message of a worker, and answer the calls that want to start."""
         self._updates += 1
-        now, limit, state = now_s(), self._settings.limit, self._state
+        now, limit, state = now_s(), self._settings.limit or CallLimit(), self._state
         try:
             given = limit_message_from_json(read_message(message.payload))
         except (MessageInvalid, CallLimitInvalid) as error:
@@ -80,9 +95,8 @@ class CallLimitWorkflow:
         for call in given.renewals:
             state.renew(call, now)
         if given.hold_s > 0:
-            state.hold(now + given.hold_s)
-        if limit is None:
-            return {"answers": {call: LimitAnswer("start").to_json() for call in given.requests}}
+            state.hold.extend(now + given.hold_s, now, by=given.held_by)
+        state.today.add(given.usage, now)
         for tokens in given.tokens:
             state.add_tokens(limit, tokens)
         answers = {
@@ -105,7 +119,7 @@ class CallLimitWorkflow:
             raise _refused(error) from None
         if self._settings.limit != before.limit:
             self._state.restart(now_s())
-        if self._settings != before and self._settings.limit is not None:
+        if self._settings != before and not self._has_ended:
             workflow.upsert_memo({wire.MEMO_CALL_LIMIT: self._settings.to_json()})
         return before.to_json()
 
@@ -114,9 +128,13 @@ class CallLimitWorkflow:
         """Return the number of calls that run with a lease, and the estimated number of calls that wait."""
         limit = self._settings.limit
         now = now_s()
-        held_s = max(0.0, self._state.held_until - now)
-        waiting = 0 if limit is None else self._state.waiting(limit, now)
-        return {"running": len(self._state.leases), "waiting": waiting, "held_s": held_s}
+        waiting = self._state.waiting(limit or CallLimit(), now)
+        held = self._state.hold.reason if now < self._state.hold.until else None
+        use: dict[str, Any] = {"running": len(self._state.leases), "waiting": waiting, "held": held}
+        if limit is not None and limit.daily is not None:
+            use["today"] = self._state.today.describe(limit.daily, now)
+            use["used_up"] = self._state.today.used_up(limit.daily, now)
+        return use
 
 
 def _refused(error: Exception) -> ApplicationError:

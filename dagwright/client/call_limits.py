@@ -19,19 +19,23 @@ class Limit:
 
     Args:
         subject: tool, model, owner or template that it applies to, such as `tool:http_request`.
-        limit: its text, such as `20/s concurrency=5`.
+        limit: its text, such as `20/s concurrency=5`; `None` if the calls are only held.
         is_declared: whether workers declare it; otherwise it was set at run time.
         by: person who set it, if given.
         running: calls that run with a lease; only a concurrency limit has leases. `None` if the limit does not respond.
         waiting: estimated number of calls that wait; `None` if the limit does not respond.
+        today: usage of the daily budget, such as `tokens: 48,210 of 50,000 used today`.
+        held: why no call may start now, such as `was asked to wait until … (429 from api.example.org)`.
     """
 
     subject: str
-    limit: str
+    limit: str | None
     is_declared: bool
     by: str | None = None
     running: int | None = None
     waiting: int | None = None
+    held: str | None = None
+    today: str | None = None
 
 
 async def set_limit(
@@ -79,11 +83,13 @@ def limit_of(use: server_limits.LimitUse) -> Limit:
     settings = use.settings
     return Limit(
         str(settings.subject),
-        str(settings.limit),
-        is_declared=settings.chosen is None,
+        None if settings.limit is None else str(settings.limit),
+        is_declared=settings.chosen is None and settings.declared is not None,
         by=settings.by if settings.chosen is not None else None,
         running=use.running,
         waiting=use.waiting,
+        held=use.held,
+        today=use.used_up or use.today,
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, Subject, parse_limit, parse_subject
+from dagwright.core.model.states import NO_USAGE, Usage, usage_from_json
+from dagwright.features.call_limits.hold import LONGEST_HOLD_S
 from dagwright.features.call_limits.limit_state import LimitAnswer, RequestKind
 
 
@@ -84,19 +86,22 @@ class LimitMessage:
         releases: calls that have ended.
         renewals: calls that run.
         tokens: tokens that model calls have used, one number for each call.
-        hold_s: seconds for which no call may start, if the service requested that.
+        usage: usage of model calls for the daily budget.
+        hold_s, held_by: seconds for which no call may start, and the service that asked for that.
     """
 
     requests: Mapping[str, CallRequest] = field(default_factory=dict)
     releases: Sequence[str] = ()
     renewals: Sequence[str] = ()
     tokens: Sequence[int] = ()
+    usage: Usage = NO_USAGE
     hold_s: float = 0.0
+    held_by: str = ""
 
     @property
     def is_empty(self) -> bool:
         """Whether the message has no parts."""
-        return not (self.requests or self.releases or self.renewals or self.tokens or self.hold_s)
+        return not self.to_json()
 
     def to_json(self) -> dict[str, Any]:
         parts = {
@@ -104,7 +109,9 @@ class LimitMessage:
             "releases": list(self.releases),
             "renewals": list(self.renewals),
             "tokens": list(self.tokens),
+            "usage": self.usage.to_json() if self.usage.is_something else None,
             "hold_s": self.hold_s,
+            "held_by": self.held_by,
         }
         return {name: part for name, part in parts.items() if part}
 
@@ -124,7 +131,9 @@ def limit_message_from_json(encoded: Any) -> LimitMessage:
             [str(call) for call in encoded.get("releases", ())],
             [str(call) for call in encoded.get("renewals", ())],
             [int(count) for count in encoded.get("tokens", ())],
-            float(encoded.get("hold_s", 0.0)),
+            usage_from_json(encoded.get("usage", {})),
+            min(float(encoded.get("hold_s", 0.0)), LONGEST_HOLD_S),
+            str(encoded.get("held_by", "")),
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise CallLimitInvalid(f"invalid message to a limit: {error}") from None

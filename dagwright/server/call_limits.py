@@ -24,7 +24,8 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import summary_of
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, Subject
-from dagwright.features.call_limits.limit_state import LimitAnswer
+from dagwright.features.call_limits.hold import Hold
+from dagwright.features.call_limits.limit_state import LimitAnswer, LimitState
 from dagwright.protocol.call_limit_messages import (
     LimitMessage,
     LimitSettings,
@@ -50,13 +51,17 @@ class LimitUse:
     Args:
         running: calls that run with a lease; only a concurrency limit has leases. `None` if the limit does not respond.
         waiting: estimated number of calls that wait.
-        held_s: seconds for which no call may start.
+        held: why no call may start now, if a service asked to wait.
+        today: usage of the daily budget, if there is one.
+        used_up: why no model call may start today, if the budget is used up.
     """
 
     settings: LimitSettings
     running: int | None = None
     waiting: int | None = None
-    held_s: float = 0.0
+    held: str | None = None
+    today: str | None = None
+    used_up: str | None = None
 
 
 async def list_limits(client: Client) -> dict[Subject, LimitSettings]:
@@ -99,7 +104,7 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
         The earlier settings; `None` if there is no such limit.
     """
     before = await _running_settings(client, subject)
-    if before is None:
+    if before is None or before.limit is None:
         return None
     part = "declared" if before.chosen is None else "chosen"
     queue = (await _handle(client, subject).describe()).task_queue
@@ -116,6 +121,22 @@ async def exchange(client: Client, subject: Subject, message: LimitMessage) -> d
     return answers_from_json(await _update(client, subject, wire.UPDATE_EXCHANGE, message.to_json()))
 
 
+async def hold_calls(client: Client, subject: Subject, *, hold_s: float, by: str, task_queue: str) -> None:
+    """Hold the calls of a subject, which need not have a limit.
+
+    Args:
+        by: the service that asked for it, such as `429 from api.example.org`.
+
+    Raises:
+        LimitUnreachable: the limit does not respond.
+        RPCError: the server does not respond.
+    """
+    now = time.time()
+    held = LimitState(hold=Hold(now + hold_s, by, next_at=now + hold_s))
+    if not await _start(client, LimitSettings(subject), task_queue=task_queue, state=held):
+        await _update(client, subject, wire.UPDATE_EXCHANGE, LimitMessage(hold_s=hold_s, held_by=by).to_json())
+
+
 async def read_use(client: Client, settings: LimitSettings) -> LimitUse:
     """Return the use of a limit."""
     handle = _handle(client, settings.subject)
@@ -123,7 +144,8 @@ async def read_use(client: Client, settings: LimitSettings) -> LimitUse:
         use = await handle.query(wire.QUERY_LIMIT_USE, rpc_timeout=timedelta(seconds=_QUERY_TIMEOUT_S))
     except RPCError:
         return LimitUse(settings)
-    return LimitUse(settings, int(use["running"]), int(use["waiting"]), float(use["held_s"]))
+    day = {name: use.get(name) for name in ("today", "used_up")}
+    return LimitUse(settings, int(use["running"]), int(use["waiting"]), use["held"], **day)
 
 
 async def list_uses(client: Client) -> list[LimitUse]:
@@ -177,12 +199,14 @@ async def _start(
     *,
     task_queue: str,
     conflict: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.FAIL,
+    state: LimitState | None = None,
 ) -> bool:
     """Start the workflow of a limit; return whether it was started."""
+    given = {"settings": settings.to_json(), **({} if state is None else {"state": state.to_json()})}
     try:
         await client.start_workflow(
             wire.WORKFLOW_CALL_LIMIT,
-            {"settings": settings.to_json()},
+            given,
             id=f"{wire.ID_CALL_LIMIT}{settings.subject}",
             task_queue=task_queue,
             id_conflict_policy=conflict,

@@ -9,9 +9,11 @@ from unittest.mock import patch
 import pytest
 from temporalio.client import Client
 
-from dagwright.core.boundary import limits
+from dagwright.activities import call_limits
+from dagwright.core.boundary import limits, wire
 from dagwright.plans import pages
 from dagwright.server import local
+from dagwright.server.call_limits import list_limits
 from dagwright.settings import Settings
 from tests.support.foreign import foreign_worker, with_tools
 from tests.support.goals import scripted_runs
@@ -101,3 +103,13 @@ def small_pages() -> Iterator[None]:
 def unique(request: pytest.FixtureRequest) -> str:
     """A name that belongs to one test with one set of parameters."""
     return str(request.node.name)
+
+
+@pytest.fixture
+async def uncached_limits(client: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """List the limits and holds of calls before every call, and end them after the test."""
+    monkeypatch.setattr(call_limits, "FRESH_S", 0.0)
+    monkeypatch.setattr(call_limits, "STALE_S", 0.0)
+    yield
+    for subject in await list_limits(client):
+        await client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}").terminate()

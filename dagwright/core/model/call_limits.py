@@ -3,7 +3,9 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal, cast, get_args
+from urllib.parse import urlsplit
 
 from dagwright.core.errors import DagwrightError
 
@@ -15,7 +17,8 @@ MAX_CONCURRENCY = 1000
 _PERIODS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _RATE = re.compile(r"(\d{1,9})/(s|min|h)")
 _PART = re.compile(r"(concurrency|tokens)=(\d{1,9})")
-_EXAMPLE = "`20/s`, `500/min`, `concurrency=5` or `tokens=100000` (per minute)"
+_DAILY_PART = re.compile(r"(tokens|money|calls)=(\d{1,12}(?:\.\d{1,6})?)/day")
+_EXAMPLE = "`20/s`, `500/min`, `concurrency=5`, `tokens=100000` (per minute), `tokens=2000000/day` or `money=5/day`"
 
 
 class CallLimitInvalid(DagwrightError, ValueError):
@@ -31,6 +34,19 @@ class Subject:
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
+
+
+def subject_at_host(kind: SubjectKind, name: str, url: str) -> Subject | None:
+    """Return the part of a subject that calls the host of a URL, such as `tool:http_request@api.example.org`.
+
+    Returns:
+        `None` if the URL has no valid host.
+    """
+    try:
+        host = urlsplit(url).hostname or ""
+        return parse_subject(f"{kind}:{name}@{host}") if host else None
+    except ValueError:
+        return None
 
 
 def parse_subject(text: str) -> Subject:
@@ -70,6 +86,19 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class DailyBudget:
+    """Model usage that the calls of a subject may have in one day; the units are those of the budget of a run."""
+
+    tokens: int | None = None
+    money: Decimal | None = None
+    calls: int | None = None
+
+    def __str__(self) -> str:
+        parts = (("tokens", self.tokens), ("money", self.money), ("calls", self.calls))
+        return " ".join(f"{name}={value}/day" for name, value in parts if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class CallLimit:
     """Limit of the calls of a subject; at least one of its parts is set.
 
@@ -77,17 +106,20 @@ class CallLimit:
         rate: calls that may start in a period.
         concurrency: calls that may run at the same time.
         tokens_per_minute: tokens that model calls may use in a minute.
+        daily: model usage in a day.
     """
 
     rate: Rate | None = None
     concurrency: int | None = None
     tokens_per_minute: int | None = None
+    daily: DailyBudget | None = None
 
     def __str__(self) -> str:
         parts = (
             str(self.rate) if self.rate else None,
             f"concurrency={self.concurrency}" if self.concurrency else None,
             f"tokens={self.tokens_per_minute}" if self.tokens_per_minute else None,
+            str(self.daily) if self.daily else None,
         )
         return " ".join(filter(None, parts))
 
@@ -104,7 +136,9 @@ def parse_limit(text: str) -> CallLimit:
         if name in found:
             raise CallLimitInvalid(f"the limit {text!r:.200} has two parts of the same kind")
         found[name] = value
-    return checked_limit(CallLimit(found.get("rate"), found.get("concurrency"), found.get("tokens")))
+    per_day = {name: found.get(f"{name}/day") for name in ("tokens", "money", "calls")}
+    daily = DailyBudget(**per_day) if any(per_day.values()) else None
+    return checked_limit(CallLimit(found.get("rate"), found.get("concurrency"), found.get("tokens"), daily))
 
 
 def _part(text: str) -> tuple[str, Any]:
@@ -112,7 +146,17 @@ def _part(text: str) -> tuple[str, Any]:
         return "rate", Rate(int(matched[1]), matched[2])
     if (matched := _PART.fullmatch(text)) is not None:
         return matched[1], int(matched[2])
+    if (matched := _DAILY_PART.fullmatch(text)) is not None:
+        return f"{matched[1]}/day", _daily_amount(matched[1], matched[2])
     raise CallLimitInvalid(f"a limit is {_EXAMPLE}, not {text!r:.80}")
+
+
+def _daily_amount(name: str, amount: str) -> int | Decimal:
+    value = Decimal(amount) if name == "money" else int(amount) if amount.isdigit() else 0
+    if value <= 0:
+        kind = "an amount" if name == "money" else "a whole number"
+        raise CallLimitInvalid(f"{name} per day are {kind} over 0, not {amount}; pause the tools to stop them")
+    return value
 
 
 def checked_limit(limit: CallLimit) -> CallLimit:

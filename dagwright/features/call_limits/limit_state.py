@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from dagwright.core.model.call_limits import CallLimit
+from dagwright.features.call_limits.day_use import DayUse, day_use_from_json, next_day
+from dagwright.features.call_limits.hold import Hold
 from dagwright.features.call_limits.schedule import Schedule
 
 HORIZON_S = 10.0
@@ -30,8 +32,9 @@ _NEWEST_SHARE = 0.2
 """Share of the newest value in a moving average."""
 
 Decision = Literal["start", "line", "later"]
-RequestKind = Literal["call", "model_call", "tokens"]
-"""Call of a tool; call of a model, which also uses tokens; tokens of a model call inside a call that has started."""
+RequestKind = Literal["call", "call_with_models", "model_call", "tokens"]
+"""Call of a tool; call of a tool that calls models; call of a model, which also uses tokens; tokens of a model call
+inside a call that has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ class LimitState:
     Args:
         starts, tokens: schedules of the rate and of the tokens.
         tail_at: estimated start of the last call that has an estimate.
-        held_until: no call starts before this time.
+        hold: after the service asked to wait.
+        today: model usage of the current day.
         leases: call -> its lease.
         line: calls in line for a lease, first come first -> time at which each loses its place.
         hold_s, tokens_per_call: moving averages.
@@ -82,14 +86,15 @@ class LimitState:
     starts: Schedule = field(default_factory=Schedule)
     tokens: Schedule = field(default_factory=Schedule)
     tail_at: float = 0.0
-    held_until: float = 0.0
+    hold: Hold = field(default_factory=Hold)
+    today: DayUse = field(default_factory=DayUse)
     leases: dict[str, Lease] = field(default_factory=dict)
     line: dict[str, float] = field(default_factory=dict)
     hold_s: float = _FIRST_HOLD_S
     tokens_per_call: float = _FIRST_TOKENS
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "today": self.today.to_json()}
 
     def request(
         self, limit: CallLimit, call: str, now: float, *, has_waited: bool = False, kind: RequestKind = "call"
@@ -107,6 +112,12 @@ class LimitState:
             # The response to an earlier request was lost, or the worker of an earlier attempt died.
             self.renew(call, now)
             return LimitAnswer("start", max(0.0, self.leases[call].started_at - now))
+        if (start_at := self.hold.start_of(now, has_waited=has_waited)) is not None:
+            ahead = round((start_at - max(now, self.hold.until)) / self.hold.interval_s)
+            return LimitAnswer("later", start_at - now, self.hold.reason, ahead)
+        if limit.daily is not None and (used_up := self.today.used_up(limit.daily, now)) is not None:
+            # The budget may be raised at any time.
+            return LimitAnswer("later", min(next_day(now) - now, LONGEST_ESTIMATE_S), used_up)
         at, reason = self._earliest(limit, now)
         is_turn = has_waited or max(at, self.tail_at) - now <= HORIZON_S
         if limit.concurrency is not None:
@@ -139,10 +150,6 @@ class LimitState:
             self.tokens.correct((tokens - self.tokens_per_call) * 60.0 / limit.tokens_per_minute)
         self.tokens_per_call = _average(self.tokens_per_call, tokens)
 
-    def hold(self, until: float) -> None:
-        """Start no call before a time."""
-        self.held_until = max(self.held_until, until)
-
     def restart(self, now: float) -> None:
         """Discard bookings and estimates, which a changed limit does not have."""
         for schedule in (self.starts, self.tokens):
@@ -154,7 +161,7 @@ class LimitState:
         self._expire(now)
         starts = 0.0 if limit.rate is None else (self.starts.next_at - now) / limit.rate.interval_s
         estimated = (self.tail_at - max(now, self.starts.next_at)) / self._interval_s(limit)
-        return len(self.line) + max(0, int(starts)) + max(0, int(estimated))
+        return len(self.line) + max(0, int(starts)) + max(0, int(estimated)) + self.hold.waiting(now)
 
     def _expire(self, now: float) -> None:
         for call in [call for call, lease in self.leases.items() if lease.expires_at <= now]:
@@ -171,7 +178,6 @@ class LimitState:
             )
         if limit.rate is not None:
             candidates.append((self.starts.earliest(now, period_s=limit.rate.period_s), f"rate limit {limit.rate}"))
-        candidates.append((self.held_until, "hold"))
         return max(candidates, key=lambda each: each[0])
 
     def _interval_s(self, limit: CallLimit) -> float:
@@ -222,6 +228,8 @@ def limit_state_from_json(encoded: dict[str, Any]) -> LimitState:
     values = dict(encoded)
     for name in ("starts", "tokens"):
         values[name] = Schedule(**values[name])
+    values["today"] = day_use_from_json(values["today"])
+    values["hold"] = Hold(**values["hold"])
     values["leases"] = {call: Lease(**lease) for call, lease in values["leases"].items()}
     return LimitState(**values)
 
@@ -229,8 +237,10 @@ def limit_state_from_json(encoded: dict[str, Any]) -> LimitState:
 def _applied(limit: CallLimit, kind: RequestKind) -> CallLimit:
     """Return the parts of a limit that apply to a request."""
     if kind == "tokens":
-        return CallLimit(tokens_per_minute=limit.tokens_per_minute)
-    return limit if kind == "model_call" else replace(limit, tokens_per_minute=None)
+        return CallLimit(tokens_per_minute=limit.tokens_per_minute, daily=limit.daily)
+    if kind == "model_call":
+        return limit
+    return replace(limit, tokens_per_minute=None, daily=limit.daily if kind == "call_with_models" else None)
 
 
 def _average(before: float, newest: float) -> float:

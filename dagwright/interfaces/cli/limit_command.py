@@ -87,10 +87,13 @@ def list_call_limits(_: None, output: Output) -> int:
 def _line(limit: Limit) -> str:
     by = f" by {limit.by}" if limit.by else ""
     source = "declared" if limit.is_declared else f"set{by}"
+    name = f"{limit.subject} {limit.limit} ({source})" if limit.limit is not None else limit.subject
     if limit.waiting is None:
-        return f"{limit.subject} {limit.limit} ({source}): does not respond; start a worker that serves workflows"
-    running = f"{limit.running:,} running, " if "concurrency=" in limit.limit else ""
-    return f"{limit.subject} {limit.limit} ({source}): {running}{limit.waiting:,} waiting"
+        return f"{name}: does not respond; start a worker that serves workflows"
+    running = f"{limit.running:,} running, " if "concurrency=" in (limit.limit or "") else ""
+    held = f"{limit.held}, " if limit.held is not None else ""
+    today = f"{limit.today}, " if limit.today is not None else ""
+    return f"{name}: {held}{today}{running}{limit.waiting:,} waiting"
 
 
 def _report(subject: str, message: str, output: Output, *, ok: bool = True) -> None:

@@ -1,0 +1,70 @@
+"""Hold of the calls of a subject whose service asked to wait, and their gradual start afterwards.
+
+During the hold each call gets a start of its own after the hold. If the service asks again, the starts are twice as far
+apart.
+"""
+
+from dataclasses import dataclass
+
+from dagwright.core.model.times import format_time
+
+LONGEST_HOLD_S = 300.0
+"""Longest hold of other calls by one answer; the call that got the answer waits as long as it was asked to."""
+RECENT_S = 30.0
+"""Time after the starts of a hold in which another hold makes the next starts slower."""
+WAS_ASKED = "was asked to wait until"
+FIRST_INTERVAL_S = 0.1
+_LONGEST_INTERVAL_S = 5.0
+
+
+@dataclass(slots=True)
+class Hold:
+    """Hold of the calls of one subject; times are seconds since the epoch.
+
+    Args:
+        until: no call starts before this time.
+        by: the service that asked for it, such as `429 from api.example.org`.
+        next_at: earliest start of another call after the hold.
+        interval_s: seconds between two starts after the hold.
+    """
+
+    until: float = 0.0
+    by: str = ""
+    next_at: float = 0.0
+    interval_s: float = FIRST_INTERVAL_S
+
+    @property
+    def ends_at(self) -> float:
+        """Return the time from which on the hold has no effect."""
+        return max(self.until, self.next_at) + RECENT_S if self.until else 0.0
+
+    @property
+    def reason(self) -> str:
+        """Return why calls wait."""
+        return f"{WAS_ASKED} {format_time(self.until)} ({self.by})"
+
+    def extend(self, until: float, now: float, *, by: str) -> None:
+        """Hold the calls until a time."""
+        if until <= self.until:
+            return
+        if now >= self.until:
+            is_repeated = now < self.ends_at
+            self.interval_s = min(self.interval_s * 2, _LONGEST_INTERVAL_S) if is_repeated else FIRST_INTERVAL_S
+        # Calls with an earlier start come back before the end of the hold, and get another one.
+        self.until, self.by, self.next_at = until, by, until
+
+    def start_of(self, now: float, *, has_waited: bool) -> float | None:
+        """Book the start of a call; `None` if the call may start now.
+
+        Args:
+            has_waited: whether the call had a start after the hold, which is now.
+        """
+        if now >= self.until and (has_waited or now >= self.next_at):
+            return None
+        start_at = self.next_at
+        self.next_at += self.interval_s
+        return start_at
+
+    def waiting(self, now: float) -> int:
+        """Return the number of booked starts that are still to come."""
+        return max(0, round((self.next_at - max(now, self.until)) / self.interval_s))

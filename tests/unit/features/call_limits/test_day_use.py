@@ -1,0 +1,50 @@
+"""Daily budgets: usage of a UTC day, the boundary of the day, and answers to calls."""
+
+from decimal import Decimal
+
+import pytest
+
+from dagwright.core.model.call_limits import CallLimitInvalid, DailyBudget, parse_limit
+from dagwright.core.model.states import Usage
+from dagwright.features.call_limits.limit_state import LimitState, limit_state_from_json
+
+MIDNIGHT = 1_795_824_000.0
+"""2026-11-28T00:00Z"""
+
+
+def test_a_day_ends_at_midnight_utc_and_a_raised_budget_continues() -> None:
+    state, limit = LimitState(), parse_limit("tokens=1000/day money=0.50/day")
+    assert str(limit) == "tokens=1000/day money=0.50/day"
+    evening = MIDNIGHT - 3_600
+    state.today.add(Usage(calls=1, prompt_tokens=700, money=Decimal("0.10")), evening)
+    assert state.request(limit, "a", evening, kind="model_call").decision == "start"
+    state.today.add(Usage(calls=1, completion_tokens=310, money=Decimal("0.10")), evening)
+    assert limit.daily is not None
+    assert state.today.describe(limit.daily, evening) == (
+        "tokens: 1,010 of 1,000 used today, money: 0.20 of 0.50 used today"
+    )
+    kept = limit_state_from_json(state.to_json())
+    answer = kept.request(limit, "b", evening, kind="model_call")
+    reason = "daily budget (tokens: 1,010 of 1,000 used, until 2026-11-28T00:00Z)"
+    assert (answer.decision, answer.delay_s, answer.reason) == ("later", 300, reason)
+    assert kept.request(limit, "b", MIDNIGHT - 5, kind="model_call").delay_s == 5
+    kinds = {
+        kind: kept.request(limit, kind, evening, kind=kind).decision for kind in ("call", "call_with_models", "tokens")
+    }
+    assert kinds == {"call": "start", "call_with_models": "later", "tokens": "later"}
+    assert kept.request(parse_limit("tokens=2000/day"), "c", evening, kind="model_call").decision == "start"
+    assert kept.request(limit, "b", MIDNIGHT, kind="model_call").decision == "start"
+    assert kept.today.describe(DailyBudget(calls=3), MIDNIGHT) == "calls: 0 of 3 used today"
+
+
+def test_an_unknown_cost_is_not_free() -> None:
+    state, limit = LimitState(), parse_limit("money=5/day")
+    state.today.add(Usage(calls=1, unpriced_calls=1), MIDNIGHT)
+    answer = state.request(limit, "a", MIDNIGHT, kind="model_call")
+    assert answer.reason == "daily budget (the cost of a call is unknown; set a price, or a budget without money)"
+
+
+@pytest.mark.parametrize("text", ["tokens=0/day", "tokens=1.5/day", "money=0/day", "calls=5/week"])
+def test_invalid_daily_budgets_are_refused(text: str) -> None:
+    with pytest.raises(CallLimitInvalid):
+        parse_limit(text)

@@ -1,0 +1,65 @@
+"""Daily budgets of owners over several runs, on the real server."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.core.boundary import wire
+from dagwright.core.model.call_limits import Subject, parse_limit
+from dagwright.features.call_limits import limit_state
+from dagwright.history.run_reader import RunReader
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.server.call_limits import list_limits, read_use, set_limit
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer
+from dagwright.tools import ToolRegistry
+from tests.support.eventually import eventually
+from tests.support.runs import Handle, Runs, document_of, serving_runs
+
+pytestmark = pytest.mark.server
+
+PLAN = {"nodes": [{"id": "short", "tool": "summarize", "arguments": {"text": "A text."}, "retry": {"max_attempts": 1}}]}
+
+
+async def _start(runs: Runs, owner: str) -> Handle:
+    compiled = prepare_plan(check_plan(PLAN, runs.tools), {})
+    return await runs.start_raw(run_input_to_json(RunInput(compiled=compiled)), memo={wire.MEMO_OWNER: owner})
+
+
+@pytest.mark.usefixtures("uncached_limits")
+async def test_runs_of_an_owner_share_a_daily_budget(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A waiting call sees a raised budget at once.
+    monkeypatch.setattr(limit_state, "LONGEST_ESTIMATE_S", 1.0)
+    owner = f"ann-{uuid4().hex[:8]}"
+    subject = Subject("owner", owner)
+    async with ModelServer(*["short"] * 3) as server:
+        settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
+        async with serving_runs(client, ToolRegistry(), settings=settings) as runs:
+            limit = parse_limit("calls=1/day concurrency=5")
+            await set_limit(client, subject, limit, task_queue=runs.task_queue, by=None)
+            assert (await document_of(await _start(runs, owner)))["status"] == "completed"
+
+            async def is_used_up() -> bool:
+                found = (await list_limits(client)).get(subject)
+                return found is not None and (await read_use(client, found)).used_up is not None
+
+            await eventually(is_used_up)
+            second = await _start(runs, owner)
+
+            async def waits() -> bool:
+                nodes = (await RunReader(client, second.id).read()).document()["nodes"]
+                return any(
+                    "daily budget (calls: 1 of 1 used, until " in (node["reason"] or "") for node in nodes.values()
+                )
+
+            await eventually(waits)
+            assert (await document_of(await _start(runs, "bob")))["status"] == "completed"
+            await set_limit(client, subject, parse_limit("calls=5/day"), task_queue=runs.task_queue, by=None)
+            document = await document_of(second)
+            assert (document["status"], document["nodes"]["short"]["attempts"]) == ("completed", 1)
+            await runs.check_ended()

@@ -1,0 +1,150 @@
+"""Holds of calls across all runs and workers after a service asked to wait, on the real server."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.history.run_reader import RunReader
+from dagwright.server.call_limits import list_uses
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, busy
+from dagwright.tools import ToolRegistry
+from tests.support.eventually import eventually
+from tests.support.runs import Handle, Runs, document_of, serving_runs
+from tests.support.travel import serve_handler
+
+pytestmark = pytest.mark.server
+
+RETRY_AFTER_S = 3.0
+KNOWN_AFTER_S = 1.5
+"""Time after which every worker must know of a hold, without its cache."""
+CALLS = 10
+
+
+class BusyService:
+    """A service that is too busy twice, and records the moments at which it is called."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.busy_from: list[float] = []
+        self.calls: list[float] = []
+        self._lock = threading.Lock()
+
+    def is_busy(self) -> bool:
+        """Record a call, and return whether it comes during one of two waits; a call starts each of them."""
+        with self._lock:
+            now = time.monotonic()
+            self.calls.append(now)
+            if not self.busy_from or (len(self.busy_from) < 2 and now > self.busy_from[-1] + RETRY_AFTER_S):
+                self.busy_from.append(now)
+            return now <= self.busy_from[-1] + RETRY_AFTER_S
+
+    def calls_in_holds(self) -> int:
+        """Return the number of calls while every worker must hold them."""
+        return sum(
+            start + KNOWN_AFTER_S < call < start + RETRY_AFTER_S for start in self.busy_from for call in self.calls
+        )
+
+
+@contextmanager
+def _serving(service: BusyService) -> Iterator[None]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_busy = service.is_busy() if self.path == "/busy" else False
+            self.send_response(429 if is_busy else 200)
+            if is_busy:
+                self.send_header("Retry-After", f"{RETRY_AFTER_S:g}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with serve_handler(Handler) as service.url:
+        yield
+
+
+async def _another(client: Client) -> Client:
+    """Return another connection: one connection can have one worker of a queue."""
+    address = client.service_client.config.target_host
+    return await Client.connect(address, namespace=client.namespace, data_converter=client.data_converter)
+
+
+def _request(name: str, url: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "tool": "http_request", "arguments": {"url": url}, "retry": {"max_attempts": 1}, **fields}
+
+
+async def _reasons(runs: Runs, handle: Handle) -> list[str]:
+    nodes = (await RunReader(runs.client, handle.id).read()).document()["nodes"]
+    return [node["reason"] for node in nodes.values() if node["reason"]]
+
+
+@pytest.mark.usefixtures("uncached_limits")
+async def test_a_busy_host_is_not_called_by_any_worker_and_other_hosts_are(client: Client, tmp_path: Path) -> None:
+    service, queue = BusyService(), f"holds-{uuid4().hex}"
+    settings = Settings(state_dir=tmp_path, allow_private_addresses=True)
+    with _serving(service):
+        other = service.url.replace("127.0.0.1", "localhost")
+        async with (
+            serving_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
+            serving_runs(await _another(client), ToolRegistry(), settings=settings, queue=queue),
+        ):
+            plan = {"nodes": [_request("each", f"{service.url}/busy", for_each=[*range(CALLS)])]}
+            handle = await runs.start(plan)
+            await eventually(lambda: bool(service.busy_from))
+            assert (await runs.run({"nodes": [_request("a", f"{other}/free")]}))["status"] == "completed"
+
+            async def is_held() -> bool:
+                uses = await list_uses(client)
+                return [str(use.settings.subject) for use in uses if use.held] == ["tool:http_request@127.0.0.1"]
+
+            await eventually(is_held)
+            document = await document_of(handle)
+            assert document["status"] == "completed"
+            attempts = [node["attempts"] for name, node in document["nodes"].items() if name != "each"]
+            assert attempts == [1] * CALLS
+            assert len(service.busy_from) == 2
+            assert service.calls_in_holds() == 0
+            # After the holds, calls do not start at the same moment.
+            late = [call for call in service.calls if call > service.busy_from[1] + RETRY_AFTER_S]
+            assert late[-1] - late[0] > 0.5
+            await runs.check_ended()
+
+
+@pytest.mark.usefixtures("uncached_limits")
+async def test_a_busy_model_is_not_called_by_any_worker(client: Client, tmp_path: Path) -> None:
+    queue = f"holds-{uuid4().hex}"
+    short = {"id": "short", "tool": "summarize", "arguments": {"text": "A text."}, "retry": {"max_attempts": 1}}
+    async with ModelServer(busy(retry_after=RETRY_AFTER_S), *["short"] * 4) as server:
+        settings = Settings(state_dir=tmp_path, model=f"small-{uuid4().hex[:8]}", openai_base_url=server.base_url)
+        async with (
+            serving_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
+            serving_runs(await _another(client), ToolRegistry(), settings=settings, queue=queue),
+        ):
+            first = await runs.start({"nodes": [short]})
+            await eventually(lambda: bool(server.calls))
+            called_at = time.monotonic()
+
+            async def is_held() -> bool:
+                return any(use.held for use in await list_uses(client))
+
+            await eventually(is_held)
+            others = [await runs.start({"nodes": [short]}) for _ in range(3)]
+
+            async def all_wait() -> bool:
+                return all(["was asked to wait until" in " ".join(await _reasons(runs, each)) for each in others])
+
+            await eventually(all_wait)
+            assert len(server.calls) == 1
+            documents = [await document_of(each) for each in [first, *others]]
+            assert [document["nodes"]["short"]["attempts"] for document in documents] == [1] * 4
+            assert time.monotonic() - called_at > RETRY_AFTER_S
+            await runs.check_ended()
