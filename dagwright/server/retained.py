@@ -81,8 +81,8 @@ async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> l
 
 async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedRun | None:
     """Return the properties of a run that the clean-up rule needs; `None` if the run has been deleted."""
-    if execution.workflow_type == wire.WORKFLOW_SESSION:
-        # A session may be open for years, and has no values in the store: its runs have them.
+    if execution.workflow_type in (wire.WORKFLOW_SESSION, wire.WORKFLOW_CALL_LIMIT):
+        # A session or a limit may be open for years, and has no values in the store: runs have them.
         return None
     if execution.workflow_type in wire.NOTES:
         return None

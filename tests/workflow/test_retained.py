@@ -15,6 +15,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.workflow import ParentClosePolicy
 
 from dagwright.core.boundary import wire
+from dagwright.core.model.call_limits import Subject, parse_limit
+from dagwright.server.call_limits import set_limit
 from dagwright.server.namespace import RETENTION
 from dagwright.server.retained import claim_store, retained_of
 from dagwright.server.store_notes import PublishedStore, adopt_store, check_store, publish_store, published_store
@@ -86,11 +88,13 @@ async def _shown(client: Client, count: int) -> list[ListedRun]:
 
 async def test_continuations_and_sub_plans_need_the_run_that_they_started_in(own_client: Client) -> None:
     orders = {"continued": {"began": BEGAN.isoformat()}, "resumed": {"began": ""}, "root": {"child": "root/child"}}
+    # A limit is open for years and has no stored values.
+    await set_limit(own_client, Subject("tool", "stock"), parse_limit("1/s"), task_queue="unserved", by=None)
     for name, order in orders.items():
         await own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, order, id=name, task_queue=QUEUE)
     await own_client.execute_workflow("SomebodyElses", True, id="foreign", task_queue=QUEUE)
 
-    first, second, *foreign, resumed, again, root, child = await _shown(own_client, 8)
+    first, second, *foreign, resumed, again, root, child = await _shown(own_client, 9)
 
     assert first == ListedRun("continued", first.run_id, first.run_id, first.started_at)
     assert second == ListedRun("continued", second.run_id, second.run_id, second.started_at, chain_started_at=BEGAN)
