@@ -32,16 +32,19 @@ from dagwright.client.run_lists import (
 from dagwright.client.starts import EncodedStart, StartRequest, checked_run_id, digest_of, encode_start, new_run_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S
+from dagwright.core.model.call_limits import Subject
 from dagwright.history.document_hydration import full_document, hydrated_document, stored_text
 from dagwright.history.map_items import view_of_item
 from dagwright.history.run_explainer import RunExplainer, RunExplanation
 from dagwright.history.run_reader import RunNotFound, RunReader, RunView, tools_of
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.token_streams import TokenStreams
+from dagwright.protocol.call_limit_messages import LimitSettings
 from dagwright.protocol.fairness import Fairness, fairness_in
 from dagwright.protocol.run_attributes import attributes_at_start, fair_priority
 from dagwright.protocol.run_labels import keyword, queryable_prefix, tags_in
 from dagwright.server import Connection
+from dagwright.server.call_limits import read_use
 from dagwright.server.tool_pauses import ToolPause, list_paused_tools
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
@@ -248,6 +251,11 @@ class Runs:
             ids = ", ".join(quoted(run_id) for run_id in sorted(without) if run_id == queryable_prefix(run_id))
             query += f" AND WorkflowId NOT IN ({ids})" if ids else ""
         return (await self._client.count_workflows(query)).count
+
+    async def used_up_budget(self, owner: str) -> str | None:
+        """Return why the runs of an owner get no model call today; `None` if they get one, or if it is unknown."""
+        use = await read_use(self._client, LimitSettings(Subject("owner", owner)))
+        return use.used_up
 
     async def is_open(self, workflow_id: str) -> bool:
         """Return whether there is an open run with this ID."""

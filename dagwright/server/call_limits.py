@@ -13,10 +13,11 @@ from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
     WorkflowHandle,
+    WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import QueryRejectCondition, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -138,11 +139,15 @@ async def hold_calls(client: Client, subject: Subject, *, hold_s: float, by: str
 
 
 async def read_use(client: Client, settings: LimitSettings) -> LimitUse:
-    """Return the use of a limit."""
+    """Return the use of a limit; only its settings if it does not run or respond."""
     handle = _handle(client, settings.subject)
     try:
-        use = await handle.query(wire.QUERY_LIMIT_USE, rpc_timeout=timedelta(seconds=_QUERY_TIMEOUT_S))
-    except RPCError:
+        use = await handle.query(
+            wire.QUERY_LIMIT_USE,
+            reject_condition=QueryRejectCondition.NOT_OPEN,
+            rpc_timeout=timedelta(seconds=_QUERY_TIMEOUT_S),
+        )
+    except (RPCError, WorkflowQueryRejectedError):
         return LimitUse(settings)
     day = {name: use.get(name) for name in ("today", "used_up")}
     return LimitUse(settings, int(use["running"]), int(use["waiting"]), use["held"], **day)

@@ -17,6 +17,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
+from tests.support.python_runs import services_of
 from tests.support.runs import Handle, Runs, document_of, serving_runs
 
 pytestmark = pytest.mark.server
@@ -49,6 +50,9 @@ async def test_runs_of_an_owner_share_a_daily_budget(
                 return found is not None and (await read_use(client, found)).used_up is not None
 
             await eventually(is_used_up)
+            started = services_of(runs, tmp_path).runs
+            assert "calls: 1 of 1 used" in (await started.used_up_budget(owner) or "")
+            assert await started.used_up_budget("bob") is None
             second = await _start(runs, owner)
 
             async def waits() -> bool:

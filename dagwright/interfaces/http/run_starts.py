@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from dagwright.client.runs import Runs
 from dagwright.client.starts import StartRequest
+from dagwright.features.call_limits.day_use import next_day
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, limit_exceeded
 from dagwright.protocol.sessions import SessionRecord
 
@@ -78,9 +79,15 @@ class RunQuota:
         """Reserve a run while it starts; a run that exists or is being started needs no reservation.
 
         Raises:
-            ApiError: the owner has too many runs.
+            ApiError: the owner has too many runs, or has used up its budget per day.
         """
         # Before the lock: requests must not queue behind a server that does not respond.
+        used_up = await runs.used_up_budget(self._owner)
+        if used_up is not None and run not in self._starting and not await runs.exists(run):
+            now = time.time()
+            raise limit_exceeded(
+                f"{self._owner!r} has no model usage left: {used_up}", retry_after_s=next_day(now) - now
+            )
         asked_at = self._clock()
         self._asked_at.append(asked_at)
         try:

@@ -91,6 +91,9 @@ class _Server:
         self.cancelled.append(run)
         return "cancelled"
 
+    async def used_up_budget(self, owner: str) -> str | None:
+        return None
+
     async def count_open_runs(self, owner: str, *, without: Any = ()) -> int:
         return 0
 

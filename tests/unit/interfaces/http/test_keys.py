@@ -141,6 +141,9 @@ class Server:
         self.started[str(request.workflow_id)] = request.options.owner
         return SimpleNamespace(workflow_id=request.workflow_id, is_new=True)
 
+    async def used_up_budget(self, owner: str) -> str | None:
+        return None
+
     async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
         return sum(whose == owner and run not in without for run, whose in self.started.items())
 

@@ -72,6 +72,10 @@ class Server:
     def __init__(self) -> None:
         self.open: set[str] = set()
         self.listed: set[str] = set()
+        self.is_used_up = False
+
+    async def used_up_budget(self, owner: str) -> str | None:
+        return f"daily budget of {owner}" if self.is_used_up else None
 
     def catch_up(self) -> None:
         self.listed = {*self.open}
@@ -110,6 +114,18 @@ async def test_refusal_names_the_limit_of_runs(most: int, words: str) -> None:
     with pytest.raises(ApiError, match=words):
         async with starts.reserve("one more", cast(Runs, server)):
             pass
+
+
+async def test_owner_without_budget_starts_no_run_until_the_next_day() -> None:
+    server, starts = Server(), RunQuota("ann", most=2)
+    assert await started(server, starts, "known")
+    server.is_used_up = True
+    assert await started(server, starts, "known")
+    with pytest.raises(ApiError, match="'ann' has no model usage left: daily budget of ann") as refused:
+        async with starts.reserve("new", cast(Runs, server)):
+            pass
+    assert refused.value.status == 429
+    assert 1 <= int((refused.value.headers or {})["Retry-After"]) <= 86_400
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
