@@ -89,6 +89,7 @@ class CallLimits:
         """
         known = await self._limits()
         if self._held:
+            self._forget_ended_holds()
             known = {subject: LimitSettings(subject) for subject in self._held} | dict(known)
         if not known:
             return ()
@@ -145,8 +146,8 @@ class CallLimits:
 
     async def hold(self, subject: Subject, wait: RequestedWait) -> None:
         """Hold the other calls of a subject on all workers; do nothing if the server does not respond."""
+        self._forget_ended_holds()
         hold_s, now = min(wait.delay.total_seconds(), LONGEST_HOLD_S), time.monotonic()
-        self._held = {held: until for held, until in self._held.items() if until > now - RECENT_S}
         if hold_s <= 0 or self._held.get(subject, 0.0) >= now + hold_s - _SAME_HOLD_S:
             return
         if subject not in self._held and len(self._held) >= MAX_HELD_SUBJECTS:
@@ -158,6 +159,10 @@ class CallLimits:
             await hold_calls(self._client, subject, hold_s=hold_s, by=wait.by, task_queue=self._task_queue)
         except (RPCError, LimitUnreachable) as error:
             _LOG.warning("the other calls could not be held", subject=str(subject), error=str(error))
+
+    def _forget_ended_holds(self) -> None:
+        recent_s = time.monotonic() - RECENT_S
+        self._held = {subject: until for subject, until in self._held.items() if until > recent_s}
 
     def _limiter(self, settings: LimitSettings) -> "Limiter":
         limiter = self._limiters.get(settings.subject)
