@@ -172,7 +172,10 @@ def set_limit(
     subject: Subject,
     limits: Annotated[
         list[str],
-        typer.Argument(metavar="LIMIT...", help="20/s, 500/min, concurrency=5 or tokens=100000 (per minute)."),
+        typer.Argument(
+            metavar="LIMIT...",
+            help="20/s, 500/min, concurrency=5, tokens=100000 (per minute), tokens=2000000/day or money=5/day.",
+        ),
     ],
     *,
     tools: Tools = None,
