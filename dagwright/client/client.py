@@ -376,7 +376,7 @@ class Client:
         """Return all paused tools, by name."""
         return await paused_tools(self._services)
 
-    async def set_limit(self, subject: str, limit: str, *, by: str | None = None) -> None:
+    async def set_call_limit(self, subject: str, limit: str, *, by: str | None = None) -> None:
         """Limit calls across all runs, instead of the limit that workers declare.
 
         Args:
@@ -388,15 +388,15 @@ class Client:
         """
         await set_limit(self._services, subject, limit, (await self._tools.toolset()).declarations(), by=by)
 
-    async def remove_limit(self, subject: str) -> None:
-        """Remove a limit that was set with `set_limit`; a limit that workers declare applies again.
+    async def remove_call_limit(self, subject: str) -> None:
+        """Remove a limit that was set with `set_call_limit`; a limit that workers declare applies again.
 
         Raises:
             CommandRejected: the subject has no limit.
         """
         await remove_limit(self._services, subject)
 
-    async def limits(self) -> list[Limit]:
+    async def call_limits(self) -> list[Limit]:
         """Return all limits with their use, by subject."""
         return await read_limits(self._services)
 

@@ -236,9 +236,9 @@ class SyncClient:
     pause_tool = _wait(Client.pause_tool)
     resume_tool = _wait(Client.resume_tool)
     paused_tools = _wait(Client.paused_tools)
-    set_limit = _wait(Client.set_limit)
-    remove_limit = _wait(Client.remove_limit)
-    limits = _wait(Client.limits)
+    set_call_limit = _wait(Client.set_call_limit)
+    remove_call_limit = _wait(Client.remove_call_limit)
+    call_limits = _wait(Client.call_limits)
 
     @functools.wraps(Client.inbox)
     def inbox(self, **filters: Any) -> Inbox:

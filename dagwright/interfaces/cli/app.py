@@ -58,7 +58,7 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., int] | typer.Typer]] = {
         "set-result": steering_commands.set_result,
         "add-nodes": steering_commands.add_nodes,
         "tool": steering_commands.tool,
-        "limit": steering_commands.limit,
+        "call-limits": steering_commands.call_limits,
     },
     "Services": {
         "up": server_commands.up,

@@ -255,11 +255,11 @@ class ToolPauseRequest:
 
 @dataclass(frozen=True, slots=True)
 class CallLimitRequest:
-    """Arguments of `limit set` and `limit remove`.
+    """Arguments of `call-limits set` and `call-limits remove`.
 
     Args:
         subject: such as `tool:http_request`.
-        limit: such as `20/s concurrency=5`; empty for `limit remove`.
+        limit: such as `20/s concurrency=5`; empty for `call-limits remove`.
         tools: values of `--tools`, where tools of the user are looked up.
     """
 

@@ -18,7 +18,7 @@ from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import Budget, By, Json, Node, PlainGroup, PlainHelp, Reason, RunId, Tools
 
 tool = typer.Typer(cls=PlainGroup, help="Pause and resume tools in all runs.", rich_markup_mode=None)
-limit = typer.Typer(cls=PlainGroup, help="Limit calls across all runs.", rich_markup_mode=None)
+call_limits = typer.Typer(cls=PlainGroup, help="Limit calls across all runs.", rich_markup_mode=None)
 Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="tool:NAME, model:NAME, owner:NAME or template:NAME.")]
 ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")]
 
@@ -167,7 +167,7 @@ def _tool() -> None:
     """Pause and resume tools in all runs."""
 
 
-@limit.command("set", cls=PlainHelp)
+@call_limits.command("set", cls=PlainHelp)
 def set_limit(
     subject: Subject,
     limits: Annotated[
@@ -184,21 +184,21 @@ def set_limit(
 ) -> int:
     """Limit the calls of a tool, model, owner or template in all runs."""
     request = CallLimitRequest(subject, " ".join(limits), by, tools or [])
-    return call("limit_command", "set_call_limit", request, Output(is_json=json))
+    return call("call_limit_command", "set_call_limit", request, Output(is_json=json))
 
 
-@limit.command("remove", cls=PlainHelp)
+@call_limits.command("remove", cls=PlainHelp)
 def remove_limit(subject: Subject, *, json: Json = False) -> int:
     """Remove a limit that was set at run time; a declared limit applies again."""
-    return call("limit_command", "remove_call_limit", CallLimitRequest(subject), Output(is_json=json))
+    return call("call_limit_command", "remove_call_limit", CallLimitRequest(subject), Output(is_json=json))
 
 
-@limit.command("list", cls=PlainHelp)
+@call_limits.command("list", cls=PlainHelp)
 def list_limits(*, json: Json = False) -> int:
     """List the limits, and how many calls run and wait."""
-    return call("limit_command", "list_call_limits", None, Output(is_json=json))
+    return call("call_limit_command", "list_call_limits", None, Output(is_json=json))
 
 
-@limit.callback()
-def _limit() -> None:
+@call_limits.callback()
+def _call_limits() -> None:
     """Limit calls across all runs."""

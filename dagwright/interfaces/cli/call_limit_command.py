@@ -1,4 +1,4 @@
-"""`limit set`, `limit remove` and `limit list`: limits of calls across all runs."""
+"""`call-limits set`, `call-limits remove` and `call-limits list`: limits of calls across all runs."""
 
 from dataclasses import asdict
 
