@@ -296,7 +296,7 @@ async def test_unknown_workflow_type_fails_with_the_nearest_known_type(bench: Se
     handle = await bench.runs.start_raw({"plan": {}}, 2, workflow_id=unique, workflow="RunPlans")
     failure = await _failure_of(handle)
     assert (failure.type, failure.non_retryable) == (wire.ERROR_UNKNOWN_TYPE, True)
-    known = "PlanAndExecute, RunAgent, RunPlan, Session"
+    known = "CallLimit, PlanAndExecute, RunAgent, RunPlan, Session"
     assert failure.message == f"unknown workflow type 'RunPlans'; known types: {known}; did you mean 'RunPlan'?"
 
 

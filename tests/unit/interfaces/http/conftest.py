@@ -49,7 +49,7 @@ class Away:
             return self
         if name == "get_workflow_handle":
             return lambda *_, **__: SimpleNamespace(
-                id="run-1", describe=ask, execute_update=ask, signal=ask, cancel=ask
+                id="run-1", describe=ask, execute_update=ask, signal=ask, cancel=ask, query=ask
             )
         return (lambda *_, **__: Listing()) if name == "list_workflows" else ask
 
