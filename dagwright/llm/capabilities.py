@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from dagwright.llm.errors import ServiceError, model_error_of
+from dagwright.llm.errors import UNEXPECTED_CALL, ServiceError, model_error_of
 from dagwright.planning.model_calls.model_requests import ModelCall, ModelError
 
 
@@ -60,6 +60,8 @@ def next_capabilities(
         body: the rejected request.
     """
     if trouble.kind != "status" or model_error_of(trouble) is not ModelError.REQUEST_INVALID:
+        return None
+    if trouble.body.code == UNEXPECTED_CALL:
         return None
     param, message = trouble.body.param, f"{trouble.body.message} {trouble.body.text}"
     for name in _OPTIONAL:

@@ -109,12 +109,17 @@ _ADVICE: Mapping[ModelError, str] = {
 }
 
 
+UNEXPECTED_CALL = "unexpected_call"
+"""Error code of a scripted model without an answer for the request; no other form of the request would get one."""
+
+
 def to_model_failure(trouble: ServiceError, target: CallTarget, *, now: datetime) -> ModelFailure:
     """Convert a service error to the error for callers. This is the only place that maps failures to actions."""
     error = model_error_of(trouble)
     description = cut_bytes(_message(trouble, error, target), max_bytes=MESSAGE_LIMIT_BYTES // 2)
     limit = "" if target.max_tokens is None else f" (now {target.max_tokens:,})"
-    advice = _ADVICE.get(error, "").format(base_url=target.base_url, model=target.model, max_tokens=limit)
+    advice = "" if trouble.body.code == UNEXPECTED_CALL else _ADVICE.get(error, "")
+    advice = advice.format(base_url=target.base_url, model=target.model, max_tokens=limit)
     delay = requested_delay(trouble.headers, now=now) if ACTIONS[error] is Action.RETRY else None
     failure = ModelFailure(error, description, advice=advice, delay=delay)
     failure.partial, failure.usage = trouble.partial, trouble.usage

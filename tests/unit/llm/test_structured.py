@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 
-from dagwright.llm import CallLabels, ModelCall, ModelConfig, ModelError, OfferedTool, OutputSchema, system, user
+from dagwright.llm import (
+    CallLabels,
+    ModelCall,
+    ModelConfig,
+    ModelError,
+    ModelFailure,
+    OfferedTool,
+    OutputSchema,
+    system,
+    user,
+)
 from dagwright.testing import (
     ANY_NUMBER,
     Completion,
@@ -74,6 +84,14 @@ async def test_refused_modes_are_replaced_by_the_next_one_which_is_remembered(re
             found = await read(client, saying(output=PERSON_OUTPUT), streamed=streamed)
             assert (found.output, found.message.tool_calls, found.finish_reason) == (ANN, (), "stop")
     assert modes(server) == [*MODES[: refused + 1], MODES[refused]]
+
+
+async def test_unexpected_call_of_a_scripted_model_is_not_sent_in_another_form() -> None:
+    refused = Refused(400, "the script has no answer for response_format", code="unexpected_call")
+    async with ModelServer(refused) as server, client_of(server) as client:
+        with pytest.raises(ModelFailure) as caught:
+            await read(client, saying(output=PERSON_OUTPUT), streamed=False)
+    assert (modes(server), caught.value.advice) == (["json_schema"], "")
 
 
 async def test_schema_is_in_the_prompt_if_no_mode_carries_it() -> None:
