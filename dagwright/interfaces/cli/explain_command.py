@@ -52,7 +52,9 @@ def lines_of(explanation: RunExplanation) -> Iterator[str]:
     if explanation.node:
         yield from _lines_of_chain(explanation, reasons)
     else:
-        yield f"{explanation.view.workflow_id} is {explanation.view.status.replace('_', ' ')}"
+        status = explanation.view.status
+        verb = "has" if status == "failed" else "is"
+        yield f"{explanation.view.workflow_id} {verb} {status.replace('_', ' ')}"
         if (ended_by := explanation.ended_by()) is not None:
             yield ended_by
         if not explanation.view.is_closed and (rounds := rounds_of(explanation.view)) is not None:

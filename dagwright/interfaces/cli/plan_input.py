@@ -4,6 +4,7 @@ Must not import Temporal: `check` works without it.
 """
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ def refusal_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
         position = f" at {problem.pointer}" if problem.pointer else ""
         if not position and isinstance(source.plan, str) and problem.node:
             position = f" in {problem.node}"
-        lines.append(f"{location}: {problem.code}{position}: {problem.text}")
+        lines.append(f"{location}: {problem.code}{position}: {problem.text.removeprefix(f'{name}: ')}")
     omitted = len(invalid.problems) - PROBLEMS_SHOWN
     return [*lines, f"{location}: and {counted(omitted, 'more problem')}; --json lists all"] if omitted > 0 else lines
 
@@ -231,8 +232,21 @@ def typed_inputs(
         try:
             values[name] = typed_value(declared.get(name, {}), text)
         except ValueError as error:
-            problems.append(Problem("invalid_field", f"the input {name!r}: {error}", pointer("inputs", name)))
+            message, hint = f"the input {name!r}: {error}", _json_hint(declared.get(name, {}), name, text)
+            problems.append(Problem("invalid_field", message, pointer("inputs", name), hint=hint))
     return values, problems
+
+
+def _json_hint(schema: Mapping[str, Any], name: str, text: str) -> str | None:
+    """Return how to write a list or an object on the command line; `None` for other types."""
+    match schema.get("type"):
+        case "array":
+            items = [part.strip(" []'\"") for part in text[:60].split(",")]
+            return f"write a list as JSON: --input {shlex.quote(f'{name}={value_as_text(items)}')}"
+        case "object":
+            example = name + '={"key": "value"}'
+            return f"write an object as JSON: --input {shlex.quote(example)}"
+    return None
 
 
 def typed_value(schema: Mapping[str, Any], text: str) -> JsonValue:

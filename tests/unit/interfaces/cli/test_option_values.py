@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.states import Usage
 from dagwright.interfaces import cli
 from dagwright.interfaces.cli.command_arguments import AnswerRequest
@@ -17,7 +18,14 @@ from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.feedback_command import answer_of
 from dagwright.interfaces.cli.limits_command import read_budget, read_new_limits
 from dagwright.interfaces.cli.node_text import usage_lines
-from dagwright.interfaces.cli.plan_input import read_pairs, read_plan, typed_value
+from dagwright.interfaces.cli.plan_input import (
+    PlanSource,
+    read_pairs,
+    read_plan,
+    refusal_lines,
+    typed_inputs,
+    typed_value,
+)
 from dagwright.interfaces.cli.request_text import answer_command
 
 ONE_KIND = "contradict each other: give one answer"
@@ -95,6 +103,26 @@ def test_text_of_another_type_is_refused() -> None:
     for kind, text in (*wrong, ("object", "x"), ("array", "[" * 100_000)):
         with pytest.raises(ValueError, match=f"is not of type {kind}"):
             typed_value({"type": kind}, text)
+
+
+def test_hint_shows_how_to_write_a_list_or_an_object() -> None:
+    declared = {"lamps": {"type": "array"}, "size": {"type": "object"}, "n": {"type": "integer"}}
+    for lamps in ("desk,wall", "[desk, wall]"):
+        values, problems = typed_inputs(declared, {"lamps": lamps, "size": "big", "n": "x"})
+        assert (values, [problem.hint for problem in problems]) == (
+            {},
+            [
+                """write a list as JSON: --input 'lamps=["desk", "wall"]'""",
+                """write an object as JSON: --input 'size={"key": "value"}'""",
+                None,
+            ],
+        )
+
+
+def test_problem_names_its_file_once() -> None:
+    invalid = PlanInvalid([Problem("invalid_syntax", "m4.yaml: a key must be text (line 1, column 2)", "/nodes")])
+    (line,) = refusal_lines(PlanSource("m4.yaml", None, invalid), invalid)
+    assert line == "m4.yaml: invalid_syntax at /nodes: a key must be text (line 1, column 2)"
 
 
 def test_pairs_split_at_the_first_sign() -> None:

@@ -209,7 +209,7 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
     chain = blocking_chain(question.scheduler, calls={})
     error = {"code": "planner_repeats", "message": "the planner wants the same again"}
     ended = RunExplanation(_view(question, is_closed=True, status="failed", error=error), "", chain)
-    assert [*lines_of(ended)][:2] == ["q is failed", "planner_repeats: the planner wants the same again"]
+    assert [*lines_of(ended)][:2] == ["q has failed", "planner_repeats: the planner wants the same again"]
     assert "the run ended by planner_repeats: " in ended.describe(str)
     same = {"code": "odd", "message": "no numbers"}
     chain = replace(chain, reasons=[replace(each, detail="odd: no numbers") for each in chain.reasons])
