@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 from uuid import uuid4
@@ -75,6 +75,7 @@ class Server:
         ui_url: address of the Temporal UI without a trailing slash; `None` if it is unknown.
         pid: process ID of a server that Dagwright started; `None` for other servers.
         version: version of a server that Dagwright started.
+        is_new: this connection started it, because none was running.
     """
 
     address: str
@@ -82,6 +83,7 @@ class Server:
     ui_url: str | None = None
     pid: int | None = None
     version: str | None = None
+    is_new: bool = False
 
     def run_url(self, workflow_id: str, *, run_id: str) -> str | None:
         """Return the page of a run in the Temporal UI; `None` if the UI is unknown."""
@@ -134,7 +136,7 @@ class LocalServer:
                     raise
                 started = self._daemon.grip() if server.pid != before else None
         try:
-            yield server
+            yield replace(server, is_new=started is not None and before is None)
         finally:
             with self._report_unusable_files():
                 await self._leave(holder, descriptor=descriptor, started=started)

@@ -62,7 +62,7 @@ async def test_same_command_finishes_an_interrupted_run(command_line: CommandLin
     status = await command_line("status", "interrupted", "--json")
 
     assert end.code == 130
-    assert end.stderr.startswith("the run interrupted continues; `dagwright watch interrupted`")
+    assert end.stderr.startswith("the run interrupted is not ended: `dagwright watch interrupted` continues it")
     assert "Traceback" not in end.stderr
     assert (status.code, status.document["nodes"]["first"]["status"]) == (0, "completed")
 

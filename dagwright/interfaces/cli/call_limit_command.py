@@ -7,10 +7,9 @@ from dagwright.core.model.call_limits import CallLimitInvalid, parse_limit, pars
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import CallLimitRequest
-from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
+from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.server import open_connection
 from dagwright.server.call_limits import list_uses, remove_limit, set_limit
 from dagwright.toolset.toolset import load_toolset
 
@@ -30,7 +29,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
         try:
             limit = parse_limit(request.limit)
             subject = await check_subject(request.subject, declarations, toolset.store, task_queue=queue)
-            async with open_connection(settings) as connection:
+            async with connected(settings, output) as connection:
                 await set_limit(connection.client, subject, limit, task_queue=queue, by=by)
         except CallLimitInvalid as error:
             raise CommandRefused(str(error)) from None
@@ -51,7 +50,7 @@ def remove_call_limit(request: CallLimitRequest, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         try:
             subject = parse_subject(request.subject)
-            async with open_connection(settings) as connection:
+            async with connected(settings, output) as connection:
                 before = await remove_limit(connection.client, subject)
         except CallLimitInvalid as error:
             raise CommandRefused(str(error)) from None

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from dagwright.client.list_cursors import ListCursor
+from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.output import Output
 from dagwright.logging import configure_logging
@@ -32,19 +33,35 @@ def lasting_server(connection: Connection, settings: Settings) -> Server:
 
 
 @asynccontextmanager
-async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator[Connection]:
-    """Connect for a command that only reads; report it if a server had to be started.
+async def connected(settings: Settings, output: Output) -> AsyncIterator[Connection]:
+    """Connect for a command about existing runs; report it if a server had to be started.
 
     Raises:
+        RunNotFound: as raised in the block, with the folder if the server is that of the folder.
         ServerUnreachable: no server is reachable.
     """
-    was_running = LocalServer(settings).find() is not None
     async with open_connection(settings) as connection:
-        if connection.server.pid is not None and not was_running:
+        if connection.server.is_new:
             output.log("no server was running, so one was started for this command; it ends with the command")
-            yield replace(connection, server=lasting_server(connection, settings))
-        else:
+        try:
             yield connection
+        except RunNotFound as error:
+            if connection.server.pid is None or not str(error).startswith("there is no run"):
+                raise
+            place = f"on the server of {settings.state_dir.absolute()}"
+            raise RunNotFound(f"{error} {place}; a run belongs to the folder in which it was started") from None
+
+
+@asynccontextmanager
+async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator[Connection]:
+    """Connect for a command that only reads; a server that ends with the command has no UI links.
+
+    Raises:
+        RunNotFound, ServerUnreachable: as in `connected`.
+    """
+    async with connected(settings, output) as connection:
+        is_new = connection.server.is_new
+        yield replace(connection, server=lasting_server(connection, settings)) if is_new else connection
 
 
 def read_cursor(after: str | None) -> ListCursor | None:

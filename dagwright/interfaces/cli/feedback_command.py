@@ -21,13 +21,13 @@ from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import AnswerRequest
-from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.command_connection import command_settings, connected
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.json_texts import json_of
 from dagwright.interfaces.cli.output import Output, acted
 from dagwright.interfaces.cli.request_text import answer_command, field_lines, following_lines, listed, request_line
 from dagwright.interfaces.cli.run_changes import nodes_in, print_invalid
-from dagwright.server import Connection, open_connection
+from dagwright.server import Connection
 from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
 
@@ -125,12 +125,12 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
     targets: list[AnswerTarget] = []
 
     async def look(_: InterruptHandling) -> int:
-        async with open_connection(settings) as connection:
+        async with connected(settings, output) as connection:
             requests.extend(await NamespaceRequests(connection).requests_of(request.workflow_id))
         return ExitCode.COMPLETED
 
     async def send(_: InterruptHandling) -> int:
-        async with open_connection(settings) as connection:
+        async with connected(settings, output) as connection:
             answer = Answer(content, _name(request), request.note)
             extras = partial(_nodes_for, connection, request.workflow_id, nodes)
             feedback = NamespaceRequests(connection)

@@ -10,11 +10,10 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background_settings import FILES_ROOT, refuse_other_settings
 from dagwright.interfaces.cli.command_arguments import ForkRequest
-from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.command_connection import command_settings, connected
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import PlanSource, read_pairs, read_plan, refusal, refusal_lines, typed_inputs
-from dagwright.server import open_connection
 from dagwright.server.store_notes import check_store
 from dagwright.store import open_store
 from dagwright.toolset.toolset import load_toolset
@@ -35,7 +34,7 @@ def fork(request: ForkRequest, output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        async with open_connection(settings) as connection:
+        async with connected(settings, output) as connection:
             runs = open_runs(connection, settings)
             tools = await runs.tools_of(request.workflow_id)
             store = open_store(settings.payload_store, state_dir=settings.state_dir)

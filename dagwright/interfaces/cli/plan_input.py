@@ -241,7 +241,7 @@ def _json_hint(schema: Mapping[str, Any], name: str, text: str) -> str | None:
     """Return how to write a list or an object on the command line; `None` for other types."""
     match schema.get("type"):
         case "array":
-            items = [part.strip(" []'\"") for part in text[:60].split(",")]
+            items: list[JsonValue] = [part.strip(" []'\"") for part in text[:60].split(",")]
             return f"write a list as JSON: --input {shlex.quote(f'{name}={value_as_text(items)}')}"
         case "object":
             example = name + '={"key": "value"}'

@@ -14,7 +14,7 @@ from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import RunRequest, ShowRequest
-from dagwright.interfaces.cli.command_connection import command_settings, lasting_server
+from dagwright.interfaces.cli.command_connection import command_settings, connected, lasting_server
 from dagwright.interfaces.cli.exit_codes import ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import Following
 from dagwright.interfaces.cli.model_choice import refuse_without_model
@@ -25,7 +25,7 @@ from dagwright.interfaces.cli.process_exit import ExitWatchdog
 from dagwright.interfaces.cli.request_text import command_for_inputs
 from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
 from dagwright.interfaces.cli.run_summary import print_end
-from dagwright.server import Connection, LocalServer, open_connection
+from dagwright.server import Connection, LocalServer
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
@@ -160,7 +160,7 @@ def run_prepared(
                 return print_left_run(started, prepared, connection, output=output)
             if start.keeps_server:
                 LocalServer(settings).keep()
-            interrupt_handling.text = stays(started.workflow_id)
+            interrupt_handling.text = left_to_workers(started.workflow_id, connection, settings)
             message = "" if started.is_new else " already exists with the same plan; continuing it"
             followed = Followed(started.workflow_id, message, started.is_new)
             display = replace(showing, exit_watchdog=interrupt_handling.exit_watchdog)
@@ -174,10 +174,13 @@ def watch(request: ShowRequest, output: Output) -> int:
     settings = command_settings()
 
     async def work(interrupt_handling: InterruptHandling) -> int:
-        async with open_connection(settings) as connection:
+        async with connected(settings, output) as connection:
             runs = open_runs(connection, settings)
             references = await runs.tools_of(request.workflow_id)
-            interrupt_handling.text = stays(request.workflow_id)
+            if request.is_serving:
+                interrupt_handling.text = left_to_workers(request.workflow_id, connection, settings)
+            else:
+                interrupt_handling.text = stays(request.workflow_id)
             toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
             showing = Showing(print_run, output, exit_watchdog=interrupt_handling.exit_watchdog)
             followed = Followed(request.workflow_id)
@@ -262,9 +265,17 @@ def print_refused(request: RunRequest, invalid: PlanInvalid, output: Output) -> 
         output.log(line)
 
 
+_INTERRUPTED = "(running steps get 10 s to finish; Ctrl-C again exits immediately)"
+
+
 def stays(workflow_id: str) -> str:
     """Return the message for the interruption of a command that follows a run."""
-    return (
-        f"the run {workflow_id} continues; `dagwright watch {workflow_id}` follows it "
-        "(running steps get 10 s to finish; Ctrl-C again exits immediately)"
-    )
+    return f"the run {workflow_id} continues; `dagwright watch {workflow_id}` follows it {_INTERRUPTED}"
+
+
+def left_to_workers(workflow_id: str, connection: Connection, settings: Settings) -> str:
+    """Return the message for the interruption of a command that serves a run, alone or with background workers."""
+    is_local = connection.server.pid is not None
+    if is_local and not any(daemon.is_running() for daemon in LocalServer(settings).workers()):
+        return f"the run {workflow_id} is not ended: `dagwright watch {workflow_id}` continues it {_INTERRUPTED}"
+    return stays(workflow_id)

@@ -11,12 +11,12 @@ from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import AddNodesRequest, NodeActionRequest, RunActionRequest
-from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.command_connection import command_settings, connected
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.json_texts import json_of
 from dagwright.interfaces.cli.output import Output, acted, one_line
 from dagwright.interfaces.cli.plan_input import PlanSource, read_plan, refusal, refusal_lines
-from dagwright.server import Connection, open_connection
+from dagwright.server import Connection
 from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
 
@@ -98,7 +98,7 @@ def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        async with open_connection(settings) as connection:
+        async with connected(settings, output) as connection:
             try:
                 message = await act(Steering(connection), connection)
             except (RunClosed, CommandRejected) as error:

@@ -10,11 +10,10 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ToolPauseRequest
-from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
+from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.server import open_connection
 from dagwright.server.tool_pauses import Resumed, ToolPause, list_paused_tools, pause_tool, resume_tool
 from dagwright.settings import Settings
 from dagwright.toolset.tool_directory import find_tool
@@ -31,7 +30,7 @@ def pause(request: ToolPauseRequest, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         await _refuse_unless_pausable(request.tool, settings, request.tools)
-        async with open_connection(settings) as connection:
+        async with connected(settings, output) as connection:
             message = await _pause(connection.client, request.tool, by=_actor_name(request), reason=request.reason)
         _report(request.tool, message, output)
         return ExitCode.COMPLETED
@@ -49,7 +48,7 @@ def resume(request: ToolPauseRequest, output: Output) -> int:
     ramp_s = _ramp_s(request.ramp)
 
     async def work(_: InterruptHandling) -> int:
-        async with open_connection(settings) as connection:
+        async with connected(settings, output) as connection:
             resumed = await resume_tool(connection.client, request.tool, by=_actor_name(request), ramp_s=ramp_s)
         is_done = resumed.pause is not None or resumed.calls > 0
         _report(request.tool, _resumed_message(request.tool, resumed), output, ok=is_done)

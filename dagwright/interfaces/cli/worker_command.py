@@ -50,6 +50,10 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
             worker_health(settings, connection.client, toolset.store, stopped=stopped),
             serving(connection.client, toolset, task_queue=settings.task_queue, capacity=capacity_of(settings)),
         ):
+            if connection.server.is_new:
+                log.warning(
+                    "no server was running, so this worker started one; set TEMPORAL_ADDRESS to use another server"
+                )
             queues = [*dict.fromkeys([settings.task_queue, *toolset.own_queues])]
             for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
                 log.warning("agent names unknown tools", agent=agent, tools=missing)

@@ -6,8 +6,11 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
@@ -17,11 +20,13 @@ from dagwright.client.errors import RunIdInUse
 from dagwright.database.database import Database
 from dagwright.database.migrations import DatabaseUnusable
 from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.cli import command_connection
 from dagwright.interfaces.cli.command_database import opened_database
 from dagwright.interfaces.cli.error_boundary import guarded
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text
-from dagwright.server import ServerUnreachable
+from dagwright.interfaces.cli.run_and_watch import left_to_workers
+from dagwright.server import LocalServer, Server, ServerUnreachable
 from dagwright.settings import Settings
 
 
@@ -124,3 +129,37 @@ def test_command_on_an_unusable_database_is_refused(words: str) -> None:
     with pytest.raises(CommandRefused, match=words) as refused, opened_database(partial(Database, schema=AGENTS)):
         raise DatabaseUnusable(f"the database {words}")
     assert (refused.value.status, refused.value.status.exit_code) == ("no_database", ExitCode.FAILED)
+
+
+async def test_new_server_and_its_missing_run_are_reported_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings, servers = Settings(state_dir=tmp_path), [Server("host:1", "default", pid=1, is_new=True)]
+
+    @asynccontextmanager
+    async def opened(_: Settings) -> AsyncIterator[Any]:
+        yield SimpleNamespace(server=servers[-1])
+
+    monkeypatch.setattr(command_connection, "open_connection", opened)
+    place = f"on the server of {tmp_path}; a run belongs to the folder in which it was started"
+    with pytest.raises(RunNotFound, match=f"^there is no run 'x' {place}$"):
+        async with command_connection.connected(settings, Output(is_json=False)):
+            raise RunNotFound("there is no run 'x'")
+    assert capsys.readouterr().err.startswith("no server was running, so one was started")
+    servers.append(Server("host:1", "default"))
+    with pytest.raises(RunNotFound, match=r"^there is no run 'x'$"):
+        async with command_connection.connected(settings, Output(is_json=False)):
+            raise RunNotFound("there is no run 'x'")
+    assert capsys.readouterr().err == ""
+
+
+def test_interrupted_command_says_whether_another_worker_continues_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(state_dir=tmp_path)
+    connection: Any = SimpleNamespace(server=Server("host:1", "default", pid=1))
+    alone = left_to_workers("x", connection, settings)
+    assert alone.startswith("the run x is not ended: `dagwright watch x` continues it (")
+    monkeypatch.setattr(LocalServer, "workers", lambda _: [SimpleNamespace(is_running=lambda: True)])
+    with_worker = left_to_workers("x", connection, settings)
+    assert with_worker.startswith("the run x continues; `dagwright watch x` follows it (")
