@@ -188,7 +188,7 @@ class CallLimits:
 
     async def _list(self) -> None:
         try:
-            running = await list_limits(self._client)
+            running = await self._running_limits()
             # A limit that does not run yet is started with its first call.
             missing = {subject: LimitSettings(subject, limit) for subject, limit in self._declared.items()}
             self._known = missing | running
@@ -199,6 +199,15 @@ class CallLimits:
             # The last list stays valid: limits change seldom.
             _LOG.warning("the limits of calls could not be listed", error=str(error))
         self._known_at, self._listing = time.monotonic(), None
+
+    async def _running_limits(self) -> dict[Subject, LimitSettings]:
+        try:
+            return await list_limits(self._client)
+        except RPCError as error:
+            # The time-skipping test server lists no workflows.
+            if error.status is RPCStatusCode.UNIMPLEMENTED:
+                return {}
+            raise
 
     async def _declare(self, running: Mapping[Subject, LimitSettings]) -> None:
         """Change the declared part of running limits to that of this worker."""

@@ -112,9 +112,6 @@ class Runs:
         """
         encoded = await self.encode(request)
         chosen = checked_run_id(request.workflow_id) if request.workflow_id is not None else new_run_id()
-        existing = await self.find_same(chosen, encoded) if request.workflow_id is not None else None
-        if existing is not None:
-            return existing
         try:
             handle = await self._client.start_workflow(
                 encoded.workflow,
