@@ -55,8 +55,10 @@ async def test_unknown_run_is_reported_in_one_sentence(command_line: CommandLine
     end = await command_line("status", "nowhere", "--json")
 
     assert end.code == 2
-    assert end.document == {"status": "not_found", "message": "there is no run 'nowhere'"}
-    assert end.stderr == "there is no run 'nowhere'\n"
+    message = end.document["message"]
+    assert end.document == {"status": "not_found", "message": message}
+    assert message.startswith("there is no run 'nowhere' on the server of /")
+    assert end.stderr == f"{message}\n"
 
 
 async def test_runs_link_to_a_configured_ui(server: LiveServer, tmp_path: Path, write_plan: Plans) -> None:

@@ -99,7 +99,7 @@ async def test_json_that_no_history_could_hold_and_empty_ids_are_refused(command
     messages = [end.document["message"] for end in ends]
     assert [end.code for end in ends] == [2] * 5
     assert all(message.startswith("set-result must be JSON, not '") for message in messages[:3])
-    assert messages[3:] == ["there is no run ''"] * 2
+    assert all(message.startswith("there is no run ''") for message in messages[3:])
 
 
 async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLine, write_plan: Plans) -> None:

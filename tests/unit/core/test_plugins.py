@@ -144,7 +144,7 @@ def test_command_group_of_a_plugin_is_listed_and_run(capfd: pytest.CaptureFixtur
     assert run_command_line(["toy", "shelves"]) == 0
     assert capfd.readouterr().out.split() == ["s1", "s2", "s3"]
     assert run_command_line(["--help"]) == 0
-    assert "toy         The shelves of the toy warehouse." in capfd.readouterr().out
+    assert "toy The shelves of the toy warehouse." in " ".join(capfd.readouterr().out.split())
 
 
 def test_command_group_with_the_name_of_a_command_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
