@@ -1,7 +1,6 @@
 """The public `Client`: a connection to a Temporal server, and everything that can be done with runs there."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -112,8 +111,6 @@ class Client:
                 connection = await stack.enter_async_context(
                     open_connection(client_settings, address=address, namespace=namespace)
                 )
-                if connection.server.is_new and not keep_server:
-                    _SERVER_LOG.warning("no server was running, so one was started, until the client is closed")
                 if keep_server and connection.server.pid is not None:
                     await asyncio.to_thread(LocalServer(client_settings).keep)
                 client = cls(create_services(connection, client_settings), stack.pop_all())
@@ -523,7 +520,6 @@ class PendingClient:
             await self._client.close()
 
 
-_SERVER_LOG = logging.getLogger("dagwright.client.server")
 _NOT_CONNECTED = (
     "the client is not connected: write `client = await Client.connect()` or `async with Client.connect() as client`, "
     "or use SyncClient where there is no event loop"

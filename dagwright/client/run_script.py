@@ -61,8 +61,6 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
     # The result says what failed.
     configure_default_logging(run_settings, level="error")
     logging.getLogger("dagwright.client").setLevel(logging.WARNING)
-    # A server for the one run is the normal case.
-    logging.getLogger("dagwright.client.server").setLevel(logging.ERROR)
     served = [*tools, *plan_tools(plan)]
 
     async def run_to_end() -> RunResult:

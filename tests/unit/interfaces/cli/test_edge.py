@@ -16,9 +16,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.agents.stored_agents import AGENTS
-from dagwright.client import client as client_module
 from dagwright.client.errors import RunIdInUse
-from dagwright.client.services import Services
 from dagwright.database.database import Database
 from dagwright.database.migrations import DatabaseUnusable
 from dagwright.history.run_reader import RunNotFound
@@ -165,17 +163,3 @@ def test_interrupted_command_says_whether_another_worker_continues_the_run(
     monkeypatch.setattr(LocalServer, "workers", lambda _: [SimpleNamespace(is_running=lambda: True)])
     with_worker = left_to_workers("x", connection, settings)
     assert with_worker.startswith("the run x continues; `dagwright watch x` follows it (")
-
-
-async def test_client_that_starts_a_server_warns(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    @asynccontextmanager
-    async def opened(*_: Any, **__: Any) -> AsyncIterator[Any]:
-        yield SimpleNamespace(server=Server("host:1", "default", is_new=True))
-
-    monkeypatch.setattr(client_module, "open_connection", opened)
-    monkeypatch.setattr(client_module, "create_services", lambda *_: object.__new__(Services))
-    with caplog.at_level("WARNING", logger="dagwright.client.server"):
-        await client_module.Client.connect()
-    assert caplog.messages == ["no server was running, so one was started, until the client is closed"]
