@@ -75,10 +75,15 @@ def reported_usage(message: Any) -> Usage:
         return NO_USAGE
 
 
+def _part(details: Sequence[Any], name: str) -> Any:
+    """Return a part of the usage report of a heartbeat; `None` if it is missing."""
+    report = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
+    return report.get(name) if isinstance(report, Mapping) else None
+
+
 def started_attempt(details: Sequence[Any]) -> int | None:
     """Return the attempt of a `write` that has called its tool, by its last heartbeat; `None` if there was no call."""
-    reported = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
-    attempt = reported.get(wire.DETAIL_STARTED) if isinstance(reported, Mapping) else None
+    attempt = _part(details, wire.DETAIL_STARTED)
     return attempt if isinstance(attempt, int) else None
 
 
@@ -90,8 +95,7 @@ def earlier_calls(details: Sequence[Any], attempt: int) -> int:
     Args:
         attempt: number of the current attempt.
     """
-    message = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
-    calls = message.get(wire.DETAIL_CALLS) if isinstance(message, Mapping) else None
+    calls = _part(details, wire.DETAIL_CALLS)
     if not isinstance(calls, list) or len(calls) != 2 or not all(isinstance(call, int) for call in calls):
         return 0
     return int(calls[0]) if calls[1] < attempt else 0
@@ -120,8 +124,7 @@ def earlier_deferrals(details: Sequence[Any], attempt: int) -> DeferralReport:
     Args:
         attempt: number of the current attempt.
     """
-    message = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
-    report = message.get(wire.DETAIL_DEFERRED) if isinstance(message, Mapping) else None
+    report = _part(details, wire.DETAIL_DEFERRED)
     if not isinstance(report, Mapping):
         return DeferralReport()
     count, last = report.get("count"), report.get("attempt")
@@ -132,15 +135,13 @@ def earlier_deferrals(details: Sequence[Any], attempt: int) -> DeferralReport:
 
 def wait_of_heartbeat(details: Sequence[Any]) -> str | None:
     """Return why an attempt waits for the payload store, by its last heartbeat; `None` if it does not wait."""
-    message = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
-    reason = message.get(wire.DETAIL_WAITS_FOR) if isinstance(message, Mapping) else None
+    reason = _part(details, wire.DETAIL_WAITS_FOR)
     return reason if isinstance(reason, str) else None
 
 
 def limit_of_heartbeat(details: Sequence[Any]) -> str | None:
     """Return the limit of calls for which an attempt waits, by its last heartbeat; `None` if it does not wait."""
-    message = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
-    reason = message.get(wire.DETAIL_LIMITED_BY) if isinstance(message, Mapping) else None
+    reason = _part(details, wire.DETAIL_LIMITED_BY)
     return reason if isinstance(reason, str) else None
 
 
