@@ -33,7 +33,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
                 await set_limit(connection.client, subject, limit, task_queue=queue, by=by)
         except CallLimitInvalid as error:
             raise CommandRefused(str(error)) from None
-        _report(str(subject), f"{subject} is limited to {limit}", output)
+        output.outcome(f"{subject} is limited to {limit}", subject=str(subject))
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -55,10 +55,10 @@ def remove_call_limit(request: CallLimitRequest, output: Output) -> int:
         except CallLimitInvalid as error:
             raise CommandRefused(str(error)) from None
         if before is None:
-            _report(str(subject), f"{subject} has no limit", output, ok=False)
+            output.outcome(f"{subject} has no limit", ok=False, subject=str(subject))
             return ExitCode.REFUSED
         declared = f"; its workers declare {before.declared}" if before.chosen and before.declared else ""
-        _report(str(subject), f"the limit {before.limit} of {subject} is removed{declared}", output)
+        output.outcome(f"the limit {before.limit} of {subject} is removed{declared}", subject=str(subject))
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -93,12 +93,3 @@ def _line(limit: Limit) -> str:
     held = f"{limit.held}, " if limit.held is not None else ""
     today = f"{limit.today}, " if limit.today is not None else ""
     return f"{name}: {held}{today}{running}{limit.waiting:,} waiting"
-
-
-def _report(subject: str, message: str, output: Output, *, ok: bool = True) -> None:
-    if output.is_json:
-        output.document({"subject": subject, "ok": ok, "message": message})
-    elif ok:
-        output.print(one_line(message, limit=1_000))
-    else:
-        output.log(message)

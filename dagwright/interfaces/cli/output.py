@@ -111,6 +111,20 @@ class Output:
         sys.stderr.write(f"{terminal_text(text)}\n")
         sys.stderr.flush()
 
+    def outcome(self, message: str, *, ok: bool = True, **subject: str) -> None:
+        """Report what a command has done: a line, or with `--json` a document with its subject.
+
+        Args:
+            ok: `False` if it had nothing to do; the line then goes to stderr.
+            subject: name and value of the field for what the command is about.
+        """
+        if self.is_json:
+            self.document({**subject, "ok": ok, "message": message})
+        elif ok:
+            self.print(one_line(message, limit=1_000))
+        else:
+            self.log(message)
+
     def problem(self, message: str, *, status: str) -> None:
         """Report a problem: the message on stderr, and with `--json` a document on stdout too."""
         if self.is_json:

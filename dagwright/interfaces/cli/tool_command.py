@@ -32,7 +32,7 @@ def pause(request: ToolPauseRequest, output: Output) -> int:
         await _refuse_unless_pausable(request.tool, settings, request.tools)
         async with connected(settings, output) as connection:
             message = await _pause(connection.client, request.tool, by=_actor_name(request), reason=request.reason)
-        _report(request.tool, message, output)
+        output.outcome(message, tool=request.tool)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -51,7 +51,7 @@ def resume(request: ToolPauseRequest, output: Output) -> int:
         async with connected(settings, output) as connection:
             resumed = await resume_tool(connection.client, request.tool, by=_actor_name(request), ramp_s=ramp_s)
         is_done = resumed.pause is not None or resumed.calls > 0
-        _report(request.tool, _resumed_message(request.tool, resumed), output, ok=is_done)
+        output.outcome(_resumed_message(request.tool, resumed), ok=is_done, tool=request.tool)
         return ExitCode.COMPLETED if is_done else ExitCode.REFUSED
 
     return run_async(work, output)
@@ -128,15 +128,6 @@ def _resumed_message(tool: str, resumed: Resumed) -> str:
     runs = f"{resumed.runs:,} {'run' if resumed.runs == 1 else 'runs'}"
     verb = "starts" if resumed.calls == 1 else "start"
     return f"{state}; {calls} of {runs} {verb} within {format_elapsed(resumed.ramp_s)}"
-
-
-def _report(tool: str, message: str, output: Output, *, ok: bool = True) -> None:
-    if output.is_json:
-        output.document({"tool": tool, "ok": ok, "message": message})
-    elif ok:
-        output.print(one_line(message, limit=1_000))
-    else:
-        output.log(message)
 
 
 def _actor_name(request: ToolPauseRequest) -> str | None:
