@@ -11,7 +11,7 @@ from typing import Any
 
 from temporalio.client import (
     Client,
-    WorkflowExecutionStatus,
+    WorkflowExecution,
     WorkflowHandle,
     WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
@@ -33,6 +33,7 @@ from dagwright.protocol.call_limit_messages import (
     answers_from_json,
     limit_settings_from_json,
 )
+from dagwright.server.note_workflows import find_open
 
 RESPONSE_TIMEOUT_S = 10.0
 """Longest wait for the response of a limit; longer than the workflow task of a dead worker needs to time out."""
@@ -74,9 +75,8 @@ async def list_limits(client: Client) -> dict[Subject, LimitSettings]:
     query = f"WorkflowType = '{wire.WORKFLOW_CALL_LIMIT}' AND ExecutionStatus = 'Running'"
     found: dict[Subject, LimitSettings] = {}
     async for workflow in client.list_workflows(query):
-        memo = await workflow.memo()
         try:
-            settings = limit_settings_from_json(memo.get(wire.MEMO_CALL_LIMIT))
+            settings = await _settings_of(workflow)
         except CallLimitInvalid:
             # A limit of another version, or one that is not configured yet.
             continue
@@ -104,12 +104,12 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
     Returns:
         The earlier settings; `None` if there is no such limit.
     """
-    before = await _running_settings(client, subject)
-    if before is None or before.limit is None:
+    running = await find_open(client, _workflow_id(subject))
+    before = None if running is None else await _settings_of(running)
+    if running is None or before is None or before.limit is None:
         return None
     part = "declared" if before.chosen is None else "chosen"
-    queue = (await _handle(client, subject).describe()).task_queue
-    return await _configure(client, subject, {part: None}, task_queue=queue)
+    return await _configure(client, subject, {part: None}, task_queue=running.task_queue)
 
 
 async def exchange(client: Client, subject: Subject, message: LimitMessage) -> dict[str, LimitAnswer]:
@@ -164,20 +164,20 @@ async def list_uses(client: Client) -> list[LimitUse]:
 
 
 def _handle(client: Client, subject: Subject) -> WorkflowHandle[Any, Any]:
-    return client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}")
+    return client.get_workflow_handle(_workflow_id(subject))
 
 
-async def _running_settings(client: Client, subject: Subject) -> LimitSettings | None:
-    """Return the settings of a limit; `None` if it does not run."""
-    try:
-        described = await _handle(client, subject).describe(rpc_timeout=_RPC_TIMEOUT)
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return None
-        raise
-    if described.status is not WorkflowExecutionStatus.RUNNING:
-        return None
-    return limit_settings_from_json((await described.memo()).get(wire.MEMO_CALL_LIMIT))
+def _workflow_id(subject: Subject) -> str:
+    return f"{wire.ID_CALL_LIMIT}{subject}"
+
+
+async def _settings_of(running: WorkflowExecution) -> LimitSettings:
+    """Read the settings of a limit from its memo.
+
+    Raises:
+        CallLimitInvalid: it has none that this version can read.
+    """
+    return limit_settings_from_json((await running.memo()).get(wire.MEMO_CALL_LIMIT))
 
 
 async def _configure(client: Client, subject: Subject, change: dict[str, Any], *, task_queue: str) -> LimitSettings:
@@ -189,7 +189,8 @@ async def _configure(client: Client, subject: Subject, change: dict[str, Any], *
         return limit_settings_from_json(await _update(client, subject, wire.UPDATE_CONFIGURE, change))
     except LimitUnreachable:
         # No worker answers, so no call runs: the limit starts again with its new settings.
-        before = await _running_settings(client, subject) or LimitSettings(subject)
+        running = await find_open(client, _workflow_id(subject))
+        before = LimitSettings(subject) if running is None else await _settings_of(running)
     changed = before.changed(change)
     if changed.limit is None:
         await _handle(client, subject).terminate(reason="removed", rpc_timeout=_RPC_TIMEOUT)
@@ -212,7 +213,7 @@ async def _start(
         await client.start_workflow(
             wire.WORKFLOW_CALL_LIMIT,
             given,
-            id=f"{wire.ID_CALL_LIMIT}{settings.subject}",
+            id=_workflow_id(settings.subject),
             task_queue=task_queue,
             id_conflict_policy=conflict,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,

@@ -24,8 +24,8 @@ def note_id(prefix: str, name: str) -> str:
     return short_id(f"{prefix}{name}", max_bytes=2 * ACTIVITY_ID_BYTES)
 
 
-async def read_note(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
-    """Return an open note; `None` if there is no such note.
+async def find_open(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
+    """Return an open note or other workflow; `None` if there is none with this ID.
 
     Raises:
         RPCError: the server does not respond, or rejects the request.

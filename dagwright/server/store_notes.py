@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
-from dagwright.server.note_workflows import end_note, note_id, read_note, start_note
+from dagwright.server.note_workflows import end_note, find_open, note_id, start_note
 from dagwright.store import PayloadStore, StoreMismatch
 
 
@@ -75,7 +75,7 @@ async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -
 async def published_store(client: Client, task_queue: str) -> PublishedStore | None:
     """Return the published store of a task queue; `None` if there is no such store, or the client may not see it."""
     try:
-        note = await read_note(client, _note_id(task_queue))
+        note = await find_open(client, _note_id(task_queue))
     except RPCError as error:
         if error.status is RPCStatusCode.PERMISSION_DENIED:
             return None

@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.times import format_time
-from dagwright.server.note_workflows import end_note, note_id, read_note, start_note
+from dagwright.server.note_workflows import end_note, find_open, note_id, start_note
 
 FRESH_S = 2.0
 """Seconds for which a worker caches whether a tool is paused."""
@@ -96,7 +96,7 @@ class Resumed:
 
 async def find_tool_pause(client: Client, tool: str) -> ToolPause | None:
     """Return the pause of a tool; `None` if the tool is not paused."""
-    note = await read_note(client, _note_id(tool))
+    note = await find_open(client, _note_id(tool))
     return None if note is None else await _pause_of(note)
 
 
