@@ -115,7 +115,7 @@ class CallLimits:
             CallDeferred: the call must not start now.
         """
         limiters = await self.limiters(subjects)
-        return NO_LEASES if not limiters else await _Turn(limiters, info, heartbeats, kind=kind).take()
+        return NO_LEASES if not limiters else await _AdmissionRequest(limiters, info, heartbeats, kind=kind).admit()
 
     async def admit_model_call(self, subjects: Collection[Subject], call: str, heartbeats: Heartbeats) -> "Admission":
         """Wait in the slot until a model call of a tool or agent may start, and return its leases.
@@ -398,7 +398,7 @@ class Admission:
 NO_LEASES = Admission()
 
 
-class _Turn:
+class _AdmissionRequest:
     """Requests of one attempt to its limits."""
 
     def __init__(
@@ -415,7 +415,7 @@ class _Turn:
         timeout = info.start_to_close_timeout
         self._share_s = float("inf") if timeout is None else timeout.total_seconds() * _SHARE_OF_TIMEOUT
 
-    async def take(self) -> Admission:
+    async def admit(self) -> Admission:
         """Wait until the call may start.
 
         Raises:
@@ -429,14 +429,14 @@ class _Turn:
                 name = str(limiter.settings.subject)
                 if name in earlier:
                     delay_s = max(0.0, self._state["at"] - self._now())
-                    why = str(self._state.get("why", ""))
+                    limit_reason = str(self._state.get("why", ""))
                 else:
                     answer = await self._start(limiter, booked=booked)
-                    delay_s, why = answer.delay_s, _reason(limiter, answer)
+                    delay_s, limit_reason = answer.delay_s, _reason(limiter, answer)
                 admission.add(limiter, self._call, has_lease=limiter.has_leases)
                 booked.append(name)
                 if delay_s > start_in_s:
-                    start_in_s, reason = delay_s, why
+                    start_in_s, reason = delay_s, limit_reason
             if start_in_s > min(SHORT_WAIT_S, self._share_s):
                 # The leases stay: they are renewed from the start of the call on.
                 admission.leases.clear()
@@ -472,16 +472,16 @@ class _Turn:
             answer = await limiter.request(self._call, CallRequest(has_waited, self._kind))
             if answer.decision == "start":
                 return answer
-            left_s = ends_at - time.monotonic()
-            if answer.decision == "later" or left_s <= 0:
+            remaining_s = ends_at - time.monotonic()
+            if answer.decision == "later" or remaining_s <= 0:
                 delay_s = answer.delay_s if answer.decision == "later" else SHORT_WAIT_S
                 # A lease of another limit must not wait without a slot.
-                leased = {str(each.settings.subject) for each in self._limiters if each.has_leases}
-                kept = [name for name in booked if name not in leased]
+                leased = {str(other.settings.subject) for other in self._limiters if other.has_leases}
+                bookings = [name for name in booked if name not in leased]
                 waited = str(limiter.settings.subject)
-                raise self._deferred(_reason(limiter, answer), delay_s, booked=kept, waited=waited)
+                raise self._deferred(_reason(limiter, answer), delay_s, booked=bookings, waited=waited)
             self._heartbeats.report_limit(_reason(limiter, answer))
-            await limiter.wait_in_line(min(answer.delay_s, left_s))
+            await limiter.wait_in_line(min(answer.delay_s, remaining_s))
 
     def _deferred(
         self, reason: str, delay_s: float, *, booked: Sequence[str], waited: str | None = None
@@ -522,8 +522,8 @@ def call_id(info: activity.Info) -> str:
 def _reason(limiter: Limiter, answer: LimitAnswer) -> str:
     """Return why a call waits, such as `rate limit 20/s on http_request, 4 calls ahead`."""
     subject = limiter.settings.subject
-    what = subject.name if subject.kind == "tool" else f"{subject.kind} {subject.name}"
+    name = subject.name if subject.kind == "tool" else f"{subject.kind} {subject.name}"
     calls = f", {answer.ahead:,} call{'' if answer.ahead == 1 else 's'} ahead" if answer.ahead else ""
     if answer.reason.startswith(WAS_ASKED):
-        return f"{what} {answer.reason}{calls}"
-    return f"{answer.reason} on {what}{calls}"
+        return f"{name} {answer.reason}{calls}"
+    return f"{answer.reason} on {name}{calls}"

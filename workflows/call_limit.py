@@ -37,9 +37,9 @@ class CallLimitWorkflow:
         self._updates = 0
         self._problem: str | None = None
         try:
-            given = read_message(message.payload)
-            self._settings = limit_settings_from_json(given.get("settings"))
-            self._state = limit_state_from_json(given["state"]) if given.get("state") else LimitState()
+            start = read_message(message.payload)
+            self._settings = limit_settings_from_json(start.get("settings"))
+            self._state = limit_state_from_json(start["state"]) if start.get("state") else LimitState()
         # The process edge: a client may start a workflow with any input, and an exception here would block it.
         except Exception as error:
             self._problem = f"the input of a limit is invalid: {error}"
@@ -63,10 +63,10 @@ class CallLimitWorkflow:
     async def _wait(self) -> None:
         """Wait for a message that may end the execution, or for the end of the hold that is its only purpose."""
         is_needed = self._is_needed
-        left_s = None if is_needed else max(0.001, self._state.hold.ends_at - now_s())
+        remaining_s = None if is_needed else max(0.001, self._state.hold.ends_at - now_s())
         with suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: self._has_ended or self._is_full or self._is_needed != is_needed, timeout=left_s
+                lambda: self._has_ended or self._is_full or self._is_needed != is_needed, timeout=remaining_s
             )
 
     @property
@@ -87,21 +87,21 @@ class CallLimitWorkflow:
         self._updates += 1
         now, limit, state = now_s(), self._settings.limit or CallLimit(), self._state
         try:
-            given = limit_message_from_json(read_message(message.payload))
+            exchange = limit_message_from_json(read_message(message.payload))
         except (MessageInvalid, CallLimitInvalid) as error:
             raise _refused(error) from None
-        for call in given.releases:
+        for call in exchange.releases:
             state.release(call, now)
-        for call in given.renewals:
+        for call in exchange.renewals:
             state.renew(call, now)
-        if given.hold_s > 0:
-            state.hold.extend(now + given.hold_s, now, by=given.held_by)
-        state.today.add(given.usage, now)
-        for tokens in given.tokens:
+        if exchange.hold_s > 0:
+            state.hold.extend(now + exchange.hold_s, now, by=exchange.held_by)
+        state.today.add(exchange.usage, now)
+        for tokens in exchange.tokens:
             state.add_tokens(limit, tokens)
         answers = {
             call: state.request(limit, call, now, has_waited=request.has_waited, kind=request.kind).to_json()
-            for call, request in given.requests.items()
+            for call, request in exchange.requests.items()
         }
         return {"answers": answers}
 
