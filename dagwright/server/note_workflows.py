@@ -25,7 +25,7 @@ def note_id(prefix: str, name: str) -> str:
 
 
 async def find_open(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
-    """Return an open note or other workflow; `None` if there is none with this ID.
+    """Return the open workflow with an ID, such as a note; `None` if there is no such workflow.
 
     Raises:
         RPCError: the server does not respond, or rejects the request.

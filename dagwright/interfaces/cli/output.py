@@ -112,11 +112,11 @@ class Output:
         sys.stderr.flush()
 
     def outcome(self, message: str, *, ok: bool = True, **subject: str) -> None:
-        """Report what a command has done: a line, or with `--json` a document with its subject.
+        """Report the outcome of a command: a line, or with `--json` a document with its subject.
 
         Args:
             ok: `False` if it had nothing to do; the line then goes to stderr.
-            subject: name and value of the field for what the command is about.
+            subject: field that names the subject, such as `tool="pack"`.
         """
         if self.is_json:
             self.document({**subject, "ok": ok, "message": message})
