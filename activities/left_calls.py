@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.common import RawValue
 
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.core.boundary.limits import LEFT_CALL_S
+from dagwright.core.boundary.limits import DETACHED_CALL_S
 from dagwright.tools.context import Progress
 
 
@@ -64,7 +64,7 @@ class LeftCalls:
             # Another attempt of the batch has made the call again.
             self._calls[key][1].cancel()
             self._drop(key)
-        timer = asyncio.get_running_loop().call_later(LEFT_CALL_S, self._drop, key)
+        timer = asyncio.get_running_loop().call_later(DETACHED_CALL_S, self._drop, key)
         self._calls[key] = call, timer
 
     def take(self, info: activity.Info) -> RunningCall | None:

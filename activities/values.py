@@ -71,7 +71,7 @@ def hydrate_arguments(
         return loaded[ref].take(paths, name)
 
     try:
-        hydrate(arguments, bindings, secrets=secrets, take=take)
+        hydrate(arguments, bindings, secrets=secrets, load=take)
     except MisplacedBinding as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
     except UnresolvedReference as error:

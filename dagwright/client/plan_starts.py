@@ -7,7 +7,7 @@ from typing import Any
 
 from dagwright.client.options import PlanOptions, model_config, run_options
 from dagwright.client.starts import StartRequest
-from dagwright.core.boundary.limits import NOTES
+from dagwright.core.boundary.limits import MAX_NOTES
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
@@ -146,7 +146,7 @@ def prepare_start(
         prepare_to_ask if caller_options.get("request_inputs") and options.input_fields.is_interactive else prepare_plan
     )
     compiled = prepare(checked, start.inputs)
-    notes = tuple(repair.to_note().to_json() for repair in folded(repairs)[:NOTES])
+    notes = tuple(repair.to_note().to_json() for repair in folded(repairs)[:MAX_NOTES])
     options = replace(
         options,
         policy=chosen,

@@ -9,7 +9,7 @@ DagwrightError
 ├── CommandRejected       fix the command, or read the state of the run again
 ├── FeedbackRejected      fix the answer, or read the open requests again
 ├── ToolError             raised by tools: `RetryLater` is tried again, `GiveUp` is final
-├── ToolLoadError       fix the tools or the file of agents
+├── ToolLoadError         fix the tools or the file of agents
 ├── ServerUnreachable     start a server, or fix its address
 ├── StoreError            fix the payload store, or try again
 ├── ClientClosed          connect again
@@ -37,7 +37,7 @@ class ClientClosed(DagwrightError, RuntimeError):
 
 
 MAX_PROBLEMS = 100
-"""Most problems that are reported for one document; checking stops there, because each costs time."""
+"""Maximum number of problems that are reported for one document; checking stops there to limit its time."""
 TOO_MANY_PROBLEMS = "too_many_problems"
 """Code of the last entry of a report that was cut at `MAX_PROBLEMS`."""
 CYCLE = "cycle"
@@ -104,8 +104,8 @@ class PlanInvalid(DagwrightError):
     """A document is not a runnable plan; `problems` has its errors in document order (see `limited`).
 
     Args:
-        document: the readable part of it, with harmless values in the places of the problems, so that the rest can be
-            checked; `None` if there is nothing to check.
+        document: the readable part of the document; harmless values replace its problems, so that the rest can be
+            checked. `None` if there is nothing to check.
     """
 
     def __init__(self, problems: Iterable[Problem], *, document: Any = None) -> None:

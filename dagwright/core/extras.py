@@ -36,7 +36,7 @@ class MissingExtra(DagwrightError, ImportError):
 
 
 def has_extra(extra: str) -> bool:
-    """Whether the libraries of an extra are installed; imports none of them."""
+    """Return whether the libraries of an extra are installed, without importing them."""
     return all(map(_is_installed, EXTRAS[extra]))
 
 

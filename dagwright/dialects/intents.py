@@ -180,7 +180,7 @@ class _IntentReader:
         self.arguments[key] = _without_references(value)
         if isinstance(value, str):
             # Only the declaration of the verb shows whether the argument accepts an entity.
-            self.draft.bindings[self.index, key] = Lookup(value, "", known_as=f"@{name}", called=called)
+            self.draft.bindings[self.index, key] = Lookup(value, "", known_as=f"@{name}", display_name=called)
         else:
             del self.draft.bindings[self.index, key]
 

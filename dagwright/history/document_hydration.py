@@ -298,7 +298,7 @@ class _Hydrator:
             return value_at_paths(self._loaded[ref], paths, name)
 
         loaded = [with_refs_formatted(value, ref_for_display)]
-        hydrate(loaded, [((0, *path), parts) for path, parts in bindings], secrets={}, take=take)
+        hydrate(loaded, [((0, *path), parts) for path, parts in bindings], secrets={}, load=take)
         return loaded[0]
 
     def offloaded_nodes(self, view: RunView) -> OffloadedNodes:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagwright.core.boundary.limits import NOTES
-from dagwright.core.compiler.compilation import compile_planned
-from dagwright.core.compiler.regions import contract
+from dagwright.core.boundary.limits import MAX_NOTES
+from dagwright.core.compiler.compilation import compile_with_planner
+from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.core.model.agent_tools import agent_cards
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
@@ -106,7 +106,7 @@ class ParsedPlan:
             "plan": dict(self.written),
             "summary": self.summary,
             "described": list(self.described),
-            "notes": [note.to_json() for note in self.notes[:NOTES]],
+            "notes": [note.to_json() for note in self.notes[:MAX_NOTES]],
             "changes": self.changes,
             **self.model_fields,
             **self.planned.to_json(),
@@ -173,7 +173,7 @@ def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, referable_
     Raises:
         PlanInvalid: the plan uses something that cannot run, or a part of the plan is too large.
     """
-    compiled = compile_planned(checked)
+    compiled = compile_with_planner(checked)
     restricted = with_policy_approval(
         replace(compiled, output=None, output_bindings=(), deadline_s=None, on_failure="continue")
     )
@@ -280,7 +280,7 @@ def can_start_early(
         )
         if any(True for _ in problems_of(checked, referable_ids=referable_ids)):
             return False
-        return may_start_early(compile_planned(checked).nodes[-1], tools)
+        return may_start_early(compile_with_planner(checked).nodes[-1], tools)
     except PlanInvalid:
         return False
 
@@ -374,5 +374,5 @@ def _node_with_policy_approval(node: CompiledNode) -> CompiledNode:
 def _with_nested_regions(plan: CompiledPlan) -> Sequence[CompiledNode]:
     """Return the nodes of a plan; pure nodes of its sub-plans are contracted into regions."""
     return tuple(
-        node if node.sub_plan is None else replace(node, sub_plan=contract(node.sub_plan)) for node in plan.nodes
+        node if node.sub_plan is None else replace(node, sub_plan=with_regions(node.sub_plan)) for node in plan.nodes
     )

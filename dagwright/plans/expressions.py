@@ -11,7 +11,7 @@ from itertools import chain
 from typing import NoReturn
 
 from dagwright.core.errors import PlanInvalid, Problem
-from dagwright.core.expressions.references import listed, suggestion
+from dagwright.core.expressions.references import format_names, suggestion
 from dagwright.core.expressions.stored_values import Path
 from dagwright.core.model.value_schemas import INTEGER, PYTHON_NAMES, JsonTypes, ValueSchema, names_of_types
 
@@ -258,7 +258,7 @@ def _check_constants(left: object, right: object) -> None:
     value, allowed = (right, left_constants) if isinstance(left, Operand) else (left, right_constants)
     names = [each if isinstance(each, str) else json.dumps(each) for each in allowed]
     near = suggestion(value, names) if isinstance(value, str) else None
-    message = f"{left!r:.80} is never {right!r:.80}: it is one of {listed(names)}"
+    message = f"{left!r:.80} is never {right!r:.80}: it is one of {format_names(names)}"
     raise PlanInvalid([Problem("invalid_field", message, hint=near)])
 
 

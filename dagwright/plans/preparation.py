@@ -9,11 +9,11 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES, PLAN_PART_BYTES
-from dagwright.core.compiler.compilation import compile_plan, compiled_form, unavailable
-from dagwright.core.compiler.regions import REGION_PREFIX, contract
+from dagwright.core.compiler.compilation import compile_plan, compiled_form, unavailable_features
+from dagwright.core.compiler.regions import REGION_PREFIX, with_regions
 from dagwright.core.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
 from dagwright.core.expressions.conditions import read_condition
-from dagwright.core.expressions.references import HINT_BUDGET, Lookup, NameHints, cut_name, listed, suggestion
+from dagwright.core.expressions.references import HINT_BUDGET, Lookup, NameHints, cut_name, format_names, suggestion
 from dagwright.core.model.agent_tools import tool_of_agent
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
@@ -211,7 +211,7 @@ def no_such_inputs(names: Sequence[str], known: Collection[str]) -> list[Problem
             "invalid_field",
             f"the plan has no input {name!r}",
             pointer("inputs", name),
-            hint=hints.near(name, known) or (f"it has {listed(known)}" if known else "it has none"),
+            hint=hints.near(name, known) or (f"it has {format_names(known)}" if known else "it has none"),
         )
         for name in map(cut_name, names[: MAX_PROBLEMS + 1])
     ]
@@ -286,8 +286,8 @@ def prepare_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
 
 def _prepared(checked: Checked, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:
     if problems:
-        raise PlanInvalid([*problems, *unavailable(checked)])
-    compiled = contract(with_agents(compile_plan(checked), checked.tools))
+        raise PlanInvalid([*problems, *unavailable_features(checked)])
+    compiled = with_regions(with_agents(compile_plan(checked), checked.tools))
     compiled = with_tools_for_answers(compiled, checked.tools)
     if (size := encoded_size(dict(inputs))) > INPUTS_LIMIT_BYTES:
         message = f"the inputs have {size:,} bytes; at most {INPUTS_LIMIT_BYTES:,} can be given to a run"
@@ -306,7 +306,7 @@ def check_size(checked: Checked) -> CompiledPlan:
     """
     if _is_one_small_region(checked):
         return CompiledPlan(nodes=(CompiledNode(REGION_PREFIX, kind="region", inner_count=len(checked.nodes)),))
-    compiled = contract(with_agents(compiled_form(checked), checked.tools))
+    compiled = with_regions(with_agents(compiled_form(checked), checked.tools))
     _refuse_too_large(compiled, checked)
     return compiled
 

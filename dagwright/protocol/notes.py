@@ -47,7 +47,7 @@ class Notes:
         return [*self.entries, {"code": "omitted", "node_id": None, "message": message}]
 
     def _keep(self, note: dict[str, Any]) -> None:
-        if len(self.entries) < limits.NOTES:
+        if len(self.entries) < limits.MAX_NOTES:
             self.entries.append(note)
         else:
             self.omitted += 1
@@ -59,8 +59,8 @@ def notes_from_json(encoded: Any) -> tuple[dict[str, Any], ...]:
     Raises:
         ValueError: the value is not a list of notes, or too long.
     """
-    if not isinstance(encoded, Sequence) or isinstance(encoded, str) or len(encoded) > limits.NOTES:
-        raise ValueError(f"'notes' must be a list of at most {limits.NOTES} notes")
+    if not isinstance(encoded, Sequence) or isinstance(encoded, str) or len(encoded) > limits.MAX_NOTES:
+        raise ValueError(f"'notes' must be a list of at most {limits.MAX_NOTES} notes")
     return tuple(_note(note) for note in encoded)
 
 

@@ -84,7 +84,7 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
     if execution.workflow_type in (wire.WORKFLOW_SESSION, wire.WORKFLOW_CALL_LIMIT):
         # A session or a limit may be open for years, and has no values in the store: runs have them.
         return None
-    if execution.workflow_type in wire.NOTES:
+    if execution.workflow_type in wire.NOTE_WORKFLOWS:
         return None
     first_run_id: str | None = execution.run_id
     chain_started_at = None

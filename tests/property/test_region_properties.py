@@ -17,7 +17,7 @@ from dagwright.activities.pure_calls import PureCalls
 from dagwright.activities.region_batches import RegionBatch, start_scheduler
 from dagwright.activities.region_state import fetch_region, restore_region
 from dagwright.core.compiler import offloaded_regions
-from dagwright.core.compiler.regions import contract
+from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.graph import cycles_of
@@ -204,7 +204,7 @@ async def inner_documents(insides: OffloadedNodes) -> dict[str, Any]:
 
 def plans_of(made: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan, CompiledPlan]:
     plain = compiled(plan_of(*(step.to_json() for step in made), **fields), tools=_TOOLS)
-    return plain, plan_from_json(pydantic_core.from_json(pydantic_core.to_json(plan_to_json(contract(plain)))))
+    return plain, plan_from_json(pydantic_core.from_json(pydantic_core.to_json(plan_to_json(with_regions(plain)))))
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -189,7 +189,7 @@ def test_worker_tool_gets_the_arguments_of_the_plan(arguments: dict[str, Any]) -
         assert secret.encode() not in encoded
     assert secret_names(bindings) <= _SECRETS.keys()
     assert set(stored_refs(bindings)) <= _KEPT.keys()
-    hydrate(sent, bindings, secrets=_SECRETS, take=lambda ref, paths, name: value_at_paths(_KEPT[ref], paths, name))
+    hydrate(sent, bindings, secrets=_SECRETS, load=lambda ref, paths, name: value_at_paths(_KEPT[ref], paths, name))
     assert sent == _filled(arguments)
 
 

@@ -164,7 +164,7 @@ def overrides_of(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
 
 def work_of(scheduler: RunScheduler) -> int:
     """Return the work of conditions and queries at the last moment."""
-    return MAX_WORK - scheduler.state.compute_budget.left
+    return MAX_WORK - scheduler.state.compute_budget.remaining
 
 
 def resumed(

@@ -126,7 +126,7 @@ async def test_steps_run_once_in_all(
 
 async def test_signals_at_any_moment_are_all_applied(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unknown signals and reports are noted one by one, so their count shows whether one was lost."""
-    monkeypatch.setattr(limits, "NOTES", 10_000)
+    monkeypatch.setattr(limits, "MAX_NOTES", 10_000)
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
     plan, _ = _counting(110, width=10, prefix="s")
     handle = await cached_runs.start(plan)

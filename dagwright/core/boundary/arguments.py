@@ -26,7 +26,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "Path": "a path",
 }
 """Type name -> description of its values; other types are described by an article and their name."""
-_LISTS = (Sequence, Iterable, Collection, AbstractSet)
+_LIST_TYPES = (Sequence, Iterable, Collection, AbstractSet)
 
 
 def refuse_unknown(names: Iterable[str], known: Collection[str], *, function: str) -> None:
@@ -45,16 +45,16 @@ def refuse_unknown(names: Iterable[str], known: Collection[str], *, function: st
 
 
 def _suggestion(name: str, known: Collection[str]) -> str | None:
-    """Return the nearest name; for `id`, it is `run_id`."""
+    """Return a hint with the nearest known name, such as `run_id` for `id`; `None` if no name is near."""
     longer = [known_name for known_name in known if known_name.endswith(f"_{name}")]
     return f"did you mean {longer[0]!r}?" if len(longer) == 1 else suggestion(name, known)
 
 
 def checks_arguments(function: Function) -> Function:
-    """Make a function raise `TypeError` for an unknown argument, and for one of another type than its annotation.
+    """Decorate a function to check its arguments: unknown names and wrong types raise `TypeError`.
 
-    The message names the argument. Lists are checked with their items; a string is not a list. Types that cannot be
-    checked are accepted.
+    The message names the argument. Lists are checked with their items; a string is not a list. A value is accepted if
+    its annotation cannot be checked.
     """
     parameters = [*inspect.signature(function).parameters.values()]
     shown_name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
@@ -80,14 +80,14 @@ def checks_arguments(function: Function) -> Function:
             check(args, kwargs)
             return await function(*args, **kwargs)
 
-        return call  # type: ignore[return-value] # it has the parameters of the function
+        return call  # type: ignore[return-value] # `call` has the parameters of the function
 
     @functools.wraps(function)
     def call_sync(*args: Any, **kwargs: Any) -> Any:
         check(args, kwargs)
         return function(*args, **kwargs)
 
-    return call_sync  # type: ignore[return-value] # as above
+    return call_sync  # type: ignore[return-value] # `call_sync` has the parameters of the function
 
 
 def checks_methods(public: Class) -> Class:
@@ -115,7 +115,7 @@ def _hints_of(
 ) -> tuple[dict[str, Any], list[str] | None]:
     """Return the types of the arguments, and the names of the keyword arguments; `None` if every name is accepted.
 
-    `**options` with the type of a TypedDict are its keys.
+    A parameter `**options: Unpack[SomeTypedDict]` counts as one argument for each key of the TypedDict.
     """
     hints = {name: hint for name, hint in get_type_hints(function).items() if name != "return"}
     known: list[str] | None = [parameter.name for parameter in parameters if parameter.name not in ("self", "cls")]
@@ -126,7 +126,7 @@ def _hints_of(
             if options is None or not is_typeddict(options):
                 known = None
             elif known is not None:
-                # An option of `None` is left out.
+                # The value `None` means that the option is not given.
                 types = {name: Union[hint, None] for name, hint in get_type_hints(options).items()}  # noqa: UP007
                 hints |= types
                 known = [*(name for name in known if name != parameter.name), *types]
@@ -143,13 +143,13 @@ def _fits(value: object, hint: Any) -> bool:
         return value in arguments
     if origin in (Mapping, dict):
         return isinstance(value, Mapping) and all(
-            _fits(key, arguments[0]) and _fits(each, arguments[1]) for key, each in _first_items(value.items())
+            _fits(key, arguments[0]) and _fits(item, arguments[1]) for key, item in _first_items(value.items())
         )
-    if origin in _LISTS or origin is list:
+    if origin in _LIST_TYPES or origin is list:
         is_list = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
         is_sized = is_list and (origin is Iterable or isinstance(value, Collection))
         return is_sized and (
-            not isinstance(value, Collection) or all(_fits(part, arguments[0]) for part in _first_items(value))
+            not isinstance(value, Collection) or all(_fits(element, arguments[0]) for element in _first_items(value))
         )
     if origin is not None and not isinstance(origin, type):
         return True
@@ -166,7 +166,7 @@ def _is_instance(value: object, hint: Any) -> bool:
     try:
         return not isinstance(hint, type) or isinstance(value, hint)
     except TypeError:
-        # A protocol, for example.
+        # `isinstance` does not support every type, such as some protocols.
         return True
 
 
@@ -192,7 +192,7 @@ def _description_of(hint: Any) -> str:
             + (" with string keys" if arguments[0] is str else "")
             + (" and values" if arguments[1] is str else "")
         )
-    if origin in _LISTS or origin is list:
+    if origin in _LIST_TYPES or origin is list:
         return "a list" + (" of strings" if arguments[0] is str else f", each {_description_of(arguments[0])}")
     return "a function" if origin is abc.Callable else _with_article(origin or hint)
 

@@ -25,15 +25,15 @@ def json_from_bytes(encoded: bytes) -> Any:
 
 
 def _contains_infinity(value: Any) -> bool:
-    parts: list[Any] = [[value]]
-    for part in parts:
-        inner = part.values() if type(part) is dict else part
+    containers: list[Any] = [[value]]
+    for container in containers:
+        children = container.values() if type(container) is dict else container
         # `map` collects the types in C: a plan may have a million numbers.
-        kinds = set(map(type, inner))
-        if float in kinds and any(map(math.isinf, filter(_is_float, inner))):
+        types = set(map(type, children))
+        if float in types and any(map(math.isinf, filter(_is_float, children))):
             return True
-        if kinds & _CONTAINERS:
-            parts.extend(each for each in inner if type(each) in _CONTAINERS)
+        if types & _CONTAINERS:
+            containers.extend(child for child in children if type(child) in _CONTAINERS)
     return False
 
 
@@ -42,15 +42,15 @@ def _is_float(value: Any) -> bool:
 
 
 PACKED = "packed"
-_LEVEL = 1
+_COMPRESSION_LEVEL = 1
 """The fastest level: workflow code compresses too, and its JSON is so repetitive that the best level saves little."""
 UNPACKED_LIMIT_BYTES = 16_000_000
-"""Most bytes in a packed text: reading or writing more would block a workflow activation for too long."""
+"""Maximum bytes in a packed text: reading or writing more bytes would block a workflow activation for too long."""
 
 
 def packed_text(encoded: bytes) -> str:
     """Return encoded JSON as a compressed text."""
-    return base64.b64encode(zlib.compress(encoded, _LEVEL)).decode()
+    return base64.b64encode(zlib.compress(encoded, _COMPRESSION_LEVEL)).decode()
 
 
 def unpacked_text(text: str) -> Any:
@@ -63,7 +63,7 @@ def unpacked_text(text: str) -> Any:
         inflate = zlib.decompressobj()
         encoded = inflate.decompress(base64.b64decode(text, validate=True), UNPACKED_LIMIT_BYTES)
         if not inflate.eof:
-            raise ValueError(f"it is cut, or holds over {UNPACKED_LIMIT_BYTES:,} bytes")
+            raise ValueError(f"it is incomplete, or has over {UNPACKED_LIMIT_BYTES:,} bytes")
         return pydantic_core.from_json(encoded, allow_inf_nan=False)
     except (ValueError, zlib.error) as error:
         raise ValueError(f"it cannot be unpacked: {error}") from None

@@ -10,24 +10,24 @@ from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_CALL_BATCH, ID_LOAD_
 from dagwright.core.text import cut_bytes, cut_characters, first_bytes, one_line
 
 RESULT_LIMIT_BYTES = 256 * 1024
-"""Most bytes that one result adds to the history. The server accepts 2 MB; a whole history ends at 50 MB."""
+"""Maximum bytes that one result adds to the history. The server accepts 2 MB; a whole history ends at 50 MB."""
 STORED_VALUE_LIMIT_BYTES = 1_000_000_000
 """Largest encoded result in the payload store; a worker holds several copies of it in memory."""
 BUILT_IN_RESULT_BYTES = 16 * 1024 * 1024
-"""Most bytes that a built-in tool reads or writes; a worker holds a few copies of them for each concurrent call."""
+"""Maximum bytes that a built-in tool reads or writes; a worker holds a few copies of them for each concurrent call."""
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Largest encoded arguments of one call."""
 REGION_BATCH_INPUT_BYTES = 256 * 1024
 """Approximate inputs of the nodes of one region batch, if it has more than one node."""
 REGION_BATCH_INPUT_LIMIT_BYTES = 1_000_000
-"""The same for a single node; half of the server's limit."""
+"""Limit for the inputs of a region batch of a single node: half of the server's limit."""
 OFFLOADED_BATCH_INPUT_BYTES = 1_750_000
-"""The same for an offloaded region: the run does not know which inputs it reads, so all inputs are included, and they
-may have a megabyte."""
+"""Limit for the inputs of a batch of an offloaded region. The run does not know which inputs the region reads, so it
+includes all inputs, which may have a megabyte."""
 REGION_BATCH_RESULT_BYTES = 256 * 1024
 """Encoded results at which a region batch ends; the last result may exceed it."""
 OFFLOADED_BATCH_BYTES = 4_000_000
-"""The same for all values that a batch of an offloaded region stores."""
+"""Values that one batch of an offloaded region stores."""
 REGION_BATCH_S = 0.2
 """How long a region batch starts nodes; after each batch the run gets its results and can be stopped."""
 CALL_BATCH_S = 0.2
@@ -37,7 +37,7 @@ SLOW_CALL_S = 0.2
 """A call that takes longer leaves its batch: ten times the cost of an activity, so that sharing one saves little."""
 SLOW_TOOL_S = 60.0
 """How long the calls of a tool get activities of their own after one of them was slow, or its tool was paused."""
-LEFT_CALL_S = 10.0
+DETACHED_CALL_S = 10.0
 """How long a slow call waits in its worker for the activity that continues it; then the call is cancelled."""
 CALL_BATCH_RESULT_BYTES = 128 * 1024
 """Encoded results after which a call batch starts no more calls. Each heartbeat contains all results so far."""
@@ -66,7 +66,7 @@ PLAN_STEPS = 50_000
 """Nodes of one plan that its run holds: all nodes except those that only their region needs. The run starts with them
 within half a second."""
 PLAN_EDGES = 1_000_000
-"""Edges between the nodes that a run holds; to follow them before the first node starts takes a quarter of a second."""
+"""Edges between the nodes that a run holds; reading them before the first node starts takes a quarter of a second."""
 PLAN_BYTES = 32_000_000
 """Compiled JSON that a run holds; it must fit into the history without compression."""
 PLAN_PART_BYTES = 1_000_000
@@ -75,8 +75,9 @@ server limits to 2 MB."""
 DOCUMENT_LIMIT_BYTES = 1_000_000
 """Encoded result document of a run; the server ends a run with a result over 2 MB."""
 DOCUMENT_NODES = 300
-"""Nodes over which a result document has counts only: a longer list is unreadable in the Temporal UI, and writing and
-sending half a megabyte takes as long as twenty nodes. The commands read the nodes from the history."""
+"""Maximum number of nodes in a result document; the document of a larger run has only counts. A longer list is
+unreadable in the Temporal UI, and writing and sending half a megabyte takes as long as running twenty nodes. The
+commands read the nodes from the history."""
 TASK_COMMANDS_LIMIT_BYTES = 1_500_000
 """Arguments that one workflow task sends; over 4 MB in total blocks the run."""
 HISTORY_LIMIT_BYTES = 40_000_000
@@ -88,9 +89,9 @@ DRAIN_AT_EVENTS = 8_000
 """Events at which a run starts no new tasks, waits for running ones, and continues as new: it replays in about a second
 (docs/decisions/0048)."""
 DRAIN_AT_BYTES = 16_000_000
-"""History size at which a run does the same."""
+"""History size at which a run drains and continues as new, as at `DRAIN_AT_EVENTS`."""
 DRAIN_AT_SIGNALS = 8_000
-"""Signals after which a run does the same; the server refuses the 10,001st."""
+"""Signals after which a run drains and continues as new; the server refuses the 10,001st signal."""
 JOINED_LIMIT_BYTES = 250_000_000
 """Results of all items of a large map, joined to one list; a worker holds several copies of it in memory."""
 INLINE_BATCH_RESULTS_BYTES = 2 * 1024
@@ -112,7 +113,7 @@ LISTED_REQUESTS_BYTES = 16 * 1024
 LISTED_ERROR_BYTES = 1_000
 """Message of the error in the memo of a failed run."""
 NOTIFICATIONS_QUEUED = 1_000
-"""Most notifications queued for an unavailable webhook; older ones are dropped, with a note."""
+"""Maximum number of notifications queued for an unavailable webhook; older ones are dropped, with a note."""
 NOTIFICATIONS_PER_ACTIVITY = 50
 """Notifications that one activity sends."""
 NOTIFICATIONS_BYTES = 256 * 1024
@@ -124,7 +125,7 @@ CONCURRENT_NOTIFICATIONS = 4
 NOTIFY_FOR_S = 3_600.0
 """How long a notification is retried."""
 NOTIFY_GRACE_S = 10.0
-"""How long a run that has ended waits until its webhook accepts the last notifications."""
+"""How long an ended run waits for its webhook to accept the last notifications."""
 WORKFLOW_TASK_S = 4.0
 """Timeout of a workflow task, after which the server schedules it again: a worker that dies during a task delays its
 run this long. Most tasks take some milliseconds; a replay of the longest history takes a second or more
@@ -138,10 +139,11 @@ SUB_PLANS_PER_CHECK = 500
 DRAIN_S = 60.0
 """How long a run at a history limit waits for running tasks; a call that takes longer does not delay the others."""
 INTERNAL_HEARTBEAT_S = 3.0
-"""Heartbeat timeout of the run's internal activities, which any worker may repeat: after this time another one does."""
+"""Heartbeat timeout of the run's internal activities, after which another worker repeats them."""
 LARGE_HEARTBEAT_S = 15.0
-"""The same for activities with plans and values of any size: reading 1 GB of JSON blocks all threads of a worker for
-7 s, 100 MB for less than one; checking 50,000 nodes blocks them for seconds on a busy machine."""
+"""Heartbeat timeout of internal activities with plans and values of any size. All threads of a worker are blocked for
+7 s while it reads 1 GB of JSON, for less than 1 s at 100 MB, and for some seconds while it checks 50,000 nodes on a
+busy machine."""
 EVENTS_PER_TASK = 6
 """Events that a task in flight may still add when it ends."""
 MESSAGE_LIMIT_BYTES = 4 * 1024
@@ -152,8 +154,8 @@ REF_BYTES = 100
 """Longest reference of the payload store."""
 SUMMARY_CHARACTERS = 200
 """Longest summary of an activity or timer in the Temporal UI; the server refuses over 400 bytes."""
-NOTES = 100
-"""Notes that a run keeps; more notes are only counted."""
+MAX_NOTES = 100
+"""Notes that a run stores; further notes are only counted."""
 DETAIL_LINES = 50
 """Lines of the live table in the current details."""
 CANCEL_GRACE_S = 30.0
@@ -170,10 +172,10 @@ def has_room(*, history_bytes: int, history_events: int, in_flight: int) -> bool
     """Return whether a history has room for one more task, so that the server never ends the run.
 
     Args:
-        history_bytes: its size, and the most bytes that tasks in flight may add.
+        history_bytes: size of the history, plus the maximum bytes that tasks in flight may add.
     """
-    by_events = (HISTORY_LIMIT_EVENTS - history_events) / EVENTS_PER_TASK
-    return history_bytes < HISTORY_LIMIT_BYTES and in_flight + 1 < by_events
+    remaining_tasks = (HISTORY_LIMIT_EVENTS - history_events) / EVENTS_PER_TASK
+    return history_bytes < HISTORY_LIMIT_BYTES and in_flight + 1 < remaining_tasks
 
 
 _SHORTENED = re.compile(r"~[0-9a-f]{32}\Z")
@@ -207,7 +209,7 @@ def call_batch_id(call_id: str) -> str:
 
 
 def activity_id(task_id: str) -> str:
-    """Return the activity id of a task: its own id, shortened if needed, and never an id of an internal activity."""
+    """Return the activity id of a task: the task id, shortened if needed and quoted if it looks internal."""
     if task_id.startswith(INTERNAL_ID_PREFIX):
         return f"'{short_id(task_id, max_bytes=ACTIVITY_ID_BYTES - 40)}{_hash_mark(task_id)}"
     return short_id(task_id, max_bytes=ACTIVITY_ID_BYTES)

@@ -75,7 +75,7 @@ def reported_usage(message: Any) -> Usage:
         return NO_USAGE
 
 
-def _part(details: Sequence[Any], name: str) -> Any:
+def _report_field(details: Sequence[Any], name: str) -> Any:
     """Return a part of the usage report of a heartbeat; `None` if it is missing."""
     report = details[USAGE_INDEX] if len(details) > USAGE_INDEX else None
     return report.get(name) if isinstance(report, Mapping) else None
@@ -83,19 +83,19 @@ def _part(details: Sequence[Any], name: str) -> Any:
 
 def started_attempt(details: Sequence[Any]) -> int | None:
     """Return the attempt of a `write` that has called its tool, by its last heartbeat; `None` if there was no call."""
-    attempt = _part(details, wire.DETAIL_STARTED)
+    attempt = _report_field(details, wire.DETAIL_STARTED)
     return attempt if isinstance(attempt, int) else None
 
 
 def earlier_calls(details: Sequence[Any], attempt: int) -> int:
     """Return how many attempts of a `write` have called its tool, by the last heartbeat before an attempt.
 
-    Calls before the server reset the count of attempts, as after a pause, are not counted.
+    If the server has reset the attempt number, as it does after a pause, earlier calls are not counted.
 
     Args:
         attempt: number of the current attempt.
     """
-    calls = _part(details, wire.DETAIL_CALLS)
+    calls = _report_field(details, wire.DETAIL_CALLS)
     if not isinstance(calls, list) or len(calls) != 2 or not all(isinstance(call, int) for call in calls):
         return 0
     return int(calls[0]) if calls[1] < attempt else 0
@@ -106,9 +106,9 @@ class DeferralReport:
     """Deferred attempts of a call, by the last heartbeat before an attempt.
 
     Args:
-        count: number of attempts that ended without being counted.
-        attempt: the last of them; 0 without any.
-        state: JSON that the previous attempt left, if it was deferred.
+        count: number of deferred attempts.
+        attempt: number of the last deferred attempt; 0 if no attempt was deferred.
+        state: JSON that the previous attempt saved for this one, if the previous attempt was deferred.
     """
 
     count: int = 0
@@ -119,12 +119,12 @@ class DeferralReport:
 def earlier_deferrals(details: Sequence[Any], attempt: int) -> DeferralReport:
     """Return the deferred attempts of a call before an attempt.
 
-    Attempts before the server reset the count of attempts, as after a pause, are not included.
+    If the server has reset the attempt number, as it does after a pause, earlier attempts are not included.
 
     Args:
         attempt: number of the current attempt.
     """
-    report = _part(details, wire.DETAIL_DEFERRED)
+    report = _report_field(details, wire.DETAIL_DEFERRED)
     if not isinstance(report, Mapping):
         return DeferralReport()
     count, last = report.get("count"), report.get("attempt")
@@ -135,13 +135,13 @@ def earlier_deferrals(details: Sequence[Any], attempt: int) -> DeferralReport:
 
 def wait_of_heartbeat(details: Sequence[Any]) -> str | None:
     """Return why an attempt waits for the payload store, by its last heartbeat; `None` if it does not wait."""
-    reason = _part(details, wire.DETAIL_WAITS_FOR)
+    reason = _report_field(details, wire.DETAIL_WAITS_FOR)
     return reason if isinstance(reason, str) else None
 
 
 def limit_of_heartbeat(details: Sequence[Any]) -> str | None:
     """Return the limit of calls for which an attempt waits, by its last heartbeat; `None` if it does not wait."""
-    reason = _part(details, wire.DETAIL_LIMITED_BY)
+    reason = _report_field(details, wire.DETAIL_LIMITED_BY)
     return reason if isinstance(reason, str) else None
 
 

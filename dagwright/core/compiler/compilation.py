@@ -37,10 +37,10 @@ def compile_plan(checked: Checked) -> CompiledPlan:
         PlanInvalid: the plan uses features that are not available (agents of a type that cannot run,
             `on_error: replan`); it lists each use with its position.
     """
-    return _compiled(checked, [*unavailable(checked)])
+    return _compiled(checked, [*unavailable_features(checked)])
 
 
-def compile_planned(checked: Checked) -> CompiledPlan:
+def compile_with_planner(checked: Checked) -> CompiledPlan:
     """Compile a checked plan whose run has a planner, so that its nodes may use `on_error: replan`.
 
     Raises:
@@ -61,7 +61,7 @@ def compiled_form(checked: Checked) -> CompiledPlan:
     return with_projections(with_lookups(_compile(checked), checked.lookups, resolver_of(checked.tools)))
 
 
-def unavailable(checked: Checked) -> Iterator[Problem]:
+def unavailable_features(checked: Checked) -> Iterator[Problem]:
     """Yield a problem for each unavailable feature that a valid plan uses, for a run without a planner."""
     yield from _unsupported_features(checked)
     yield from _planner_problems(checked)
@@ -110,13 +110,13 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
 
 def _compile(checked: Checked) -> CompiledPlan:
     nodes = tuple(_compile_node(checked, index) for index in range(len(checked.nodes)))
-    named = {node.tool for node in nodes if node.kind == "tool"}
+    called_tools = {node.tool for node in nodes if node.kind == "tool"}
     output, output_bindings = _with_bindings(checked.plan.output, checked.output_bindings)
     return CompiledPlan(
         nodes=nodes,
         tools={
             name: with_effects_of_tools(checked.tools[name], checked.tools)
-            for name in sorted(with_compensating_tools(named, checked.tools))
+            for name in sorted(with_compensating_tools(called_tools, checked.tools))
             if name in checked.tools
         },
         title=checked.plan.title,

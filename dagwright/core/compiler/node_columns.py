@@ -1,8 +1,8 @@
 """Columnar encoding of nodes, used in the pages of a large plan.
 
-A node has some thirty fields, and the nodes of a large plan differ in three or four of them. In columns, a field at
-its default costs nothing and a value that all nodes share is encoded once; this takes two thirds of the time of
-encoding each node as an object.
+A node has some thirty fields, and the nodes of a large plan differ in three or four of them. In columns, a field with
+its default value is omitted, and a value that all nodes share is encoded once. This takes two thirds of the time that
+encoding each node as an object takes.
 """
 
 from collections.abc import Mapping, Sequence

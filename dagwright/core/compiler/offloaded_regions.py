@@ -94,7 +94,7 @@ def offload_regions(plan: CompiledPlan) -> OffloadedPlan:
 
 
 def held_by_run(plan: CompiledPlan) -> CompiledPlan:
-    """Return the plan that a run holds, as `offload_regions` does, also for sub-plans, but without its regions.
+    """Return the plan that a run holds, as `offload_regions` does, including sub-plans; the regions are not built.
 
     Complexity: O(V + E).
     """
@@ -116,7 +116,7 @@ class _Division:
 
     Args:
         regions: numbers of the large regions.
-        members: numbers of their members; needs a fast `in`.
+        members: numbers of the members of large regions; needs a fast `in`.
         exports: numbers of the members on which nodes outside their region depend.
         ends: numbers of the nodes on which no node depends.
         new_numbers: number of a node that the run holds -> its number in the plan of the run, in order.
@@ -133,7 +133,7 @@ class _Division:
             return plan
         nodes = [_held_node(plan.nodes[old], old in self.members, self.new_numbers) for old in self.new_numbers]
         for number in self.regions:
-            reads = tuple(sorted(self.new_numbers[each] for each in _read_by(plan, plan.nodes[number])))
+            reads = tuple(sorted(self.new_numbers[source] for source in _read_by(plan, plan.nodes[number])))
             new = self.new_numbers[number]
             nodes[new] = replace(nodes[new], inner_count=len(plan.nodes[number].members), reads=reads)
         return replace(plan, nodes=tuple(nodes))
@@ -163,19 +163,23 @@ def _exports_of(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[i
     for number in range(plan.written_count):
         own_region = region_of.get(number)
         exports.update(
-            needed for needed in plan.nodes[number].dependencies if region_of.get(needed, own_region) != own_region
+            dependency
+            for dependency in plan.nodes[number].dependencies
+            if region_of.get(dependency, own_region) != own_region
         )
     if plan.output is None and not plan.output_bindings:
         return exports | (ends & region_of.keys() if len(ends) <= OUTPUT_NODES else set())
-    named = {part.node for part in _references(plan.output_bindings) if isinstance(part, ResultOf)}
-    return exports | {member for member in region_of if plan.nodes[member].id in named}
+    output_nodes = {part.node for part in _references(plan.output_bindings) if isinstance(part, ResultOf)}
+    return exports | {member for member in region_of if plan.nodes[member].id in output_nodes}
 
 
 def _held_node(node: CompiledNode, is_member: bool, new_numbers: Mapping[int, int]) -> CompiledNode:
     if is_member:
         return CompiledNode(id=node.id, kind="reported", title=node.title, tool=node.tool, on_error=node.on_error)
     members = tuple(new_numbers[member] for member in node.members if member in new_numbers)
-    return replace(node, dependencies=tuple(new_numbers[needed] for needed in node.dependencies), members=members)
+    return replace(
+        node, dependencies=tuple(new_numbers[dependency] for dependency in node.dependencies), members=members
+    )
 
 
 def _region_document(plan: CompiledPlan, region: CompiledNode, *, exports: set[int], ends: set[int]) -> RegionDocument:
@@ -209,8 +213,8 @@ def _read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
             continue
         if node.when is not None:
             read |= outside.intersection(node.dependencies)
-        named = (part.node for part in _references(node.bindings) if isinstance(part, ResultOf))
-        read |= {numbers[name] for name in named if name in numbers}
+        referenced = (part.node for part in _references(node.bindings) if isinstance(part, ResultOf))
+        read |= {numbers[name] for name in referenced if name in numbers}
     return read
 
 

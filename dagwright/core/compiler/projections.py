@@ -17,12 +17,12 @@ from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.items import parts_of_key
 
-How = Literal["value", "whole"]
+Use = Literal["value", "whole"]
 
 IDENTIFYING = ("id", "name", "kind")
 """Fields of a result that a session stores for a name."""
-_EACH = "\0each"
-"""Path step that matches every element of a list; no key of a plan has this value."""
+_ANY_INDEX = "\0any"
+"""Path step that matches every element of a list; no key of a plan equals this step."""
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
 """Fields of a WorkerResult that a run reads."""
 
@@ -33,7 +33,7 @@ class _Read(NamedTuple):
     source: Literal["node", "input", "item"]
     name: str
     path: Path
-    how: How
+    use: Use
 
 
 def with_projections(plan: CompiledPlan) -> CompiledPlan:
@@ -45,17 +45,17 @@ def with_projections(plan: CompiledPlan) -> CompiledPlan:
 
 
 def _analyse(
-    plan: CompiledPlan, of_output: Sequence[Projection]
+    plan: CompiledPlan, output_reads: Sequence[Projection]
 ) -> tuple[CompiledPlan, Mapping[str, dict[Projection, None]]]:
     """Return the plan with projections, and the reads of its inputs.
 
     Args:
-        of_output: reads of the plan's output by the parent plan.
+        output_reads: reads of the plan's output by the parent plan.
     """
     plan_reads = _PlanReads(plan)
     for read in [
         *_reads_of_bindings(plan.output_bindings),
-        *_reads_of_output(plan, of_output),
+        *_reads_of_output(plan, output_reads),
         *_reads_of_session(plan),
     ]:
         plan_reads.add(read)
@@ -65,10 +65,10 @@ def _analyse(
         for read in _reads_of(node, plan_reads.ids):
             plan_reads.add(read)
         if node.sub_plan is not None:
-            # All readers of its result come later in the plan and have been visited, so all reads are known.
-            sub_plan, of_inputs = _analyse(node.sub_plan, tuple(plan_reads.of_node.get(node.id, ())))
+            # All nodes that read the result of this node have been visited, so all reads of it are known.
+            sub_plan, input_reads = _analyse(node.sub_plan, tuple(plan_reads.of_node.get(node.id, ())))
             analysed[number] = replace(node, sub_plan=sub_plan)
-            for read in _reads_of_inputs(node, of_inputs):
+            for read in _reads_of_inputs(node, input_reads):
                 plan_reads.add(read)
     nodes = [analysed.get(number, node) for number, node in enumerate(plan.nodes)]
     return replace(plan, nodes=tuple(plan_reads.with_projections(node) for node in nodes)), plan_reads.of_input
@@ -93,12 +93,12 @@ class _PlanReads:
     def add(self, read: _Read) -> None:
         """Record a read."""
         if read.source == "input":
-            self.of_input.setdefault(read.name, {})[read.path, read.how] = None
+            self.of_input.setdefault(read.name, {})[read.path, read.use] = None
         elif read.source == "node" and (node := self._nodes.get(read.name)) is not None:
             path = read.path if node.for_each is None else _inside_item(read.path)
             # Parts of list elements are never separate projections: they are only returned with the list.
-            if path is not None and (node.sub_plan is not None or isinstance(path, str) or _EACH not in path):
-                self.of_node.setdefault(read.name, {})[path, read.how] = None
+            if path is not None and (node.sub_plan is not None or isinstance(path, str) or _ANY_INDEX not in path):
+                self.of_node.setdefault(read.name, {})[path, read.use] = None
 
     def with_projections(self, node: CompiledNode) -> CompiledNode:
         """Return a node with the projections of its result."""
@@ -109,7 +109,7 @@ class _PlanReads:
         if node.is_worker:
             # A worker tool returns a WorkerResult, whose outputs are the node's result, or only the outputs.
             nested: list[Projection] = [
-                (("outputs", *path), how) for path, how in projections if not isinstance(path, str)
+                (("outputs", *path), use) for path, use in projections if not isinstance(path, str)
             ]
             projections += [*nested, *[((name,), "value") for name in _WORKER_FIELDS]]
         return replace(node, projections=tuple(projections)) if projections else node
@@ -145,15 +145,15 @@ def _reads_of(node: CompiledNode, ids: Collection[str]) -> Iterator[_Read]:
         if read.source != "item":
             yield read
         elif items is not None and not isinstance(items, str) and not isinstance(read.path, str):
-            for start in _reads_of_reference(items, read.how):
-                if not isinstance(start.path, str):
-                    yield start._replace(path=(*start.path, _EACH, *read.path))
+            for items_read in _reads_of_reference(items, read.use):
+                if not isinstance(items_read.path, str):
+                    yield items_read._replace(path=(*items_read.path, _ANY_INDEX, *read.path))
     if items is not None and not isinstance(items, str):
         for path, _ in parts_of_key(node):
-            for start in _reads_of_reference(items, "whole"):
-                if not isinstance(start.path, str) and not isinstance(path, str):
+            for items_read in _reads_of_reference(items, "whole"):
+                if not isinstance(items_read.path, str) and not isinstance(path, str):
                     # A list that is too large to return may have thousands of items; the run needs the key of each.
-                    yield start._replace(path=f"{query_of(start.path)}[*]{query_of(path)[1:]}")
+                    yield items_read._replace(path=f"{query_of(items_read.path)}[*]{query_of(path)[1:]}")
 
 
 def _reads_of_options(node: CompiledNode) -> Iterator[_Read]:
@@ -184,67 +184,67 @@ def _reads_of_template(template: Template) -> Iterator[_Read]:
             yield from (read for read in _reads_of_reference(part, "value") if read.path != ())
 
 
-def _reads_of_reference(reference: Reference, how: How) -> Iterator[_Read]:
+def _reads_of_reference(reference: Reference, use: Use) -> Iterator[_Read]:
     match reference:
         case ResultOf(node, "identity"):
-            yield _Read("node", node, ("id",), how)
+            yield _Read("node", node, ("id",), use)
         case ResultOf(node, "result", path):
-            yield _Read("node", node, path, how)
+            yield _Read("node", node, path, use)
         case Placeholder(name):
-            yield _Read("input", name, (), how)
+            yield _Read("input", name, (), use)
         case Item(path):
-            yield _Read("item", "", path, how)
+            yield _Read("item", "", path, use)
 
 
 def _reads_of_condition(text: str, ids: Collection[str]) -> Iterator[_Read]:
     for read in read_condition(text, ids.__contains__).reading.reads:
-        how: How = "whole" if read.aspect == "value" else "value"
+        use: Use = "whole" if read.aspect == "value" else "value"
         match read.source, read.steps:
             case "nodes", ("result", *steps):
-                found_read = _Read("node", read.node, tuple(steps), how)
+                result_read = _Read("node", read.node, tuple(steps), use)
             case "inputs", (name, *steps):
-                found_read = _Read("input", str(name), tuple(steps), how)
+                result_read = _Read("input", str(name), tuple(steps), use)
             case "item", steps:
-                found_read = _Read("item", "", tuple(steps), how)
+                result_read = _Read("item", "", tuple(steps), use)
             case _:
                 continue
-        yield found_read
-        if read.aspect == "presence" and found_read.path:
+        yield result_read
+        if read.aspect == "presence" and result_read.path:
             # A presence check needs the object that contains the field.
-            yield found_read._replace(path=found_read.path[:-1])
+            yield result_read._replace(path=result_read.path[:-1])
 
 
 # Through sub-plans.
 
 
-def _reads_of_inputs(node: CompiledNode, of_inputs: Mapping[str, dict[Projection, None]]) -> Iterator[_Read]:
+def _reads_of_inputs(node: CompiledNode, input_reads: Mapping[str, dict[Projection, None]]) -> Iterator[_Read]:
     """Yield the reads of the arguments of a sub-plan's node that follow from reads of the sub-plan's inputs."""
-    for name, projections in of_inputs.items():
-        for path, how in projections:
+    for name, projections in input_reads.items():
+        for path, use in projections:
             if not isinstance(path, str):
-                yield from _reads_through_references(node.bindings, (name, *path), how)
+                yield from _reads_through_references(node.bindings, (name, *path), use)
 
 
-def _reads_of_output(plan: CompiledPlan, of_output: Sequence[Projection]) -> Iterator[_Read]:
+def _reads_of_output(plan: CompiledPlan, output_reads: Sequence[Projection]) -> Iterator[_Read]:
     """Yield the reads in this plan that follow from reads of its output by the parent plan."""
     has_template = plan.output is not None or plan.output_bindings
-    for path, how in of_output:
+    for path, use in output_reads:
         if isinstance(path, str):
             continue
         if has_template:
-            yield from _reads_through_references(plan.output_bindings, path, how)
+            yield from _reads_through_references(plan.output_bindings, path, use)
         elif path:
-            yield _Read("node", str(path[0]), path[1:], how)
+            yield _Read("node", str(path[0]), path[1:], use)
 
 
-def _reads_through_references(bindings: Sequence[Binding], path: tuple[str | int, ...], how: How) -> Iterator[_Read]:
+def _reads_through_references(bindings: Sequence[Binding], path: tuple[str | int, ...], use: Use) -> Iterator[_Read]:
     """Yield the reads of the references in a value that follow from a read of a path of the resolved value."""
     for binding_path, template in bindings:
         if len(template) != 1 or isinstance(template[0], str):
             continue
-        if any(read_step not in (step, _EACH) for step, read_step in zip(binding_path, path, strict=False)):
+        if any(read_step not in (step, _ANY_INDEX) for step, read_step in zip(binding_path, path, strict=False)):
             continue
-        for read in _reads_of_reference(template[0], how):
+        for read in _reads_of_reference(template[0], use):
             rest = path[len(binding_path) :]
             if not rest:
                 yield read

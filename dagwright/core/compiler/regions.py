@@ -1,4 +1,4 @@
-"""Contract a compiled plan: pure nodes that can run together become one region, which runs as one activity.
+"""Contract the pure nodes of a compiled plan: nodes that can run together become a region, which is one activity.
 
 The *wait set* of a pure node is the set of nodes outside its region on which it depends through pure nodes only. Pure
 nodes of one task queue with equal wait sets form one region. A region can therefore start exactly when the outside
@@ -22,15 +22,17 @@ REGION_PREFIX = "region:"
 """Prefix of the id of a region; the id of its first node follows."""
 
 _LARGEST_WAIT_SET = 256
-"""Most nodes in a wait set; a larger one starts a new region, because unbounded sets would cost O(V x E)."""
+"""Maximum number of nodes in a wait set; a larger wait set starts a new region, because unbounded sets would cost O(V x
+E)."""
 
 _DEFAULT_DELAYS = (RetryRule().first_delay_s, RetryRule().factor, RetryRule().max_delay_s)
 
 _Key = tuple[str, int, int]
-"""Key of a region: task queue, number of times that a wait set before it exceeded the limit, number of its wait set."""
+"""Key of a region: task queue, number of earlier regions on the path whose wait set exceeded the limit, number of its
+wait set."""
 
 
-def contract(plan: CompiledPlan) -> CompiledPlan:
+def with_regions(plan: CompiledPlan) -> CompiledPlan:
     """Return the plan with its pure nodes in regions, also in its sub-plans.
 
     A single pure node is no region: it stays a separate activity.
@@ -38,7 +40,8 @@ def contract(plan: CompiledPlan) -> CompiledPlan:
     Complexity: O(V + E) steps, each over a wait set of at most 256 nodes.
     """
     nodes = [
-        replace(node, sub_plan=contract(node.sub_plan)) if node.sub_plan is not None else node for node in plan.nodes
+        replace(node, sub_plan=with_regions(node.sub_plan)) if node.sub_plan is not None else node
+        for node in plan.nodes
     ]
     members = [group for group in _groups(nodes, plan.tools) if len(group) > 1]
     for number in (number for group in members for number in group):
@@ -71,7 +74,7 @@ class _WaitSets:
         self._numbers: dict[frozenset[int], int] = {frozenset(): 0}
         self._sets: list[frozenset[int]] = [frozenset()]
 
-    def joined(self, numbers: set[int], outside: set[int]) -> int | None:
+    def union_of(self, numbers: set[int], outside: set[int]) -> int | None:
         """Return the number of the union of wait sets and outside nodes, or `None` if it would be too large."""
         if len(numbers) == 1 and not outside:
             return next(iter(numbers))
@@ -108,23 +111,24 @@ def _key_of(
     number: int, nodes: Sequence[CompiledNode], keys: Mapping[int, _Key], *, sets: _WaitSets, queue: str
 ) -> _Key:
     """Return the region of a pure node; the keys of its dependencies are already known."""
-    needed = nodes[number].dependencies
-    dependency_keys = set(map(keys.get, needed))
+    dependencies = nodes[number].dependencies
+    dependency_keys = set(map(keys.get, dependencies))
     if len(dependency_keys) == 1 and (single_key := dependency_keys.pop()) is not None and single_key[0] == queue:
         # Fast path for most nodes, because a node may have thousands of edges.
         return single_key
-    growth = max((keys[each][1] for each in needed if each in keys and keys[each][0] == queue), default=0)
-    inside = {each for each in needed if each in keys and keys[each][:2] == (queue, growth)}
-    waits = sets.joined({keys[each][2] for each in inside}, {each for each in needed if each not in inside})
+    pure = {needed: keys[needed] for needed in dependencies if needed in keys and keys[needed][0] == queue}
+    overflows = max((key[1] for key in pure.values()), default=0)
+    inside = {needed: key for needed, key in pure.items() if key[1] == overflows}
+    waits = sets.union_of({key[2] for key in inside.values()}, {*dependencies} - inside.keys())
     if waits is None:
-        return queue, growth + 1, sets.number_of(frozenset(needed))
-    return queue, growth, waits
+        return queue, overflows + 1, sets.number_of(frozenset(dependencies))
+    return queue, overflows, waits
 
 
 def _topological_order(dependencies: Sequence[Sequence[int]]) -> list[int]:
     """Return the nodes in topological order, ties in plan order (Kahn 1962)."""
     dependents = dependents_of(dependencies)
-    remaining = [len(needed) for needed in dependencies]
+    remaining = [len(node_dependencies) for node_dependencies in dependencies]
     order = [number for number, count in enumerate(remaining) if not count]
     for number in order:
         for dependent in dependents[number]:

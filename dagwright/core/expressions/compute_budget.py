@@ -18,7 +18,7 @@ class ComputeBudgetExceeded(Exception):
 
 
 class ComputeBudget:
-    """Work that is left in the current activation of a run.
+    """Work that the current activation of a run may still do.
 
     Args:
         limit: work in one activation.
@@ -27,25 +27,25 @@ class ComputeBudget:
     def __init__(self, limit: int = MAX_WORK) -> None:
         self._moment: float | None = None
         self._limit = limit
-        self.left = limit
+        self.remaining = limit
 
     def start(self, at: float) -> None:
         """Set the current time; at a new time the budget is full again."""
         if at != self._moment:
-            self._moment, self.left = at, self._limit
+            self._moment, self.remaining = at, self._limit
 
-    def leave_half(self) -> None:
-        """Require half of the budget, so that the run can still progress in this activation.
+    def require_half(self) -> None:
+        """Check that half of the budget remains, so that the run can still progress in this activation.
 
         Raises:
-            ComputeBudgetExceeded: less is left.
+            ComputeBudgetExceeded: less than half remains.
         """
-        if self.left < self._limit // 2:
+        if self.remaining < self._limit // 2:
             raise ComputeBudgetExceeded(TOO_MUCH_AT_ONCE)
 
     def charge(self, work: int) -> None:
-        """Subtract work that was done anyway."""
-        self.left = max(0, self.left - work)
+        """Subtract work that is already done; the rest never gets negative."""
+        self.remaining = max(0, self.remaining - work)
 
     def spend(self, work: int) -> None:
         """Subtract work before it is done.
@@ -53,11 +53,11 @@ class ComputeBudget:
         Raises:
             ComputeBudgetExceeded: the budget is not sufficient.
         """
-        left, self.left = self.left, self.left - work
-        if work > left:
+        remaining, self.remaining = self.remaining, self.remaining - work
+        if work > remaining:
             # The estimate costs time too, and thousands of nodes may repeat a refused evaluation.
-            self.left = max(0, left - _WORK_OF_REFUSAL)
+            self.remaining = max(0, remaining - _WORK_OF_REFUSAL)
             raise ComputeBudgetExceeded(
-                f"it reads too much: about {work:,} units of work, and {left:,} of {self._limit:,} are left for this "
-                "moment of the run; compute it in a tool and read its result"
+                f"it reads too much: about {work:,} units of work, and {remaining:,} of {self._limit:,} are left for "
+                "this moment of the run; compute it in a tool and read its result"
             )

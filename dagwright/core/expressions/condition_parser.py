@@ -5,10 +5,10 @@ Each path that a condition reads (`fetch.result.rows[0].n`) becomes a variable i
 only the parts that it reads and not the whole results around them.
 
 The package of the CEL library imports an interactive shell (prompt_toolkit and more), which takes 0.15 s, longer than
-most commands take. It is imported with the first condition, and by no other module. The library describes the state of
-its parser and not the mistake, so the messages for authors are made here.
+most commands take. It is imported with the first condition, and by no other module. The messages of the library
+describe the state of its parser and not the mistake, so this module writes the messages for authors.
 
-This module must not import the scheduler, and it evaluates only quoted texts.
+This module must not import the scheduler. The only expressions that it evaluates are quoted texts.
 """
 
 import re
@@ -25,10 +25,10 @@ _ERROR = re.compile(r"ERROR: <input>:([0-9]+):([0-9]+): (?:Syntax error: )?([^\n
 _WORD = re.compile(r"\w+|[^\w\s]+|\s")
 _AT_QUOTE = re.compile("token recognition error at: '[rRbB]*[\"']")
 _MISSING = re.compile(r"missing '(.)' at")
-_SHOWN = 20
+_QUOTED_CHARACTERS = 20
 """Longest quotation of a condition in a message."""
 
-_INSTEAD = {
+_OPERATOR_HINTS = {
     "and": "write && for 'and'",
     "or": "write || for 'or'",
     "not": "write ! for 'not'",
@@ -48,7 +48,7 @@ class BadCondition(ValueError):
 
     Args:
         hint: correction, if known.
-        unknown: the name without a node, if that is the reason.
+        unknown: the name that is not the ID of a node, if that is the problem.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, unknown: str | None = None) -> None:
@@ -76,24 +76,24 @@ def syntax_error(text: str, error: Exception) -> BadCondition:
     if isinstance(error, RecursionError) or "Recursion limit" in str(error):
         return BadCondition("the condition is nested too deep", hint="split it over several nodes")
     errors = sorted(_errors(text, error))
-    if any(_AT_QUOTE.match(message) for _, message in errors) and (start := _open_text(text)) is not None:
+    if any(_AT_QUOTE.match(message) for _, message in errors) and (start := _unclosed_quote(text)) is not None:
         return BadCondition(f"{_position_text(text, start)}: the text after {text[start]} has no closing {text[start]}")
     if not errors:
         return BadCondition("not a CEL expression")
     position, message = errors[0]
-    return _at(text, position, message)
+    return _error_at(text, position, message)
 
 
-def _at(text: str, position: int, message: str) -> BadCondition:
+def _error_at(text: str, position: int, message: str) -> BadCondition:
     if (missing := _MISSING.search(message)) is not None:
         return BadCondition(f"{_position_text(text, position)}: {missing[1]!r} is missing")
     if position >= len(text.rstrip()):
-        shown = text.strip()[-_SHOWN:]
+        shown = text.strip()[-_QUOTED_CHARACTERS:]
         return BadCondition(f"{_position_text(text, position)}: the condition ends too early, after {shown!r}")
     if not message.startswith(("mismatched", "extraneous", "token recognition", "no viable")):
         return BadCondition(f"{_position_text(text, position)}: {message}")
     word = _WORD.match(text, position)
-    shown = word[0][:_SHOWN] if word is not None else text[position : position + _SHOWN]
+    shown = word[0][:_QUOTED_CHARACTERS] if word is not None else text[position : position + _QUOTED_CHARACTERS]
     hint = _hint(text, position, shown)
     return BadCondition(f"{_position_text(text, position)}: {shown!r} is not expected here", hint=hint)
 
@@ -101,8 +101,8 @@ def _at(text: str, position: int, message: str) -> BadCondition:
 def _hint(text: str, position: int, shown: str) -> str | None:
     before = re.search(r"(\w+|[^\w\s]+)\s*$", text[:position])
     for word in (shown, before[1] if before is not None else "", (before[1] if before is not None else "") + shown):
-        if word in _INSTEAD:
-            return _INSTEAD[word]
+        if word in _OPERATOR_HINTS:
+            return _OPERATOR_HINTS[word]
     if shown[0] in "“”‘’`":
         return "write straight quotes: ' or \""
     return None
@@ -115,11 +115,11 @@ def _errors(text: str, error: Exception) -> Iterator[tuple[int, str]]:
         if "Context" in message:
             # An unfinished parser rule; another error of the text explains it better.
             continue
-        before = sum(len(each) + 1 for each in lines[: int(line) - 1])
+        before = sum(len(earlier_line) + 1 for earlier_line in lines[: int(line) - 1])
         yield before + int(column) - 1, message
 
 
-def _open_text(text: str) -> int | None:
+def _unclosed_quote(text: str) -> int | None:
     """Return the start of a quoted text without a closing quote; `None` if every text is closed."""
     position, start = 0, None
     while position < len(text):
@@ -395,6 +395,6 @@ def _text_of(literal: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def names_of(reads: Sequence[Read]) -> tuple[str, ...]:
+def nodes_read(reads: Sequence[Read]) -> tuple[str, ...]:
     """Return the ids of the nodes that are read, distinct, in order of their first mention."""
     return tuple(dict.fromkeys(read.node for read in reads if read.source == "nodes"))

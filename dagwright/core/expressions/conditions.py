@@ -22,7 +22,7 @@ from dagwright.core.expressions.condition_parser import (
     Reading,
     Steps,
     compile_cel,
-    names_of,
+    nodes_read,
     read_text,
     syntax_error,
 )
@@ -120,7 +120,7 @@ def read_condition(text: str, is_node: Callable[[str], bool]) -> ParsedCondition
     """
     reading = read_text(text, is_node)
     uses_item = any(read.source in ("item", "index") for read in reading.reads)
-    return ParsedCondition(text, names_of(reading.reads), uses_item, reading)
+    return ParsedCondition(text, nodes_read(reading.reads), uses_item, reading)
 
 
 @lru_cache(maxsize=4096)
@@ -136,15 +136,15 @@ class Values:
     """The values that a condition reads.
 
     Args:
-        variables: of the program; a missing value stays unbound, so that the program fails where it needs it.
-        lacks: whether one of them is null or missing.
-        unsized: type of a value without a size whose size is read.
-        size, longest: sum over all of them, as returned by a `Measure`.
+        variables: variables of the program; a missing value is not bound, so that the program fails when it reads it.
+        has_missing: whether a value is null or missing.
+        unsized: type of a value whose size is read although it has none, such as `a number`.
+        size, longest: sums over all values, as returned by a `Measure`.
         loop_size: sum of `size` of the values inside comprehensions.
     """
 
     variables: dict[str, Any] = field(default_factory=dict)
-    lacks: bool = False
+    has_missing: bool = False
     unsized: str = ""
     size: int = 0
     longest: int = 0
@@ -157,7 +157,7 @@ class Values:
             return
         value = _walk(start, read.steps)
         if value is _MISSING or value is None:
-            self.lacks = True
+            self.has_missing = True
         if isinstance(value, StoredValue | WorkerText):
             value = _projected_value(value, read)
         elif read.aspect == "size":
@@ -179,9 +179,9 @@ class Values:
         if _is_object(parent) or not read.steps:
             value = _walk(start, read.steps)
             self.variables[read.variable] = value is not _MISSING
-            self.lacks = self.lacks or value is _MISSING or value is None
+            self.has_missing = self.has_missing or value is _MISSING or value is None
         else:
-            self.lacks = True
+            self.has_missing = True
         self.size += 1
         self.loop_size += read.in_loop
 
@@ -299,7 +299,7 @@ def with_item(condition: ParsedCondition, fixed: Values, *, item: Any, index: in
     return values
 
 
-def work_of(condition: ParsedCondition, values: Values) -> int:
+def estimate_work(condition: ParsedCondition, values: Values) -> int:
     """Return an upper estimate of the cost of an evaluation, in units of `ComputeBudget`."""
     reading = condition.reading
     patterns = sum(_WORK_OF_PATTERN + _WORK_OF_CLASS * len(_CLASS.findall(pattern)) for pattern in reading.patterns)
@@ -324,7 +324,7 @@ def evaluate_condition(condition: ParsedCondition, values: Values) -> bool:
         return False
     # The library raises many types of exceptions, depending on the operation.
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        if values.lacks:
+        if values.has_missing:
             return False
         reason = f"{values.unsized} has no size" if values.unsized else str(error).splitlines()[0]
         raise ConditionFailed(f"{condition.text!r} cannot be evaluated: {reason}") from None
@@ -335,8 +335,8 @@ def evaluate_condition(condition: ParsedCondition, values: Values) -> bool:
     return value
 
 
-_REMEMBERED_SIZE = 1_000
-"""Larger values are measured only once, because measuring them again for each node would cost too much."""
+_CACHED_SIZE = 1_000
+"""Size of a value over which its measured size is cached: measuring it for each node would cost too much."""
 
 
 class ConditionEvaluator:
@@ -375,7 +375,7 @@ class ConditionEvaluator:
             ComputeBudgetExceeded: the conditions of this activation would take too long.
         """
         values = self._values_of(condition, scope)
-        self._spend(work_of(condition, values))
+        self._spend(estimate_work(condition, values))
         return evaluate_condition(condition, values)
 
     def evaluate_items(
@@ -393,8 +393,10 @@ class ConditionEvaluator:
         self._spend(WORK_OF_EVALUATION * len(items))
         fixed = self._values_of(condition, scope)
         values = [with_item(condition, fixed, item=item, index=index) for index, item in enumerate(items, first_index)]
-        self._spend(sum(work_of(condition, of_item) for of_item in values) - WORK_OF_EVALUATION * len(items))
-        return [_value_or_error(condition, of_item) for of_item in values]
+        self._spend(
+            sum(estimate_work(condition, item_values) for item_values in values) - WORK_OF_EVALUATION * len(items)
+        )
+        return [_value_or_error(condition, item_values) for item_values in values]
 
     def _values_of(self, condition: ParsedCondition, scope: Scope) -> Values:
         nodes = {
@@ -411,7 +413,7 @@ class ConditionEvaluator:
         size = self._sizes.get(path)
         if size is None:
             size = measure_value(read, value)
-            if size[0] > _REMEMBERED_SIZE:
+            if size[0] > _CACHED_SIZE:
                 self._sizes[path] = size
         return size
 

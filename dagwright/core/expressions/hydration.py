@@ -39,7 +39,7 @@ def _parts(bindings: Sequence[Any]) -> Iterator[BindingPart]:
             yield from _parts(part.get("bindings", ()))
 
 
-def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], take: LoadPart) -> None:
+def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], load: LoadPart) -> None:
     """Fill the bindings of `arguments` in place.
 
     Raises:
@@ -47,20 +47,20 @@ def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, st
         UnresolvedReference: a path does not exist in the value.
     """
     for path, parts in bindings:
-        values = [_value_of(part, secrets=secrets, take=take) for part in parts]
+        values = [_value_of(part, secrets=secrets, load=load) for part in parts]
         is_one_value = len(values) == 1 and "secret" not in parts[0]
         _set_at(arguments, path, values[0] if is_one_value else "".join(map(as_text, values)))
 
 
-def _value_of(part: BindingPart, *, secrets: Mapping[str, str], take: LoadPart) -> Any:
+def _value_of(part: BindingPart, *, secrets: Mapping[str, str], load: LoadPart) -> Any:
     if "text" in part:
         return part["text"]
     if "secret" in part:
         return secrets[part["secret"]]
     if "stored" in part:
-        return take(part["stored"], paths_from_json(part.get("paths", ())), part.get("name") or part["stored"])
+        return load(part["stored"], paths_from_json(part.get("paths", ())), part.get("name") or part["stored"])
     value = part["value"]
-    hydrate(value, part["bindings"], secrets=secrets, take=take)
+    hydrate(value, part["bindings"], secrets=secrets, load=load)
     return value
 
 

@@ -47,7 +47,7 @@ def steps_for_each(text: str) -> tuple[str | int, ...] | None:
     return query_analysis.steps_for_each(text)
 
 
-def answer_query(text: str, value: Any, *, budget: ComputeBudget) -> list[Any]:
+def find_matches(text: str, value: Any, *, budget: ComputeBudget) -> list[Any]:
     """Return all matches of a query, in document order.
 
     Raises:
@@ -57,7 +57,7 @@ def answer_query(text: str, value: Any, *, budget: ComputeBudget) -> list[Any]:
     from dagwright.core.expressions import query_analysis  # noqa: PLC0415 - see the module
 
     try:
-        return query_analysis.answer_query(query_analysis.parse_query(text), value, budget=budget)
+        return query_analysis.find_matches(query_analysis.parse_query(text), value, budget=budget)
     except query_analysis.QUERY_ERRORS as error:
         raise QueryFailed(str(error)) from None
 
@@ -128,7 +128,7 @@ def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | Non
         return _query_elements(value, path, start=start)
     if isinstance(path, str):
         try:
-            return answer_query(path, value, budget=budget or ComputeBudget())
+            return find_matches(path, value, budget=budget or ComputeBudget())
         except QueryFailed as error:
             raise MissingValue(f"the query {path!r} cannot be applied to {start}: {error}") from None
         except ComputeBudgetExceeded as error:

@@ -63,7 +63,7 @@ def describe(value: Any, ref: str, *, size_bytes: int, projections: Sequence[Pro
         if path in parts:
             continue
         part, size = _part_of(
-            value, path, most=VALUE_BYTES if use == "value" else remaining_bytes[use], name=name, budget=budget
+            value, path, max_bytes=VALUE_BYTES if use == "value" else remaining_bytes[use], name=name, budget=budget
         )
         if part is not None and size <= remaining_bytes[use]:
             remaining_bytes[use] -= size
@@ -72,7 +72,7 @@ def describe(value: Any, ref: str, *, size_bytes: int, projections: Sequence[Pro
 
 
 def _part_of(
-    value: Any, path: Path, *, most: int, name: str, budget: ComputeBudget
+    value: Any, path: Path, *, max_bytes: int, name: str, budget: ComputeBudget
 ) -> tuple[ProjectedPart | None, int]:
     """Return a projected part and its approximate size in bytes; no part if finding it takes too long."""
     try:
@@ -87,7 +87,7 @@ def _part_of(
     shape = shape_of(part_value, size_bytes=size)
     return (
         (ProjectedPart("whole", part_value, shape), size)
-        if size <= most
+        if size <= max_bytes
         else (ProjectedPart("large", shape=shape), 300)
     )
 

@@ -1,6 +1,6 @@
 """Queries of RFC 9535 with python-jsonpath: the allowed syntax, and the cost of a query.
 
-`queries` has the functions for other modules; it imports this module with the first query.
+Other modules call it through `paths`, which imports this module with the first query.
 
 Queries are evaluated in workflow code, so `match()` and `search()` are refused, because their patterns can take
 exponential time. Syntax that reads the whole value again for each element is refused too. The cost of an allowed query
@@ -19,10 +19,11 @@ from jsonpath.selectors import Filter, IndexSelector, NameSelector, SliceSelecto
 
 from dagwright.core.expressions.compute_budget import ComputeBudget
 
-_MOST_DESCENTS = 2
-_MOST_FILTERS = 3
-_MOST_SELECTORS = 16
-"""Most selectors, multiplied over all brackets; `[0,0][0,0]…` would double the work with every pair of brackets."""
+_MAX_DESCENTS = 2
+_MAX_FILTERS = 3
+_MAX_SELECTORS = 16
+"""Maximum number of selectors, multiplied over all brackets; `[0,0][0,0]…` would double the work with every pair of
+brackets."""
 _WORK_OF_ELEMENT = 10
 """Five microseconds in the library for each value that it reads."""
 
@@ -65,10 +66,10 @@ def parse_query(text: str) -> Query:
         raise ValueError(f"{text[1:]!r} is not a path: it is more than one query")
     cost = _Cost()
     cost.count_path(path)
-    if cost.descents > _MOST_DESCENTS or cost.filters > _MOST_FILTERS or cost.selectors > _MOST_SELECTORS:
+    if cost.descents > _MAX_DESCENTS or cost.filters > _MAX_FILTERS or cost.selectors > _MAX_SELECTORS:
         raise ValueError(
-            f"{text[1:]!r} could take too long: a query has at most {_MOST_DESCENTS} times '..', {_MOST_FILTERS} "
-            f"filters, and {_MOST_SELECTORS} selectors multiplied over its brackets"
+            f"{text[1:]!r} could take too long: a query has at most {_MAX_DESCENTS} times '..', {_MAX_FILTERS} "
+            f"filters, and {_MAX_SELECTORS} selectors multiplied over its brackets"
         )
     start = _start_of(path)
     is_flat = len(path.segments) <= len(start) + 1 + cost.trailing_names and not cost.descents and not cost.is_deep
@@ -95,14 +96,14 @@ def steps_for_each(text: str) -> tuple[str | int, ...] | None:
     return tuple(steps) if isinstance(first.selectors[0], WildcardSelector) else None
 
 
-def answer_query(query: Query, value: Any, *, budget: ComputeBudget) -> list[Any]:
+def find_matches(query: Query, value: Any, *, budget: ComputeBudget) -> list[Any]:
     """Return all matches of a query, in document order.
 
     Raises:
         JSONPathError, RecursionError: the query cannot be applied to the value.
         ComputeBudgetExceeded: the query would take too long.
     """
-    elements = _extent(query, value, most=budget.left // (_WORK_OF_ELEMENT * query.factor))
+    elements = _count_values_read(query, value, limit=budget.remaining // (_WORK_OF_ELEMENT * query.factor))
     budget.spend(_WORK_OF_ELEMENT * (1 + elements * query.factor))
     return list(query.path.findall(value))
 
@@ -165,8 +166,10 @@ def _start_of(path: jsonpath.JSONPath) -> list[NameSelector | IndexSelector | Sl
     return start
 
 
-def _extent(query: Query, value: Any, *, most: int) -> int:
-    """Return an upper estimate of the number of values that a query reads, or any number over `most`."""
+def _count_values_read(query: Query, value: Any, *, limit: int) -> int:
+    """Return an upper estimate of the number of values that a query reads, or a number over `limit` if there are
+    more.
+    """
     for selector in query.start:
         try:
             match selector:
@@ -181,7 +184,7 @@ def _extent(query: Query, value: Any, *, most: int) -> int:
     if query.is_flat:
         return len(value) if isinstance(value, list | dict) else 0
     count, depth, level = 0, 0, [value]
-    while level and count <= most:
+    while level and count <= limit:
         count += len(level)
         depth += 1
         next_level: list[Any] = []

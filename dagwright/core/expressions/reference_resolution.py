@@ -34,7 +34,7 @@ class Scope:
         inputs: values of the inputs by name.
         item, index: of the `for_each`, if there is one.
         budget: budget of queries in this activation.
-        answers: (node id, query) -> matches in the node's result, which never changes.
+        query_matches: (node id, query) -> matches in the node's result; a cache, because results never change.
     """
 
     node_value: Callable[[str, str], Any]
@@ -42,13 +42,13 @@ class Scope:
     item: Any = None
     index: int | None = None
     budget: ComputeBudget = field(default_factory=ComputeBudget)
-    answers: dict[tuple[str, str], Any] = field(default_factory=dict)
+    query_matches: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
 def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
     """Return the scope of one item of a `for_each`."""
-    # Without `replace`, which takes longer than the rest of the work for a key.
-    return Scope(scope.node_value, scope.inputs, item, index, scope.budget, scope.answers)
+    # `replace` would take longer than all other work for the key of an item.
+    return Scope(scope.node_value, scope.inputs, item, index, scope.budget, scope.query_matches)
 
 
 def resolve_bindings(value: Any, bindings: Sequence[Binding], *, scope: Scope) -> Any:
@@ -117,7 +117,7 @@ def _result_of(reference: ResultOf, scope: Scope) -> Any:
         # A node that did not complete has no result, so its paths cannot be checked.
         return None
     if isinstance(path, str) and field_name == "result":
-        return _answer_of(node, path, value, scope)
+        return _matches_of(node, path, value, scope)
     if not path and not isinstance(value, StoredValue):
         return value
     return get_value(value, path, start=f"{node}.{field_name}", budget=scope.budget)
@@ -132,8 +132,8 @@ def _identity_of(result: Any) -> Any:
     return result["id"] if isinstance(result, dict) and "id" in result else result
 
 
-def _answer_of(node: str, query: str, value: Any, scope: Scope) -> Any:
+def _matches_of(node: str, query: str, value: Any, scope: Scope) -> Any:
     """Return the matches of a query in a result, cached because thousands of items may use the same query."""
-    if (node, query) not in scope.answers:
-        scope.answers[node, query] = get_value(value, query, start=f"{node}.result", budget=scope.budget)
-    return scope.answers[node, query]
+    if (node, query) not in scope.query_matches:
+        scope.query_matches[node, query] = get_value(value, query, start=f"{node}.result", budget=scope.budget)
+    return scope.query_matches[node, query]

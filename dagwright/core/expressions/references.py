@@ -84,16 +84,16 @@ class Lookup:
         search_text: the searched text; for a known entity, its id.
         entity_type: the type as written; for a known entity, the kinds that the argument takes (`company or fund`).
         filters: (name, value) pairs that narrow the search, in order of the names.
-        known_as: name in the plan of an entity that needs no search: `@order` if the session has it, `BY_ID` if the
-            plan has its id.
-        called: name of a known entity, for people; empty if only its id is known.
+        known_as: for an entity that needs no search, its name in the plan: `@order` if the session has the entity,
+            `BY_ID` if the plan has its id.
+        display_name: name of a known entity in texts for people; empty if only its id is known.
     """
 
     search_text: str
     entity_type: str
     filters: tuple[tuple[str, str], ...] = ()
     known_as: str | None = None
-    called: str = field(default="", compare=False)
+    display_name: str = field(default="", compare=False)
 
     @property
     def input(self) -> str:
@@ -113,7 +113,7 @@ Template = tuple[TemplatePart, ...]
 
 @dataclass(frozen=True, slots=True)
 class BadReference:
-    """An invalid reference in double braces; `unknown` is the name without a node, if that is the reason."""
+    """An invalid reference in double braces; `unknown` is the name that is not a node ID, if that is the problem."""
 
     text: str
     message: str
@@ -137,16 +137,16 @@ class BadReferences(Exception):
 
 NODE_VALUE_FIELDS: tuple[Field, ...] = ("result", "status", "error")
 """Fields of a node that templates and conditions can read."""
-_FIELD_SHOWN = 60
-"""Longest quotation of a wrong field in a message."""
+_FIELD_CHARACTERS = 60
+"""Longest quotation of an unknown field in a message."""
 _SHORTEST_PREFIX = 3
 """Shortest name that counts as the prefix of another one."""
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
 _NOT_BEFORE = ("\\", "{")
-"""With one of these before it, a simple reference may be plain text, or its id may start earlier."""
+"""Texts before a simple reference that make it ambiguous: it may be plain text, or its id may start earlier."""
 _SIMPLE = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
 _ID_WINDOW = MAX_ID_BYTES + 16
-"""Most characters after `{{` for an id, spaces around it, and its field."""
+"""Maximum characters after `{{` for an id, the spaces around it, and its field."""
 _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
 _SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
 _ITEM = re.compile(r"\s*item(?=[.\[\s}])")
@@ -174,7 +174,9 @@ def parse_template(text: str, ids: Collection[str]) -> Template:
 
 
 def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
-    """Parse a text with one or two simple references, as nearly all are, at a third of the cost; else return `None`."""
+    """Parse a text with one or two simple references, the usual case, at a third of the cost; `None` for other
+    texts.
+    """
     pieces = _SIMPLE.split(text)
     if len(pieces) == 4:
         before, first, field, rest = pieces
@@ -262,14 +264,14 @@ def _parse_reference(
 def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:
     best: tuple[str, Field, int] | None = None
     for match in _FIELD.finditer(text, start, start + _ID_WINDOW):
-        written = text[start : match.start()]
-        if written not in ids:
-            written = written if written.isascii() else unicodedata.normalize("NFC", written)
-            if written not in ids:
-                written = written.strip()
-                if written not in ids:
+        candidate = text[start : match.start()]
+        if candidate not in ids:
+            candidate = candidate if candidate.isascii() else unicodedata.normalize("NFC", candidate)
+            if candidate not in ids:
+                candidate = candidate.strip()
+                if candidate not in ids:
                     continue
-        best = (written, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
+        best = (candidate, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
     return best
 
 
@@ -278,7 +280,7 @@ def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadRe
         return (), path_start + 2
     end = _find_close(text, path_start)
     if end is None:
-        # The rest of the text belongs to it: a further search would take quadratic time.
+        # The rest of the text belongs to this reference: further searches would take quadratic time.
         return BadReference("{{" + text[start : start + 60], "it is not closed by }}"), len(text)
     try:
         return parse_path(text[path_start:end].strip()), end + 2
@@ -311,7 +313,7 @@ def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
         node, rest = node_and_rest
         if not rest:
             return BadReference(written, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
-        field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_SHOWN]
+        field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_CHARACTERS]
         message, hint = no_field(node, field)
         return BadReference(written, message, hint)
     match = _FIELD.search(inner + "}")
@@ -373,25 +375,28 @@ _LEAST_RATIO = 0.6
 
 
 class NameHints:
-    """Suggestions for wrong names with a budget: many wrong names among many known names take quadratic time.
+    """Suggestions for unknown names, with a budget, because comparing many unknown names takes quadratic time.
 
     Args:
-        left: cost of all comparisons, in characters (see `nearest`); one unit takes up to 250 ns.
+        remaining: cost of all comparisons that may still be made, in characters (see `nearest`); one unit takes up to
+            250 ns.
     """
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
 
     def spend(self, cost: int) -> bool:
         """Subtract a cost; return whether the budget covers it."""
-        self.left -= cost
-        return self.left >= 0
+        self.remaining -= cost
+        return self.remaining >= 0
 
-    def near(self, name: str | None, known: Collection[str], *, but: str | None = None) -> str | None:
-        """Return the suggestion for a wrong name; `None` also if there is no name or no budget."""
-        if name is None or len(known) > self.left:
+    def near(self, name: str | None, known: Collection[str], *, excluded: str | None = None) -> str | None:
+        """Return a suggestion for an unknown name; `None` if no name is near, no name is given, or the budget is
+        spent.
+        """
+        if name is None or len(known) > self.remaining:
             return None
-        return suggestion(name, [each for each in known if each != but], hints=self)
+        return suggestion(name, [known_name for known_name in known if known_name != excluded], hints=self)
 
 
 def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = None) -> str | None:
@@ -407,29 +412,31 @@ def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = N
 
 
 def nearest(name: str, known: Collection[str], *, most: int, hints: NameHints | None = None) -> list[str]:
-    """Return the known names that are near to a wrong one, the nearest first; none if the budget is spent.
+    """Return the known names that are near to an unknown name, the nearest first; empty if the budget is spent.
 
-    Complexity: a cost of 1 for each known name; `len(a) + len(b)` if its length is similar; and `len(a) * len(b)` if
-        it has similar letters.
+    Complexity: each known name costs 1, `len(a) + len(b)` if its length is similar, and `len(a) * len(b)` if its
+        letters are similar.
     """
     hints = hints or NameHints(HINT_BUDGET)
     if len(name) > MOST_NAME_CHARACTERS or not hints.spend(len(known)):
         return []
-    candidates = [each for each in known if len(each) <= MOST_NAME_CHARACTERS]
+    candidates = [known_name for known_name in known if len(known_name) <= MOST_NAME_CHARACTERS]
     folded = name.casefold()
     names = sorted(candidate for candidate in candidates if candidate.casefold() == folded)
     similar = _similar(name, candidates, hints)
     if similar is None:
         return []
-    names += [each for _, each in heapq.nlargest(most, similar)]
+    names += [known_name for _, known_name in heapq.nlargest(most, similar)]
     if len(name) >= _SHORTEST_PREFIX:
         longer = (candidate for candidate in candidates if candidate.casefold().startswith(folded))
-        names += sorted(longer, key=lambda each: (len(each), each))
+        names += sorted(longer, key=lambda known_name: (len(known_name), known_name))
     return list(dict.fromkeys(names))[:most]
 
 
 def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
-    """Return each similar name after its ratio, as `difflib.get_close_matches` does; `None` if the budget is spent."""
+    """Return the similar names, each after its ratio, as `difflib.get_close_matches` does; `None` if the budget is
+    spent.
+    """
     matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
     similar = []
     for candidate in candidates:
@@ -457,17 +464,17 @@ def cut_name(name: str) -> str:
     return cut_characters(name, SHOWN_NAME_CHARACTERS)
 
 
-def listed(names: Collection[str], *, near: str = "", most: int = 8, hints: NameHints | None = None) -> str:
-    """Return names on one line, each once; if there are many, the names nearest to a wrong name, then the first ones.
+def format_names(names: Collection[str], *, near: str = "", most: int = 8, hints: NameHints | None = None) -> str:
+    """Return the distinct names on one line; of many names, the nearest to `near` and then the first.
 
     Args:
-        near: the wrong name.
+        near: an unknown name.
         hints: as for `suggestion`.
     """
-    each = list(dict.fromkeys(names))
-    best = nearest(near, each, most=most, hints=hints) if near and len(each) > most else []
-    shown = list(dict.fromkeys([*best, *each]))[:most]
-    more = f" and {len(each) - most:,} more" if len(each) > most else ""
+    distinct = list(dict.fromkeys(names))
+    nearest_names = nearest(near, distinct, most=most, hints=hints) if near and len(distinct) > most else []
+    shown = list(dict.fromkeys([*nearest_names, *distinct]))[:most]
+    more = f" and {len(distinct) - most:,} more" if len(distinct) > most else ""
     return ", ".join(shown) + more
 
 

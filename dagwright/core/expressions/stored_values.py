@@ -1,8 +1,8 @@
 """Stored values: values in the payload store, which a run holds as references.
 
 A result over 8 KiB never reaches the workflow. The workflow gets its reference, and the projections that the plan
-names as far as they are small. All other uses of such a value happen where it can be read: in the worker that needs it,
-or in the client that shows the run. So a JSON value of a run may contain, at any place, a `StoredValue`, or a
+names as far as they are small. All other reads of the value happen in the worker that needs it, or in the client that
+shows the run. So a JSON value of a run may contain, at any place, a `StoredValue`, or a
 `WorkerText` made of such values.
 
 Both are plain classes, not dataclasses: pydantic would silently encode a dataclass as JSON, and they must never be
@@ -20,8 +20,9 @@ Path = tuple[str | int, ...] | str
 """Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""
 
 Projection = tuple[Path, Literal["value", "whole"]]
-"""A projection, a part of a result that the plan names: `value` if it may stay in the store when it is large, `whole`
-if the run needs it for a decision (`when`, `for_each`), so that a larger part is projected."""
+"""A projection: the path of a part of a result that the plan reads, and its use. The use is `whole` if the run needs
+the part for a decision (`when`, `for_each`), else `value`. A large part stays in the store, unless its use is
+`whole`."""
 
 
 class TooLargeHere(ComputeBudgetExceeded):
@@ -61,8 +62,9 @@ class ProjectedPart:
     """A projected part of a stored value.
 
     Args:
-        state: `small` (the value is here), `whole` (it is here, but too large to pass on), `large` or `missing`.
-        value: the part itself, if it is here.
+        state: `small` (has a value), `whole` (has a value that is too large to pass on), `large` (no value) or
+            `missing`.
+        value: value of the part, if `state` is `small` or `whole`.
         shape: shape of a part over 8 KiB.
         reason: for a missing part, the reason.
     """
@@ -128,7 +130,7 @@ class StoredValue:
     def at(self, path: Path) -> "tuple[ProjectedPart | StoredValue, Path]":
         """Return the part at a path, and the rest of the path, which the caller applies to the value of the part.
 
-        If the part is not here, or is too large to pass on, the result is a stored value and no rest.
+        If the part was not projected, or is too large to pass on, the result is a stored value and an empty rest.
         """
         exact = self.parts.get(path)
         if exact is not None:
@@ -142,7 +144,7 @@ class StoredValue:
     def _narrowed(self, path: Path) -> "StoredValue":
         if path == ():
             return self
-        own = self.parts.get(path)
+        exact = self.parts.get(path)
         inside: dict[Path, ProjectedPart] = {}
         if not isinstance(path, str):
             size = len(path)
@@ -155,9 +157,9 @@ class StoredValue:
                 for key, part in self.parts.items()
                 if isinstance(key, str) and key.startswith(start)
             }
-        elif own is not None:
-            inside = {(): own}
-        shape = own.shape if own is not None else None
+        elif exact is not None:
+            inside = {(): exact}
+        shape = exact.shape if exact is not None else None
         return StoredValue(self.ref, name=self.name, paths=_joined(self.paths, path), shape=shape, parts=inside)
 
 

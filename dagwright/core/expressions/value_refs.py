@@ -24,7 +24,7 @@ from dagwright.core.expressions.stored_values import (
 WorkerBinding = tuple[BindingPath, list[dict[str, Any]]]
 """A path into the arguments, and the parts that the worker fills in there: one value, or several joined to a text."""
 
-_OPEN_SET = frozenset(REF_TYPES)
+_REF_TYPE_SET = frozenset(REF_TYPES)
 
 
 def encode(value: Any, format_ref: Callable[[ValueRef], Any]) -> tuple[bytes, bool]:
@@ -54,12 +54,12 @@ def ref_for_display(part: ValueRef) -> Any:
     """Return a readable form of a stored part in the arguments of a call, which only the worker fills in."""
     if isinstance(part, WorkerText):
         return "".join(_part_text(inner) for inner in part.parts)
-    format_ref: dict[str, Any] = {"ref": part.ref}
+    displayed: dict[str, Any] = {"ref": part.ref}
     if part.paths:
-        format_ref["path"] = paths_to_json(part.paths)
+        displayed["path"] = paths_to_json(part.paths)
     if part.shape is not None:
-        format_ref["bytes"] = part.shape.size_bytes
-    return format_ref
+        displayed["bytes"] = part.shape.size_bytes
+    return displayed
 
 
 def _part_text(part: Any) -> str:
@@ -70,7 +70,7 @@ def _part_text(part: Any) -> str:
 
 def bindings_of(value: Any) -> list[WorkerBinding]:
     """Return the bindings in the arguments of a call, which only a worker may fill."""
-    if isinstance(value, dict) and _OPEN_SET.isdisjoint(map(type, value.values())):
+    if isinstance(value, dict) and _REF_TYPE_SET.isdisjoint(map(type, value.values())):
         # The most frequent case.
         return []
     return [(path, _binding_parts(part)) for path, part in find_value_refs(value)]

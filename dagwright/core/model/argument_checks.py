@@ -27,7 +27,7 @@ from dagwright.core.expressions.references import (
     Placeholder,
     Reference,
     ResultOf,
-    listed,
+    format_names,
     nearest,
 )
 from dagwright.core.model import text_formats
@@ -454,7 +454,9 @@ def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tupl
     """Return the message and the hint for a value that is not in an enumeration."""
     texts = [option if isinstance(option, str) else json.dumps(option) for option in options]
     near = value if isinstance(value, str) else ""
-    return f"{json.dumps(value)[:60]} is not one of {listed(texts, near=near, hints=hints)}", hints.near(near, texts)
+    return f"{json.dumps(value)[:60]} is not one of {format_names(texts, near=near, hints=hints)}", hints.near(
+        near, texts
+    )
 
 
 def _type_message(error: jsonschema_rs.ValidationError) -> str | None:

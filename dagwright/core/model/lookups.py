@@ -134,7 +134,7 @@ def _find(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
 
 def _arguments_of(lookup: Lookup) -> dict[str, Any]:
     arguments = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
-    more = {**dict(lookup.filters), KNOWN_AS: lookup.known_as, _CALLED: lookup.called or None}
+    more = {**dict(lookup.filters), KNOWN_AS: lookup.known_as, _CALLED: lookup.display_name or None}
     return {**arguments, **{key: value for key, value in more.items() if value is not None}}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dagwright.core.expressions.references import NameHints, listed, suggestion
+from dagwright.core.expressions.references import NameHints, format_names, suggestion
 
 JsonTypes = frozenset[str]
 ALL: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -163,7 +163,7 @@ class ValueSchema:
         types, known = self.types, self.properties
         if isinstance(step, str) and "object" in types:
             near = suggestion(step, known, hints=hints)
-            return f"it has {listed(known, near=step, hints=hints) or 'no parts'}", near
+            return f"it has {format_names(known, near=step, hints=hints) or 'no parts'}", near
         if isinstance(step, int) and "array" in types:
             return "it has fewer items", None
         hint = "write [0] for its first item" if "array" in types else None

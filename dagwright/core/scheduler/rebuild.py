@@ -106,7 +106,7 @@ class Rebuild:
         """
         budget = self.state.compute_budget
         budget.start(at)
-        budget.leave_half()
+        budget.require_half()
         budget.spend(self.state.rebuild_work)
 
     def charge(self, at: float) -> None:

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from dagwright.core.errors import MAX_PROBLEMS, Problem, pointer
-from dagwright.core.expressions.references import listed, nearest, suggestion
+from dagwright.core.expressions.references import format_names, nearest, suggestion
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS, Human, Node, PlanDocument, Retry
 from dagwright.core.model.tools import MODEL_KEYS, InlineAgent
 
@@ -269,7 +269,7 @@ def _unknown_field(
     if len(path) > 1:
         known = _INSIDE.get("human" if path[0] == "approval" else str(path[0]), ())
     meant = "depends_on" if name in _DEPENDENCIES and "depends_on" in known else name
-    message = f"unknown field {label!r}" + (f"; allowed are {listed(known, near=meant)}" if known else "")
+    message = f"unknown field {label!r}" + (f"; allowed are {format_names(known, near=meant)}" if known else "")
     hint = suggestion(meant, known)
     if path[0] == "agent" and name in MODEL_KEYS:
         hint = "an agent has no model: each request says which one is asked"

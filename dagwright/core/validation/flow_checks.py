@@ -10,7 +10,7 @@ from datetime import timedelta
 from dagwright.core.errors import Note, Problem, pointer
 from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import read_condition
-from dagwright.core.expressions.references import NameHints, Placeholder, listed
+from dagwright.core.expressions.references import NameHints, Placeholder, format_names
 from dagwright.core.model.value_schemas import JSON_NAMES
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.plan_values import PlanValues
@@ -145,9 +145,8 @@ def _unknown_inputs(checked: Checked, hints: NameHints) -> Iterator[Problem]:
         for name in named:
             if name not in known:
                 hint = hints.near(name, known) or f"declare it under 'inputs', or write has(inputs.{name})"
-                message = (
-                    f"when: there is no input {name!r}; the plan declares {listed(declared, near=name, hints=hints)}"
-                )
+                known_names = format_names(declared, near=name, hints=hints)
+                message = f"when: there is no input {name!r}; the plan declares {known_names}"
                 yield Problem("invalid_field", message, _written_pointer(checked, index, "when"), node.id, hint)
 
 

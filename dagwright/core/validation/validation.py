@@ -271,7 +271,7 @@ class _Checker:
     def _read_node(self, index: int, node: Node, numbers: Mapping[str, int], kinds: LookupKinds) -> NodeReferences:
         references = read_references(node, numbers, extra=kinds.parts_of(index, node))
         for problem in references.problems:
-            hint = problem.hint or self.hints.near(problem.unknown, numbers, but=node.id)
+            hint = problem.hint or self.hints.near(problem.unknown, numbers, excluded=node.id)
             self.report.report_problem(
                 problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=hint
             )

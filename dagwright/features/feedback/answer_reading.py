@@ -237,7 +237,7 @@ class AnswerReader:
         if ref is None:
             # Only some names are compared: a run may have 100,000 of them.
             known = [*islice(chain(registry.open, self._state.numbers), _NAMES_COMPARED)]
-            can_look = registry.hints.left > 0 and len(name) <= _NAME_COMPARED
+            can_look = registry.hints.remaining > 0 and len(name) <= _NAME_COMPARED
             near = suggestion(name, known) if can_look else None
             return f"there is no request {name!r:.200}" + (f"; {near}" if near else "")
         record = self._state.record(ref)

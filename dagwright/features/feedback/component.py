@@ -198,7 +198,7 @@ class HumanFeedback(SchedulerComponent):
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
         if isinstance(read, str):
-            requests.hints.left -= 1
+            requests.hints.remaining -= 1
             return read
         if read is None:
             self._use_requests()

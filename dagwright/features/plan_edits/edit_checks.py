@@ -64,7 +64,7 @@ def checked_extension(
     try:
         extension = extension_of(nodes, state, tools=tools, most_compared=_MOST_COMPARED)
     except PlanInvalid as invalid:
-        budget.left = max(0, budget.left - _WORK_OF_HINTS)
+        budget.remaining = max(0, budget.remaining - _WORK_OF_HINTS)
         return format_problems(PlanInvalid([_with_hint(problem, state, tools) for problem in invalid.problems]))
     return refusal_of_own_ids(state, extension) or refusal_of_extension(state, extension) or extension
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 from unicodedata import normalize
 
-from dagwright.core.compiler.compilation import compile_plan, compile_planned
+from dagwright.core.compiler.compilation import compile_plan, compile_with_planner
 from dagwright.core.compiler.projections import with_projections
-from dagwright.core.compiler.regions import contract
+from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.references import HINT_BUDGET
 from dagwright.core.expressions.stored_values import Path, StoredValue
@@ -77,7 +77,7 @@ def extension_of(
     if unknown:
         message = f"the run has no value for the input {unknown[0]!r}"
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
-    planned = compile_planned(checked) if state.plan.has_planner else compile_plan(checked)
+    planned = compile_with_planner(checked) if state.plan.has_planner else compile_plan(checked)
     # The tools sent with an agent contain their descriptions for the model, which compiled plans do not have.
     compiled = state.options.with_agents(planned, {**checked.tools, **tools})
     if problems := [*_refused(compiled.nodes[len(stubs) :], state.policy)]:
@@ -207,7 +207,7 @@ def _numbers_of(stubs: Sequence[Mapping[str, str]], state: RunState, *, count: i
 
 def _renumbered(node: CompiledNode, numbers: Sequence[int]) -> CompiledNode:
     dependencies = tuple(dict.fromkeys(numbers[number] for number in node.dependencies))
-    sub_plan = contract(node.sub_plan) if node.sub_plan is not None else None
+    sub_plan = with_regions(node.sub_plan) if node.sub_plan is not None else None
     return replace(node, dependencies=dependencies, sub_plan=sub_plan)
 
 

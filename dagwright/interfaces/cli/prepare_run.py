@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
-from dagwright.core.boundary.limits import NOTES
+from dagwright.core.boundary.limits import MAX_NOTES
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import default_policy
@@ -116,9 +116,9 @@ def prepare_run(
     plan = prepare(checked, values)
     if request.approve_plan or (policy.approves_changes and changes_of(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
-    notes = [repair.to_note().to_json() for repair in folded(repairs)[:NOTES]]
+    notes = [repair.to_note().to_json() for repair in folded(repairs)[:MAX_NOTES]]
     if request.is_compensating:
-        for note in compensation_notes(plan)[:NOTES]:
+        for note in compensation_notes(plan)[:MAX_NOTES]:
             output.log(one_line(f"note: {note.message}", limit=500))
     if notes:
         options = replace(options, input_fields=replace(options.input_fields, notes=notes))

@@ -6,7 +6,7 @@ A field that accepts several types has one pydantic error per type; they are rep
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dagwright.core.expressions.references import cut_name, listed, suggestion
+from dagwright.core.expressions.references import cut_name, format_names, suggestion
 
 _TYPES: Mapping[str, str] = {
     "string_type": "a string",
@@ -47,7 +47,7 @@ def describe(problems: Sequence[Problem], body: Any, known: Collection[str]) -> 
 def _unknown(name: str, known_names: Collection[str]) -> str:
     if near := suggestion(name, known_names):
         return f"unknown field {name!r} ({near})"
-    return f"unknown field {name!r}" + (f"; allowed are {listed(known_names, most=20)}" if known_names else "")
+    return f"unknown field {name!r}" + (f"; allowed are {format_names(known_names, most=20)}" if known_names else "")
 
 
 def _path_of(problem: Problem, body: Any) -> tuple[str | int, ...]:

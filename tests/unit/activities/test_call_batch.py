@@ -264,10 +264,10 @@ def _call() -> RunningCall:
 
 async def test_call_of_a_later_attempt_replaces_the_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_calls, "activity", SimpleNamespace(info=lambda: INFO))
-    monkeypatch.setattr(left_calls, "LEFT_CALL_S", 0.01)
+    monkeypatch.setattr(left_calls, "DETACHED_CALL_S", 0.01)
     left, (first, second) = LeftCalls(), (_call(), _call())
     left.add("n", first)
-    monkeypatch.setattr(left_calls, "LEFT_CALL_S", 60)
+    monkeypatch.setattr(left_calls, "DETACHED_CALL_S", 60)
     left.add("n", second)
     await asyncio.wait([first.task])
     assert (first.task.cancelled(), second.task.done()) == (True, False)
@@ -280,7 +280,7 @@ async def test_call_of_a_later_attempt_replaces_the_earlier_one(monkeypatch: pyt
 
 async def test_call_that_no_activity_adopts_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_calls, "activity", SimpleNamespace(info=lambda: INFO))
-    monkeypatch.setattr(left_calls, "LEFT_CALL_S", 0.01)
+    monkeypatch.setattr(left_calls, "DETACHED_CALL_S", 0.01)
     left, call = LeftCalls(), _call()
     left.add("n", call)
     await asyncio.wait([call.task])

@@ -5,7 +5,7 @@ from typing import Any
 import pydantic_core
 import pytest
 
-from dagwright.core.compiler.compilation import compile_plan, compile_planned
+from dagwright.core.compiler.compilation import compile_plan, compile_with_planner
 from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
 from dagwright.core.errors import PlanInvalid, pointer
 from dagwright.core.expressions.references import Index, Item, ResultOf
@@ -123,9 +123,9 @@ def test_planner_fields_are_refused_elsewhere_with_their_place() -> None:
         ("not_available", "/nodes/3/plan/nodes/1/on_error", "i", _PLANLESS),
     ]
     again = plan_of(node("a", on_error="replan"))
-    assert [each.on_error for each in compile_planned(check(again)).nodes] == ["replan"]
+    assert [each.on_error for each in compile_with_planner(check(again)).nodes] == ["replan"]
     with pytest.raises(PlanInvalid) as caught:
-        compile_planned(check(plan_of(node("d", plan=again))))
+        compile_with_planner(check(plan_of(node("d", plan=again))))
     assert [(each.pointer, each.message) for each in caught.value.problems] == [
         ("/nodes/0/plan/nodes/0/on_error", _PLANLESS)
     ]

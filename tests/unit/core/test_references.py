@@ -264,7 +264,7 @@ def test_query_finds_its_matches_in_document_order(path: str, found: list[Any]) 
 def test_query_costs_what_it_looks_at(value: Any, path: str, work: int) -> None:
     budget = ComputeBudget()
     get_value(value, parse_path(path), start="x", budget=budget)
-    assert MAX_WORK - budget.left == work
+    assert MAX_WORK - budget.remaining == work
 
 
 def test_query_over_the_budget_is_refused_with_the_limit() -> None:
@@ -277,7 +277,7 @@ def test_query_over_the_budget_is_refused_with_the_limit() -> None:
         "compute it in a tool and read its result"
     )
     budget.start(1.0)
-    assert budget.left == 2_000
+    assert budget.remaining == 2_000
     value: Any = None
     for _ in range(90):
         value = {"x": value, "y": list(range(300))}

@@ -232,14 +232,14 @@ def test_bindings_have_paths_and_a_secret_is_a_text() -> None:
     assert secret_names(bindings_of(_ARGUMENTS)) == {"KEY"}
     assert stored_refs(bindings_of(_ARGUMENTS)) == ["r"]
     arguments = {"key": None}
-    hydrate(arguments, bindings_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, take=_nothing)
+    hydrate(arguments, bindings_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, load=_nothing)
     assert arguments == {"key": "7"}
 
 
 @pytest.mark.parametrize("path", [["gone", 0], ["list", 5], ["text", "x"], ["list", "x"]], ids=str)
 def test_misplaced_binding_is_reported(path: list[str | int]) -> None:
     with pytest.raises(MisplacedBinding, match="the arguments have no path"):
-        hydrate({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, take=_nothing)
+        hydrate({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, load=_nothing)
 
 
 @pytest.mark.parametrize(

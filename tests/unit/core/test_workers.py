@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.compiler.regions import contract
+from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import NodeError, PlanInvalid
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import stored_from_json
@@ -180,7 +180,7 @@ def test_a_node_whose_tool_is_a_worker_is_one_in_every_dialect() -> None:
     plan = compiled(plan_of(FOUND, SHOWN), tools=WORKERS)
     assert [each.is_worker for each in plan.nodes] == [True, True]
     assert plan.tools["show"].worker == WORKERS["show"].worker
-    contracted = contract(compiled(plan_of(FOUND, SHOWN, SHOWN | {"id": "c"}), tools=WORKERS))
+    contracted = with_regions(compiled(plan_of(FOUND, SHOWN, SHOWN | {"id": "c"}), tools=WORKERS))
     assert [each.kind for each in contracted.nodes] == ["tool", "tool", "tool"]
     bare = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
     assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=bare)).nodes[0].is_worker

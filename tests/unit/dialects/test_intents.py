@@ -128,7 +128,7 @@ def test_name_of_the_session_may_replace_a_party_with_its_name() -> None:
     assert document.plan["nodes"][0]["arguments"] == {"a": "fund_1"}
     found = document.bindings[0, "a"]
     assert isinstance(found, Lookup)
-    assert (found, found.called) == (Lookup("fund_1", "", known_as="@cbu"), ("Apex " * 50)[:80])
+    assert (found, found.display_name) == (Lookup("fund_1", "", known_as="@cbu"), ("Apex " * 50)[:80])
 
 
 @pytest.mark.parametrize("empty", ["", "  "])
