@@ -166,12 +166,6 @@ def activities_of_tools(tools: Mapping[str, "CallableTool"]) -> dict[str, ToolAc
     return {name: _tool_activity(each, name) for name, each in tools.items()}
 
 
-def tool_activities(registry: ToolRegistry, environment: ToolEnvironment, **rest: Any) -> list[ToolActivity]:
-    """Return one activity for each Python tool of `registry`, in order; see `callable_tools`."""
-    named = activities_of_tools(callable_tools(registry, environment, **rest))
-    return [named[spec.name] for spec in registry.python_tools()]
-
-
 @dataclass(frozen=True, slots=True)
 class CallableTool:
     """A tool with everything that its calls share.

@@ -76,11 +76,6 @@ def read_written_plan(
     ), bounded_repairs
 
 
-def is_cut_off(repairs: Sequence[Repair]) -> bool:
-    """Return whether a part of the plan is missing because the response was truncated."""
-    return any(repair.code == CUT_OFF for repair in repairs)
-
-
 def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repair]]:
     """Return the JSON value of a document: the text itself, if it is in one of the text dialects."""
     head = without_thinking(text)

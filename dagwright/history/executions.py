@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from temporalio.client import Client, WorkflowExecution, WorkflowHistoryEventFilterType
+from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
@@ -70,11 +70,6 @@ async def _next_run_id(client: Client, workflow_id: str, run_id: str) -> str | N
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
     return None
-
-
-def is_top_run(execution: WorkflowExecution) -> bool:
-    """Return whether a run is not a sub-plan; it may be the turn of a session, or the child of a user's workflow."""
-    return wire.MEMO_ROOT not in execution.raw_info.memo.fields
 
 
 def root_in(memo: Mapping[str, Any]) -> str | None:

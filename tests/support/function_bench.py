@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dagwright.activities.call_tool import tool_activities
+from dagwright.activities.call_tool import activities_of_tools, callable_tools
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.values import LargeValues
 from dagwright.store import PayloadStore
@@ -32,7 +32,9 @@ class FunctionBench(ActivityBench):
         )
         store = store or MemoryStore()
         values, cache = LargeValues(store, retry_pauses_s=()), ResultCache(store)
-        [activity] = tool_activities(ToolRegistry.of(function), environment, values=values, cache=cache)
+        [activity] = activities_of_tools(
+            callable_tools(ToolRegistry.of(function), environment, values=values, cache=cache)
+        ).values()
         super().__init__(activity)
 
     async def result(self, *arguments: Any, **headers: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payload
 
-from dagwright.activities.call_tool import tool_activities
+from dagwright.activities.call_tool import activities_of_tools, callable_tools
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.values import LargeValues
 from dagwright.llm import Endpoint
@@ -26,9 +26,15 @@ class ToolBench(ActivityBench):
 
     def __init__(self, tools: ToolRegistry, environment: ToolEnvironment, models: ModelClients | None) -> None:
         store = MemoryStore()
-        [activity] = tool_activities(
-            tools, environment, values=LargeValues(store, retry_pauses_s=()), cache=ResultCache(store), models=models
-        )
+        [activity] = activities_of_tools(
+            callable_tools(
+                tools,
+                environment,
+                values=LargeValues(store, retry_pauses_s=()),
+                cache=ResultCache(store),
+                models=models,
+            )
+        ).values()
         super().__init__(activity)
         self._models = models
 

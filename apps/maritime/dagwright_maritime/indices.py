@@ -12,9 +12,6 @@ from dagwright_maritime.settings import INDEX_PREFIX
 
 DEFAULT_PREFIX = "maritime"
 
-STATUSES = ("booked", "in_transit", "arrived")
-"""Values of the field `status`, in the order of a voyage."""
-
 NAME_KINDS = ("shipper", "carrier", "port")
 """Kinds of the documents in the index of names."""
 

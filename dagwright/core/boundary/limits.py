@@ -4,7 +4,6 @@ Data over these limits would end or block a run on the server, so check, start a
 """
 
 import hashlib
-import re
 
 from dagwright.core.boundary.wire import ID_AWAIT_STORE, ID_CALL_BATCH, ID_LOAD_VALUES, INTERNAL_ID_PREFIX
 from dagwright.core.text import cut_bytes, cut_characters, first_bytes, one_line
@@ -178,9 +177,6 @@ def has_room(*, history_bytes: int, history_events: int, in_flight: int) -> bool
     return history_bytes < HISTORY_LIMIT_BYTES and in_flight + 1 < remaining_tasks
 
 
-_SHORTENED = re.compile(r"~[0-9a-f]{32}\Z")
-
-
 def short_id(text: str, *, max_bytes: int) -> str:
     """Return an id that Temporal accepts: the text itself, or its first bytes, `~` and a hash of the text."""
     encoded = text.encode(errors="replace")
@@ -219,15 +215,6 @@ def child_workflow_id(workflow_id: str, task_id: str) -> str:
     """Return the workflow id of a sub-plan; a slash in the task id is written %2F, so that ids never collide."""
     name = task_id.replace("%", "%25").replace("/", "%2F")
     return short_id(f"{workflow_id}/{name}", max_bytes=CHILD_ID_BYTES)
-
-
-def task_of_child(workflow_id: str, child_id: str) -> str | None:
-    """Return the task whose sub-plan has a workflow id; `None` if the id was shortened."""
-    if _SHORTENED.search(child_id):
-        return None
-    name = child_id.removeprefix(f"{workflow_id}/")
-    task_id = name.replace("%2F", "/").replace("%25", "%")
-    return task_id if child_workflow_id(workflow_id, task_id) == child_id else None
 
 
 def summary_of(text: str) -> str:

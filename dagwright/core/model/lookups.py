@@ -22,8 +22,6 @@ from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, R
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, slug_of
 from dagwright.core.model.states import NodeStatus, Record
 
-FIND_PARTY, BIND_PARTIES = "find_party", "bind_parties"
-"""Tools of the resolver nodes in histories; use `is_find` and `is_bind` to recognize such nodes of any resolver."""
 MOST_LOOKUPS = 1_000
 """Most distinct lookups of a plan: one call of `bind` receives the results of all of them."""
 

@@ -13,7 +13,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, RetryState, T
 from temporalio.testing import ActivityEnvironment
 
 from dagwright.activities.call_starts import MAX_OPEN_RECORDS, CallStarts, CallStopped
-from dagwright.activities.call_tool import CallGuards, tool_activities
+from dagwright.activities.call_tool import CallGuards, activities_of_tools, callable_tools
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import ResultCache
@@ -78,7 +78,9 @@ async def _call(
     guards = CallGuards(parked, cast(CallStarts, Recorder(events, stops=stops)))
     environment = load_toolset(Settings(state_dir=folder)).environment
     registry = ToolRegistry.of(mail)
-    [call] = tool_activities(registry, environment, values=LargeValues(store), cache=ResultCache(store), guards=guards)
+    [call] = activities_of_tools(
+        callable_tools(registry, environment, values=LargeValues(store), cache=ResultCache(store), guards=guards)
+    ).values()
     bench = ActivityBench(call)
     bench.temporal.info = replace(
         ActivityEnvironment.default_info(), heartbeat_details=list(before), attempt=attempt, task_token=b"t"

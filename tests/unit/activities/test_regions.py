@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from dagwright.activities import region_batches, region_state
-from dagwright.activities.call_tool import tool_activities
+from dagwright.activities.call_tool import activities_of_tools, callable_tools
 from dagwright.activities.pure_calls import PureCalls
 from dagwright.activities.region_batches import RegionBatch
 from dagwright.activities.region_state import OffloadedRegionState, RegionCache
@@ -151,7 +151,9 @@ _ENVIRONMENT = ToolEnvironment(Path(), secret=lambda _: None)
 
 async def test_thread_of_a_tool_leaves_the_loop_its_turn_soon() -> None:
     usual_s, store = sys.getswitchinterval(), MemoryStore()
-    [call] = tool_activities(_REGISTRY, _ENVIRONMENT, values=LargeValues(store), cache=ResultCache(store))
+    [call] = activities_of_tools(
+        callable_tools(_REGISTRY, _ENVIRONMENT, values=LargeValues(store), cache=ResultCache(store))
+    ).values()
     payload = await ActivityBench(call).payload({})
     assert (json.loads(payload.data), sys.getswitchinterval()) == (SWITCH_INTERVAL_S, usual_s)
 

@@ -25,7 +25,7 @@ from dagwright.client.errors import FeedbackRejected
 from dagwright.client.feedback import Answer, ItemNotNamed, NamespaceRequests, OpenRequest, RequestRef, by_run, of_node
 from dagwright.client.run_messages import refusal_of_pending
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import child_workflow_id, task_of_child
+from dagwright.core.boundary.limits import CHILD_ID_BYTES, child_workflow_id
 from dagwright.core.model.requests import Feedback, Request, RequestRegistry
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
@@ -90,7 +90,7 @@ class _Namespace:
         root, *path = workflow_id.split("/")
 
         async def memo() -> dict[str, Any]:
-            tasks = [task_of_child("", f"/{name}") for name in path]
+            tasks = [_task_of(name) for name in path]
             return {wire.MEMO_ROOT: root, wire.MEMO_PATH: tasks} if path else {}
 
         return SimpleNamespace(id=workflow_id, root_id=root, memo=memo)
@@ -108,6 +108,10 @@ class _Namespace:
         )
 
 
+def _task_of(name: str) -> str:
+    return name.replace("%2F", "/").replace("%25", "%")
+
+
 class _FakeScheduler:
     def __init__(self, runs: dict[str, list[str]], workflow_id: str, *, refusal: str | None) -> None:
         self._refusal = refusal
@@ -118,7 +122,7 @@ class _FakeScheduler:
             opened_at = OPENED_AT + len(workflow_id)
             self.requests.add(Request(name, name, "answer", "APPROVAL", "Publish?", opened_at=opened_at))
         nested = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
-        self._sub_plans = [task_of_child("", f"/{name}") for name in nested] + ["later"]
+        self._sub_plans = [_task_of(name) for name in nested if "/" not in name] + ["later"]
         self._own = runs[workflow_id]
 
     def record_of(self, task_id: str) -> Any:
@@ -268,8 +272,9 @@ def test_node_name_selects_the_requests_of_its_items_in_all_its_runs() -> None:
 
 def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() -> None:
     for task_id in ("archive", "a/b", "50%", "%2F", "each[a/b]", "ü"):
-        assert task_of_child("run/x", child_workflow_id("run/x", task_id)) == task_id
-    assert task_of_child("run", child_workflow_id("run", "x" * 2_000)) is None
+        workflow_id, _, name = child_workflow_id("run/x", task_id).rpartition("/")
+        assert (workflow_id, _task_of(name)) == ("run/x", task_id)
+    assert len(child_workflow_id("run", "x" * 2_000).encode()) <= CHILD_ID_BYTES
 
 
 @pytest.mark.parametrize("following", ["again", "nothing", None, "lost"])

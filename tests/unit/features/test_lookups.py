@@ -14,8 +14,6 @@ from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.argument_checks import ENTITY_KEYWORD
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.lookups import (
-    BIND_PARTIES,
-    FIND_PARTY,
     KNOWN_BEFORE,
     MOST_LOOKUPS,
     KnownEntities,
@@ -88,7 +86,7 @@ def test_each_distinct_lookup_is_one_node_after_the_written_ones() -> None:
     ids = ["lookup:person:Ann", "lookup:person:Bob", "lookup:entity:Ann", "lookup:person:Ann:LU"]
     assert hidden(plan)[:-1] == [*ids, "lookup:natural-person:Ann"]
     bind = plan.nodes[-1]
-    assert (bind.tool, bind.dependencies) == (BIND_PARTIES, (3, 4, 5, 6, 7))
+    assert (bind.tool, bind.dependencies) == (RESOLVER.bind, (3, 4, 5, 6, 7))
     assert [node.dependencies for node in plan.nodes[:3]] == [(8,), (0, 8), (8,)]
     assert plan_from_json(plan_to_json(plan)) == plan
 
@@ -304,7 +302,7 @@ def test_too_many_lookups_are_refused_with_the_plan() -> None:
         check_plan(raw, RESOLVER.tools(), any_tool=True)
 
 
-@pytest.mark.parametrize("tool", [FIND_PARTY, BIND_PARTIES])
+@pytest.mark.parametrize("tool", [RESOLVER.find, RESOLVER.bind])
 def test_plan_cannot_name_the_tools_of_lookups(tool: str) -> None:
     with pytest.raises(PlanInvalid, match=f"there is no tool '{tool}'"):
         check_plan({"nodes": [{"id": "a", "tool": tool}]}, RESOLVER.tools())

@@ -10,7 +10,6 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 from temporalio.exceptions import ApplicationError
 
-from dagwright.core.model.lookups import BIND_PARTIES, FIND_PARTY
 from dagwright.database.error_messages import DatabaseUnavailable, readable_errors
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
@@ -56,15 +55,15 @@ async def test_lookup_where_waiting_does_not_help_fails_at_once(good: Path, tmp_
         ("mysql://localhost/parties", "unsupported database 'mysql'; expected SQLite or PostgreSQL"),
         (below, f"the folder of the database cannot be created: {tmp_path / 'file'}: *"),
     ):
-        failure = await _failure(lookup_tools(LazyDatabase(url)), FIND_PARTY, FINDING)
+        failure = await _failure(lookup_tools(LazyDatabase(url)), "find_party", FINDING)
         assert (fnmatchcase(failure.message, words), failure.non_retryable) == (True, True), failure.message
-    failure = await _failure(lookup_tools(LazyDatabase(junk)), BIND_PARTIES, {"found": []})
+    failure = await _failure(lookup_tools(LazyDatabase(junk)), "bind_parties", {"found": []})
     assert (failure.message, failure.non_retryable) == ("the database reports an error: file is not a database", True)
 
 
 async def test_lookup_where_no_server_answers_is_tried_again() -> None:
     failure = await _failure(
-        lookup_tools(LazyDatabase("postgresql://ann:hidden@127.0.0.1:9/parties")), FIND_PARTY, FINDING
+        lookup_tools(LazyDatabase("postgresql://ann:hidden@127.0.0.1:9/parties")), "find_party", FINDING
     )
     assert failure.message.startswith("the database reports an error: connection failed: ")
     assert not failure.non_retryable
