@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.text import cut_bytes, one_line
-from dagwright.planning.model_calls.model_failure import ACTIONS, ModelFailure
+from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import Action, ModelError
 from dagwright.tools.retry_after import asking_service, requested_delay
 
@@ -120,7 +120,7 @@ def to_model_failure(trouble: ServiceError, target: CallTarget, *, now: datetime
     limit = "" if target.max_tokens is None else f" (now {target.max_tokens:,})"
     advice = "" if trouble.body.code == UNEXPECTED_CALL else _ADVICE.get(error, "")
     advice = advice.format(base_url=target.base_url, model=target.model, max_tokens=limit)
-    delay = requested_delay(trouble.headers, now=now) if ACTIONS[error] is Action.RETRY else None
+    delay = requested_delay(trouble.headers, now=now) if error.action is Action.RETRY else None
     failure = ModelFailure(error, description, advice=advice, delay=delay)
     failure.partial, failure.usage = trouble.partial, trouble.usage
     failure.model = target.model

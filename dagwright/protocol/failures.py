@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from dagwright.core.error_codes import FailureCode
 from dagwright.core.model.states import NodeStatus, RunStatus
 
-NODE_FAILED = "node_failed"
-NOTHING_COMPLETED = "nothing_completed"
+NODE_FAILED = FailureCode.NODE_FAILED.value
+NOTHING_COMPLETED = FailureCode.NOTHING_COMPLETED.value
 FROM_NODES = frozenset({NODE_FAILED, NOTHING_COMPLETED})
 """Codes of errors that are derived from the nodes of a run, because the run itself recorded no error."""
 FIRST_FAILED = "first_failed"

@@ -1,9 +1,9 @@
-"""The tables of exceptions, error codes of the HTTP API and refused commands, and the codes that the code uses."""
+"""The tables of exceptions and codes of problems, responses and refused commands, and the codes that the code uses."""
 
 from dagwright import errors
+from dagwright.core.error_codes import ProblemCode
 from dagwright.interfaces.cli.exit_codes import Refusal
 from dagwright.interfaces.http.error_codes import ErrorCode
-from scripts.reference.failures import used_failure_codes
 from scripts.reference.markdown import code, first_paragraph, table
 from scripts.reference.sources import calls_of, texts_of
 
@@ -16,6 +16,13 @@ def exceptions_table() -> str:
         base = kind.__mro__[1].__name__ if issubclass(kind, Exception) else ""
         rows.append((code(name), code(base), first_paragraph(kind.__doc__)))
     return table(("Exception", "Base", "Meaning"), rows)
+
+
+def problems_table() -> str:
+    """Return a row for each code of a problem of a plan."""
+    return table(
+        ("Code", "Meaning", "Remedy"), [(code(each), each.meaning, each.remedy) for each in sorted(ProblemCode)]
+    )
 
 
 def http_codes_table() -> str:
@@ -42,9 +49,13 @@ def _yes_or_no(is_retryable: bool) -> str:
     return "yes" if is_retryable else "no"
 
 
-def used_codes() -> set[str]:
-    """Return the codes that the code of Dagwright gives to problems, and to failures of nodes and runs."""
-    return used_failure_codes() | _first_arguments("Problem")
+_REPORTS = ("Problem", "ReferenceProblem", "ValueProblem", "_report", "report", "report_problem")
+"""Functions and classes that report a problem of a plan, with its code as the first argument."""
+
+
+def used_problem_codes() -> set[str]:
+    """Return the codes that the code of Dagwright gives to problems of plans."""
+    return {code for name in _REPORTS for code in _first_arguments(name)}
 
 
 def rejection_codes() -> set[str]:

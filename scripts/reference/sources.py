@@ -11,11 +11,25 @@ _FOLDERS = ("dagwright", "activities", "workflows")
 
 
 def calls_of(name: str) -> Iterator[ast.Call]:
-    """Yield the calls of a function or class by its plain name."""
-    for module in _modules():
-        for node in ast.walk(module):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+    """Yield the calls of a function, a class or a method by its plain name."""
+    for node in _nodes():
+        if not isinstance(node, ast.Call):
+            continue
+        match node.func:
+            case ast.Name(id=called) | ast.Attribute(attr=called) if called == name:
                 yield node
+
+
+def members_of(enum: str) -> set[str]:
+    """Return the names of the members of an enum that the code uses."""
+    return {name for node in _nodes() for name in [_member_of(node, enum)] if name is not None and name.isupper()}
+
+
+def _member_of(node: ast.AST, enum: str) -> str | None:
+    match node:
+        case ast.Attribute(value=ast.Name(id=found), attr=name) if found == enum:
+            return name
+    return None
 
 
 def texts_of(expression: ast.expr) -> Set[str]:
@@ -33,6 +47,11 @@ def texts_of(expression: ast.expr) -> Set[str]:
             return set()
 
 
+def _nodes() -> Iterator[ast.AST]:
+    for module in _modules():
+        yield from ast.walk(module)
+
+
 @cache
 def _modules() -> list[ast.Module]:
     paths = sorted(path for folder in _FOLDERS for path in (ROOT / folder).rglob("*.py"))
@@ -44,6 +63,9 @@ def _constants() -> Mapping[str, Set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for node in (node for module in _modules() for node in module.body):
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))) if name.isupper():
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text)))
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str(text)))
+            ) if name.isupper():
                 found[name].add(text)
     return found

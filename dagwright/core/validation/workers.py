@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dagwright.core.error_codes import FailureCode
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.expressions.references import BindingPath, ResultOf, suggestion
 from dagwright.core.model.compiled import Binding, CompiledNode
@@ -13,7 +14,7 @@ from dagwright.core.model.tools import SUB_GOAL, ToolDeclaration, WorkerCard, pa
 from dagwright.core.model.worker_results import sub_goal_id_of
 
 PRECONDITION_MISSING = "precondition_missing"
-"""Error code of a worker tool that was not called because a required slot is missing."""
+"""Code of the problem of a worker tool whose required slot no reference fills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class WorkersRefused(ValueError):
 class PreconditionMissing(UnresolvedReference):
     """A slot that a worker tool requires is missing."""
 
-    code = PRECONDITION_MISSING
+    code = FailureCode.PRECONDITION_MISSING.value
 
 
 def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, WorkerTool]:

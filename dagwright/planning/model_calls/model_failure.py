@@ -1,11 +1,10 @@
 """Failed model call, as raised to callers in activities, tools and agents."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 
 from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.errors import DagwrightError
-from dagwright.planning.model_calls.model_requests import Action, ModelError
+from dagwright.planning.model_calls.model_requests import ModelError
 
 
 class ModelFailure(DagwrightError):
@@ -23,30 +22,10 @@ class ModelFailure(DagwrightError):
     def __init__(self, error: ModelError, message: str, *, advice: str = "", delay: timedelta | None = None) -> None:
         super().__init__(f"{message.removesuffix('.')}; {advice}" if advice else message)
         self.error = error
-        self.action = ACTIONS[error]
+        self.action = error.action
         self.advice = advice
         self.delay = delay
         self.asked_by: str | None = None
         self.model = ""
         self.partial = ""
         self.usage = Usage()
-
-
-ACTIONS: Mapping[ModelError, Action] = {
-    ModelError.BUSY: Action.RETRY,
-    ModelError.UNAVAILABLE: Action.RETRY,
-    ModelError.ANSWER_BROKEN: Action.RETRY,
-    ModelError.OUTPUT_INVALID: Action.FIX,
-    ModelError.QUOTA_SPENT: Action.ASK_PERSON,
-    ModelError.KEY_MISSING: Action.GIVE_UP,
-    ModelError.KEY_REFUSED: Action.GIVE_UP,
-    ModelError.FORBIDDEN: Action.GIVE_UP,
-    ModelError.MODEL_MISSING: Action.GIVE_UP,
-    ModelError.MODEL_UNKNOWN: Action.GIVE_UP,
-    ModelError.ADDRESS_WRONG: Action.GIVE_UP,
-    ModelError.CONTEXT_EXCEEDED: Action.GIVE_UP,
-    ModelError.REFUSED: Action.GIVE_UP,
-    ModelError.FILTERED: Action.GIVE_UP,
-    ModelError.CUT_OFF: Action.GIVE_UP,
-    ModelError.REQUEST_INVALID: Action.GIVE_UP,
-}

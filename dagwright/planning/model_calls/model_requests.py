@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -31,24 +31,110 @@ class Action(StrEnum):
 
 
 class ModelError(StrEnum):
-    """Reason of a failed model call: error codes of nodes and `ApplicationError.type` of the activity."""
+    """Reason of a failed model call: error codes of nodes and `ApplicationError.type` of the activity.
 
-    BUSY = "model_busy"
-    UNAVAILABLE = "model_unavailable"
-    ANSWER_BROKEN = "model_answer_broken"
-    OUTPUT_INVALID = "model_output_invalid"
-    QUOTA_SPENT = "model_quota_spent"
-    KEY_MISSING = "model_key_missing"
-    KEY_REFUSED = "model_key_refused"
-    FORBIDDEN = "model_forbidden"
-    MODEL_MISSING = "model_missing"
-    MODEL_UNKNOWN = "model_unknown"
-    ADDRESS_WRONG = "model_address_wrong"
-    CONTEXT_EXCEEDED = "model_context_exceeded"
-    REFUSED = "model_refused"
-    FILTERED = "model_filtered"
-    CUT_OFF = "model_cut_off"
-    REQUEST_INVALID = "model_request_invalid"
+    Members have the `action` to take, and the `meaning` and `remedy` in Markdown; the reference is generated from them.
+    """
+
+    action: Action
+    meaning: str
+    remedy: str
+
+    def __new__(cls, code: str, action: Action, meaning: str, remedy: str) -> Self:
+        """Create a member from its row."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.action = action
+        member.meaning = meaning
+        member.remedy = remedy
+        return member
+
+    BUSY = (
+        "model_busy",
+        Action.RETRY,
+        "Too many requests (429).",
+        "Wait; a [limit](../guides/limits.md) of the model spreads the calls.",
+    )
+    UNAVAILABLE = (
+        "model_unavailable",
+        Action.RETRY,
+        "The service answers with 5xx, not in time or not at all, or closes the connection.",
+        "Wait, or correct `OPENAI_BASE_URL`.",
+    )
+    ANSWER_BROKEN = (
+        "model_answer_broken",
+        Action.RETRY,
+        "The answer is empty, ends too early, or is no valid response, such as an HTML page.",
+        "See the message; correct `OPENAI_BASE_URL` if it happens each time.",
+    )
+    OUTPUT_INVALID = (
+        "model_output_invalid",
+        Action.FIX,
+        "The JSON of the answer is missing, too long, or does not match its schema.",
+        "Use a larger model, or a simpler schema.",
+    )
+    QUOTA_SPENT = (
+        "model_quota_spent",
+        Action.ASK_PERSON,
+        "The credit of the account is used up (402, `insufficient_quota`).",
+        "Add credit, then retry the node.",
+    )
+    KEY_MISSING = ("model_key_missing", Action.GIVE_UP, "The worker has no key.", "Set `OPENAI_API_KEY` of the worker.")
+    KEY_REFUSED = (
+        "model_key_refused",
+        Action.GIVE_UP,
+        "The service does not accept the key (401).",
+        "Correct `OPENAI_API_KEY` of the worker.",
+    )
+    FORBIDDEN = (
+        "model_forbidden",
+        Action.GIVE_UP,
+        "The key may not do this (403).",
+        "Use another key or another model.",
+    )
+    MODEL_MISSING = (
+        "model_missing",
+        Action.GIVE_UP,
+        "No model is set.",
+        "Use `--model`, or set `DAGWRIGHT_MODEL` of the worker.",
+    )
+    MODEL_UNKNOWN = (
+        "model_unknown",
+        Action.GIVE_UP,
+        "The service does not have the model.",
+        "Use a model of the service.",
+    )
+    ADDRESS_WRONG = (
+        "model_address_wrong",
+        Action.GIVE_UP,
+        "The address of the service is wrong (404, 405).",
+        "Correct `OPENAI_BASE_URL` of the worker; it usually ends in `/v1`.",
+    )
+    CONTEXT_EXCEEDED = (
+        "model_context_exceeded",
+        Action.GIVE_UP,
+        "The request exceeds the context window of the model.",
+        "Send less, or choose a model with a larger context.",
+    )
+    REFUSED = ("model_refused", Action.GIVE_UP, "The model declined the request.", "Rephrase the request.")
+    FILTERED = (
+        "model_filtered",
+        Action.GIVE_UP,
+        "A content filter blocked the request or the answer.",
+        "Rephrase the request, or change the filter of the service.",
+    )
+    CUT_OFF = (
+        "model_cut_off",
+        Action.GIVE_UP,
+        "The answer is longer than `max_tokens`.",
+        "Raise `max_tokens`, or split the request.",
+    )
+    REQUEST_INVALID = (
+        "model_request_invalid",
+        Action.GIVE_UP,
+        "Any other error that the service attributes to the request.",
+        "See the message, which quotes the service.",
+    )
 
 
 class ModelConfig(BaseModel):
