@@ -19,7 +19,7 @@ from scripts.reference.errors import rejection_codes, used_problem_codes
 from scripts.reference.failures import failures_table, used_failure_codes
 from scripts.reference.json_types import type_name
 from scripts.reference.limits import with_unit
-from scripts.reference.markdown import ROOT, constants, table
+from scripts.reference.markdown import constants, table
 from scripts.reference.plan import examples
 from tests.support import docs
 from tests.support.docs import Block
