@@ -1,10 +1,9 @@
 """Admit calls by the limits across all runs, before they have any effect.
 
-A worker knows all limits from one cached list, so calls without a limit cost no request. The requests, releases and
-renewals of a worker for one limit share a message (`dagwright.server.call_limits.exchange`). A call that may start
-within a second waits in its slot; any other call is deferred (`dagwright.activities.deferral`), so the server keeps it
-without a slot. If a limit does not respond, its calls are deferred: no call starts without an answer. This module must
-not import workflows.
+A worker knows all limits from one cached list, so calls without a limit cost no request. A call that may start within a
+second waits in its slot; any other call is deferred (`dagwright.activities.deferral`), so the server keeps it without a
+slot. If a limit does not respond, its calls are deferred: no call starts without an answer. A call that is late for its
+start requests another one: late calls would exceed the rate together. This module must not import workflows.
 """
 
 import asyncio
@@ -14,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any
 
 import structlog
 from temporalio import activity
@@ -23,36 +21,37 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.activities.errors import CallDeferred
 from dagwright.activities.heartbeats import Heartbeats
+from dagwright.activities.limiter import UNREACHABLE_DELAY, Limiter
 from dagwright.activities.service_waits import RequestedWait
 from dagwright.core.boundary.wire import ERROR_RATE_LIMITED
 from dagwright.core.model.call_limits import CallLimit, Subject
-from dagwright.core.model.states import NO_USAGE, Usage
+from dagwright.core.model.states import Usage
 from dagwright.features.call_limits.hold import LONGEST_HOLD_S, RECENT_S, WAS_ASKED
-from dagwright.features.call_limits.limit_state import LEASE_S, LimitAnswer, RequestKind
-from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitSettings
-from dagwright.server.call_limits import LimitUnreachable, declare_limit, exchange, hold_calls, list_limits
+from dagwright.features.call_limits.limit_state import LATE_S, LimitAnswer, RequestKind
+from dagwright.protocol.call_limit_messages import CallRequest, LimitSettings
+from dagwright.server.call_limits import LimitUnreachable, declare_limit, hold_calls, list_limits
 
 FRESH_S = 2.0
 """Seconds for which a worker uses its list of the limits."""
 STALE_S = 10.0
 """Seconds for which it uses the list while another one is on its way."""
 SHORT_WAIT_S = 1.0
-"""Longest wait for a start in a slot; the server keeps a deferred call for at least this time."""
+"""Time after which a call that waits in its slot says so; the server keeps a deferred call for at least this time."""
 _LINE_WAIT_S = 10.0
 """Longest wait for a lease in a slot."""
 _LONGEST_WAIT_IN_PLACE_S = 60.0
 """Longest wait of a model call of a tool in the slot of the tool."""
-_SHARE_OF_TIMEOUT = 0.1
-"""Share of the timeout of an attempt that it may wait in a slot."""
-LATE_S = 5.0
-"""Time after a booked start in which it is valid; later, the call requests another one."""
+_LINE_SHARE_OF_TIMEOUT, _START_SHARE_OF_TIMEOUT = 0.1, 0.5
+"""Shares of the timeout of an attempt that it may wait in a slot for a lease, and for its start."""
 MAX_HELD_SUBJECTS = 100
 """Most subjects that one worker holds at a time: each is a workflow, and a plan may call any number of hosts."""
 _SAME_HOLD_S = 0.5
 """Difference of two ends that belong to the same hold: calls in flight get the same answer."""
-_UNREACHABLE_DELAY = timedelta(seconds=5)
+_WAITED = "waited"
+"""Field of the state of a deferred attempt: the limits that have deferred the call."""
 _KINDS = ("owner", "template", "tool", "model")
-"""Order in which a call requests its limits: a call that waits for its tool may hold a lease of its owner."""
+"""Order in which a call requests its limits: a call that waits for its tool may hold a lease of its owner. A call that
+was deferred first requests the limit that deferred it, so that it uses up no starts of the others meanwhile."""
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.call_limits")
 
@@ -81,7 +80,7 @@ class CallLimits:
         self._held: dict[Subject, float] = {}
         """Subjects whose service asked this worker to wait -> end of the hold on the monotonic clock."""
 
-    async def limiters(self, subjects: Collection[Subject]) -> Sequence["Limiter"]:
+    async def limiters(self, subjects: Collection[Subject]) -> Sequence[Limiter]:
         """Return the limits of a call, in the order in which it requests them.
 
         Raises:
@@ -164,7 +163,7 @@ class CallLimits:
         recent_s = time.monotonic() - RECENT_S
         self._held = {subject: until for subject, until in self._held.items() if until > recent_s}
 
-    def _limiter(self, settings: LimitSettings) -> "Limiter":
+    def _limiter(self, settings: LimitSettings) -> Limiter:
         limiter = self._limiters.get(settings.subject)
         if limiter is None:
             declared = self._declared.get(settings.subject)
@@ -182,7 +181,7 @@ class CallLimits:
                 await asyncio.shield(self._listing)
         if self._known is None:
             raise CallDeferred(
-                "the limits of calls are unknown, because the server does not respond", _UNREACHABLE_DELAY
+                "the limits of calls are unknown, because the server does not respond", UNREACHABLE_DELAY
             )
         return self._known
 
@@ -215,153 +214,6 @@ class CallLimits:
             declared = self._declared.get(subject)
             if declared is not None and settings.declared != declared:
                 await declare_limit(self._client, subject, declared, task_queue=self._task_queue)
-
-
-class Limiter:
-    """One limit as a worker uses it: combines the messages of all its calls.
-
-    Args:
-        settings: newest known settings.
-        declared: limit that this worker declares, if any; started if it does not run.
-        task_queue: queue of the workflows.
-    """
-
-    def __init__(self, client: Client, settings: LimitSettings, *, declared: CallLimit | None, task_queue: str) -> None:
-        self.settings = settings
-        self._client = client
-        self._declared = declared
-        self._task_queue = task_queue
-        self._requests: dict[str, tuple[CallRequest, asyncio.Future[LimitAnswer]]] = {}
-        self._releases: list[str] = []
-        self._tokens: list[int] = []
-        self._usage = NO_USAGE
-        self._leases: dict[str, None] = {}
-        """Calls of this worker that run with a lease."""
-        self._are_renewals_due = False
-        self._sending: asyncio.Task[None] | None = None
-        self._renewing: asyncio.TimerHandle | None = None
-        self._released = asyncio.Event()
-
-    @property
-    def counts_usage(self) -> bool:
-        """Whether the limit has tokens per minute or a daily budget."""
-        limit = self.settings.limit
-        return limit is not None and (limit.tokens_per_minute is not None or limit.daily is not None)
-
-    @property
-    def has_leases(self) -> bool:
-        """Whether calls need a lease."""
-        return self.settings.limit is not None and self.settings.limit.concurrency is not None
-
-    async def request(self, call: str, request: CallRequest) -> LimitAnswer:
-        """Return the answer of the limit to a call.
-
-        Raises:
-            CallDeferred: the limit does not respond.
-        """
-        future: asyncio.Future[LimitAnswer] = asyncio.get_running_loop().create_future()
-        self._requests[call] = request, future
-        self._send_soon()
-        try:
-            return await future
-        except (LimitUnreachable, RPCError) as error:
-            if self.settings.limit is None:
-                # A hold without a limit only spares a busy service.
-                return LimitAnswer("start")
-            raise CallDeferred(str(error), _UNREACHABLE_DELAY, code=ERROR_RATE_LIMITED) from None
-
-    async def wait_in_line(self, wait_s: float) -> None:
-        """Wait until a call of this worker has ended, or for a time."""
-        self._released.clear()
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._released.wait()
-        except TimeoutError:
-            return
-
-    def keep(self, call: str) -> None:
-        """Renew the lease of a call until it is released."""
-        self._leases[call] = None
-        if self._renewing is None:
-            self._renewing = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
-
-    def release(self, call: str) -> None:
-        """End the lease of a call."""
-        self._leases.pop(call, None)
-        self._releases.append(call)
-        self._released.set()
-        self._send_soon()
-
-    def add_usage(self, usage: Usage) -> None:
-        """Report the usage of a model call."""
-        self._tokens.append(usage.tokens)
-        self._usage += usage
-        self._send_soon()
-
-    def _renew(self) -> None:
-        self._renewing = None
-        if self._leases:
-            self._are_renewals_due = True
-            self._send_soon()
-            self._renewing = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
-
-    def _send_soon(self) -> None:
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._send_all())
-
-    async def _send_all(self) -> None:
-        try:
-            # Calls that are woken by a release join its message.
-            await asyncio.sleep(0)
-            while not (message := self._message()).is_empty:
-                requests, self._requests = self._requests, {}
-                self._releases, self._tokens, self._are_renewals_due = [], [], False
-                self._usage = NO_USAGE
-                if not await self._send(message, requests):
-                    return
-        finally:
-            self._sending = None
-
-    def _message(self) -> LimitMessage:
-        renewals = [*self._leases] if self._are_renewals_due else []
-        requests = {call: request for call, (request, _) in self._requests.items()}
-        return LimitMessage(requests, self._releases, renewals, self._tokens, self._usage)
-
-    async def _exchange(self, message: LimitMessage) -> dict[str, LimitAnswer]:
-        subject = self.settings.subject
-        try:
-            return await exchange(self._client, subject, message)
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND or self._declared is None:
-                raise
-        await declare_limit(self._client, subject, self._declared, task_queue=self._task_queue)
-        return await exchange(self._client, subject, message)
-
-    async def _send(
-        self, message: LimitMessage, requests: Mapping[str, tuple[CallRequest, asyncio.Future[LimitAnswer]]]
-    ) -> bool:
-        """Send a message; return whether the limit has responded."""
-        answers: dict[str, LimitAnswer] = {}
-        try:
-            answers = await self._exchange(message)
-        except (LimitUnreachable, RPCError) as error:
-            if not isinstance(error, RPCError) or error.status is not RPCStatusCode.NOT_FOUND:
-                for _, future in requests.values():
-                    if not future.done():
-                        future.set_exception(error)
-                # The next message has them; leases of lost releases would expire anyway.
-                self._releases += message.releases
-                self._tokens += message.tokens
-                self._usage += message.usage
-                return False
-        for call, (_, future) in requests.items():
-            # A limit that does not exist any more admits all calls.
-            answer = answers.get(call, LimitAnswer("start"))
-            if not future.done():
-                future.set_result(answer)
-            elif answer.decision != "later":
-                self._releases.append(call)
-        return True
 
 
 @dataclass(slots=True)
@@ -404,16 +256,17 @@ class _AdmissionRequest:
     def __init__(
         self, limiters: Sequence[Limiter], info: activity.Info, heartbeats: Heartbeats, *, kind: RequestKind
     ) -> None:
-        self._limiters = limiters
+        state = heartbeats.deferred_state
+        waited = state.get(_WAITED) if isinstance(state, Mapping) else None
+        self._waited: list[str] = [str(subject) for subject in waited] if isinstance(waited, list) else []
+        """Limits that have deferred the call, the last one first."""
+        last = self._waited[0] if self._waited else None
+        self._limiters = sorted(limiters, key=lambda limiter: str(limiter.settings.subject) != last)
         self._kind: RequestKind = kind
         self._call = call_id(info)
         self._heartbeats = heartbeats
-        state = heartbeats.deferred_state
-        self._state: Mapping[str, Any] = state if isinstance(state, Mapping) else {}
-        # The clock of the server: the next attempt may run on another machine.
-        self._clock_s = info.started_time.timestamp() - time.monotonic()
         timeout = info.start_to_close_timeout
-        self._share_s = float("inf") if timeout is None else timeout.total_seconds() * _SHARE_OF_TIMEOUT
+        self._timeout_s = float("inf") if timeout is None else timeout.total_seconds()
 
     async def admit(self) -> Admission:
         """Wait until the call may start.
@@ -421,28 +274,17 @@ class _AdmissionRequest:
         Raises:
             CallDeferred: the call must not start now.
         """
-        admission, start_in_s, reason = Admission(), 0.0, ""
-        booked: list[str] = []
-        earlier = self._earlier_bookings()
+        admission = Admission()
+        starts: dict[Limiter, float] = {}
         try:
-            for limiter in self._limiters:
-                name = str(limiter.settings.subject)
-                if name in earlier:
-                    delay_s = max(0.0, self._state["at"] - self._now())
-                    limit_reason = str(self._state.get("why", ""))
-                else:
-                    answer = await self._start(limiter, booked=booked)
-                    delay_s, limit_reason = answer.delay_s, _reason(limiter, answer)
-                admission.add(limiter, self._call, has_lease=limiter.has_leases)
-                booked.append(name)
-                if delay_s > start_in_s:
-                    start_in_s, reason = delay_s, limit_reason
-            if start_in_s > min(SHORT_WAIT_S, self._share_s):
-                # The leases stay: they are renewed from the start of the call on.
-                admission.leases.clear()
-                raise self._deferred(reason, start_in_s, booked=booked)
-            if start_in_s > 0:
-                await asyncio.sleep(start_in_s)
+            while late := [limiter for limiter in self._limiters if _late_s(limiter, starts) > LATE_S]:
+                for limiter in late:
+                    lead_s = _late_s(limiter, starts) if limiter in starts else 0.0
+                    is_first = limiter not in starts
+                    starts[limiter] = await self._start(limiter, lead_s=lead_s)
+                    if is_first:
+                        admission.add(limiter, self._call, has_lease=limiter.has_leases)
+                await asyncio.sleep(max(starts.values()) - time.monotonic())
         except BaseException:
             admission.release()
             raise
@@ -450,46 +292,46 @@ class _AdmissionRequest:
         admission.keep()
         return admission
 
-    def _now(self) -> float:
-        return time.monotonic() + self._clock_s
-
-    def _earlier_bookings(self) -> Collection[str]:
-        """Return the limits at which an earlier attempt has booked the start of this one."""
-        at, booked = self._state.get("at"), self._state.get("booked")
-        if not isinstance(at, int | float) or not isinstance(booked, list):
-            return ()
-        return booked if self._now() - at <= LATE_S else ()
-
-    async def _start(self, limiter: Limiter, *, booked: Sequence[str]) -> LimitAnswer:
-        """Return the answer with the start of the call.
+    async def _start(self, limiter: Limiter, *, lead_s: float) -> float:
+        """Return the start of the call on the monotonic clock.
 
         Raises:
             CallDeferred: the call must request again later.
         """
-        has_waited = str(limiter.settings.subject) in self._state.get("waited", ())
-        ends_at = time.monotonic() + min(_LINE_WAIT_S, self._share_s)
+        subject = str(limiter.settings.subject)
+        request = CallRequest(subject in self._waited, self._kind, lead_s)
+        ends_at = time.monotonic() + min(_LINE_WAIT_S, self._timeout_s * _LINE_SHARE_OF_TIMEOUT)
         while True:
-            answer = await limiter.request(self._call, CallRequest(has_waited, self._kind))
-            if answer.decision == "start":
-                return answer
+            answer = await _answer(limiter, self._call, request, self._heartbeats)
+            if answer.decision == "start" and answer.delay_s <= self._timeout_s * _START_SHARE_OF_TIMEOUT:
+                return time.monotonic() + answer.delay_s
             remaining_s = ends_at - time.monotonic()
-            if answer.decision == "later" or remaining_s <= 0:
-                delay_s = answer.delay_s if answer.decision == "later" else SHORT_WAIT_S
-                # A lease of another limit must not wait without a slot.
-                leased = {str(other.settings.subject) for other in self._limiters if other.has_leases}
-                bookings = [name for name in booked if name not in leased]
-                waited = str(limiter.settings.subject)
-                raise self._deferred(_reason(limiter, answer), delay_s, booked=bookings, waited=waited)
+            if answer.decision != "line" or remaining_s <= 0:
+                reason, delay = _reason(limiter, answer), timedelta(seconds=max(SHORT_WAIT_S, answer.delay_s))
+                waited = [subject, *(other for other in self._waited if other != subject)]
+                raise CallDeferred(reason, delay, code=ERROR_RATE_LIMITED, state={_WAITED: waited})
             self._heartbeats.report_limit(_reason(limiter, answer))
             await limiter.wait_in_line(min(answer.delay_s, remaining_s))
 
-    def _deferred(
-        self, reason: str, delay_s: float, *, booked: Sequence[str], waited: str | None = None
-    ) -> CallDeferred:
-        state: dict[str, Any] = {"at": self._now() + delay_s, "booked": [*booked], "why": reason}
-        if waited is not None:
-            state["waited"] = [waited]
-        return CallDeferred(reason, timedelta(seconds=delay_s), code=ERROR_RATE_LIMITED, state=state)
+
+def _late_s(limiter: Limiter, starts: Mapping[Limiter, float]) -> float:
+    """Return by how much a call is late for its start at a limit; infinite if it has none."""
+    if limiter not in starts:
+        return float("inf")
+    return time.monotonic() - starts[limiter] if limiter.has_rate else 0.0
+
+
+async def _answer(limiter: Limiter, call: str, request: CallRequest, heartbeats: Heartbeats) -> LimitAnswer:
+    """Return the answer of a limit; if it takes long, the call says that it waits.
+
+    Raises:
+        CallDeferred: the limit does not respond.
+    """
+    timer = asyncio.get_running_loop().call_later(SHORT_WAIT_S, heartbeats.report_limit, limiter.silence)
+    try:
+        return await limiter.request(call, request)
+    finally:
+        timer.cancel()
 
 
 async def _wait_in_place(limiter: Limiter, call: str, heartbeats: Heartbeats, *, kind: RequestKind) -> None:
@@ -498,15 +340,18 @@ async def _wait_in_place(limiter: Limiter, call: str, heartbeats: Heartbeats, *,
     Raises:
         CallDeferred: the wait is long, as for a daily budget, or the limit does not respond.
     """
-    has_waited = False
+    has_waited, lead_s = False, 0.0
     while True:
-        answer = await limiter.request(call, CallRequest(has_waited, kind))
-        if answer.decision != "start" or answer.delay_s > SHORT_WAIT_S:
-            heartbeats.report_limit(_reason(limiter, answer))
+        answer = await _answer(limiter, call, CallRequest(has_waited, kind, lead_s), heartbeats)
         if answer.decision == "start":
+            start_at = time.monotonic() + answer.delay_s
             await asyncio.sleep(answer.delay_s)
-            heartbeats.report_limit(None)
-            return
+            lead_s = time.monotonic() - start_at
+            if lead_s <= LATE_S or not limiter.has_rate:
+                heartbeats.report_limit(None)
+                return
+            continue
+        heartbeats.report_limit(_reason(limiter, answer))
         if answer.decision == "later" and answer.delay_s > _LONGEST_WAIT_IN_PLACE_S:
             raise CallDeferred(_reason(limiter, answer), timedelta(seconds=answer.delay_s), code=ERROR_RATE_LIMITED)
         has_waited = has_waited or answer.decision == "later"

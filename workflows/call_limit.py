@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid
 from dagwright.features.call_limits.limit_state import LimitState, limit_state_from_json
-from dagwright.protocol.call_limit_messages import limit_message_from_json, limit_settings_from_json
+from dagwright.protocol.call_limit_messages import LimitReply, limit_message_from_json, limit_settings_from_json
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.workflows.activity_calls import json_payload
 from dagwright.workflows.timers import now_s
@@ -100,10 +100,12 @@ class CallLimitWorkflow:
         for tokens in exchange.tokens:
             state.add_tokens(limit, tokens)
         answers = {
-            call: state.request(limit, call, now, has_waited=request.has_waited, kind=request.kind).to_json()
+            call: state.request(
+                limit, call, now, has_waited=request.has_waited, kind=request.kind, lead_s=request.lead_s
+            )
             for call, request in exchange.requests.items()
         }
-        return {"answers": answers}
+        return LimitReply(now, answers).to_json()
 
     @workflow.update(name=wire.UPDATE_CONFIGURE)
     def configure(self, message: RawValue) -> Any:

@@ -21,7 +21,7 @@ from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
 from dagwright.core.model.tools import AGENT_PREFIX, AgentCard, Effects, ToolDeclaration, is_inline
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.flow_checks import flow_problems, misspelt_keywords, undeclared_inputs
-from dagwright.core.validation.inputs import invalid_inputs, missing_inputs
+from dagwright.core.validation.inputs import missing_inputs, wrong_inputs
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import to_document
 from dagwright.dialects.json_reader import json_problems
@@ -262,7 +262,7 @@ def input_problems(checked: Checked, values: Mapping[str, Any], *, given: Collec
         given: names of the given inputs, including those with unknown values.
     """
     missing = missing_inputs(checked.inputs, dict.fromkeys(given))
-    return [*missing, *invalid_inputs(checked.inputs, values)]
+    return [*missing, *wrong_inputs(checked.inputs, values)]
 
 
 def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
@@ -281,7 +281,7 @@ def prepare_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     Raises:
         PlanInvalid: as `prepare_plan`, except for missing inputs.
     """
-    return _prepared(checked, inputs, invalid_inputs(checked.inputs, inputs))
+    return _prepared(checked, inputs, wrong_inputs(checked.inputs, inputs))
 
 
 def _prepared(checked: Checked, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:

@@ -1,7 +1,7 @@
 """Messages of a limit workflow: its input, its configuration, and the requests of calls."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, cast, get_args
 
 from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, Subject, parse_limit, parse_subject
@@ -69,12 +69,16 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
     )
 
 
+LONGEST_LEAD_S = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class CallRequest:
     """Request of a call that wants to start; see `LimitState.request`."""
 
     has_waited: bool = False
     kind: RequestKind = "call"
+    lead_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +109,11 @@ class LimitMessage:
 
     def to_json(self) -> dict[str, Any]:
         parts = {
-            "requests": {call: [request.has_waited, request.kind] for call, request in self.requests.items()},
+            "requests": {call: list(astuple(request)) for call, request in self.requests.items()},
             "releases": list(self.releases),
             "renewals": list(self.renewals),
             "tokens": list(self.tokens),
-            "usage": self.usage.to_json() if self.usage.is_nonzero else None,
+            "usage": self.usage.to_json() if self.usage.is_something else None,
             "hold_s": self.hold_s,
             "held_by": self.held_by,
         }
@@ -125,8 +129,8 @@ def limit_message_from_json(encoded: Any) -> LimitMessage:
     try:
         return LimitMessage(
             {
-                str(call): CallRequest(bool(has_waited), _kind(kind))
-                for call, (has_waited, kind) in encoded.get("requests", {}).items()
+                str(call): CallRequest(bool(has_waited), _kind(kind), min(float(*lead_s), LONGEST_LEAD_S))
+                for call, (has_waited, kind, *lead_s) in encoded.get("requests", {}).items()
             },
             [str(call) for call in encoded.get("releases", ())],
             [str(call) for call in encoded.get("renewals", ())],
@@ -145,6 +149,22 @@ def _kind(encoded: object) -> RequestKind:
     return cast(RequestKind, encoded)
 
 
-def answers_from_json(encoded: Any) -> dict[str, LimitAnswer]:
-    """Decode the answers of a limit: call -> answer."""
-    return {call: LimitAnswer(*answer) for call, answer in encoded["answers"].items()}
+@dataclass(frozen=True, slots=True)
+class LimitReply:
+    """Reply of a limit to the message of a worker.
+
+    Args:
+        now: time of the limit, to which the delays of the answers are relative, in seconds since the epoch.
+        answers: call -> answer.
+    """
+
+    now: float
+    answers: Mapping[str, LimitAnswer] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"now": self.now, "answers": {call: answer.to_json() for call, answer in self.answers.items()}}
+
+
+def limit_reply_from_json(encoded: Any) -> LimitReply:
+    """Decode `LimitReply.to_json`."""
+    return LimitReply(encoded["now"], {call: LimitAnswer(*answer) for call, answer in encoded["answers"].items()})

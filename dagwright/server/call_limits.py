@@ -26,11 +26,12 @@ from dagwright.core.boundary.limits import summary_of
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, Subject
 from dagwright.features.call_limits.hold import Hold
-from dagwright.features.call_limits.limit_state import LimitAnswer, LimitState
+from dagwright.features.call_limits.limit_state import LimitState
 from dagwright.protocol.call_limit_messages import (
     LimitMessage,
+    LimitReply,
     LimitSettings,
-    answers_from_json,
+    limit_reply_from_json,
     limit_settings_from_json,
 )
 from dagwright.server.note_workflows import find_open
@@ -112,14 +113,14 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
     return await _configure(client, subject, {part: None}, task_queue=running.task_queue)
 
 
-async def exchange(client: Client, subject: Subject, message: LimitMessage) -> dict[str, LimitAnswer]:
-    """Send the message of a worker to a limit, and return the answers to its requests.
+async def exchange(client: Client, subject: Subject, message: LimitMessage) -> LimitReply:
+    """Send the message of a worker to a limit, and return its reply.
 
     Raises:
         LimitUnreachable: the limit does not respond.
         RPCError: `NOT_FOUND` if there is no such limit.
     """
-    return answers_from_json(await _update(client, subject, wire.UPDATE_EXCHANGE, message.to_json()))
+    return limit_reply_from_json(await _update(client, subject, wire.UPDATE_EXCHANGE, message.to_json()))
 
 
 async def hold_calls(client: Client, subject: Subject, *, hold_s: float, by: str, task_queue: str) -> None:

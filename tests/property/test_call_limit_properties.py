@@ -1,26 +1,51 @@
 """Properties of limits: no schedule of requests and ends exceeds a limit, and every call starts."""
 
 import json
+from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dagwright.core.model.call_limits import CallLimit, Rate
-from dagwright.features.call_limits.limit_state import LimitState, limit_state_from_json
+from dagwright.features.call_limits.limit_state import LATE_S, LimitState, limit_state_from_json
+from dagwright.features.call_limits.schedule import EARLY_SHARE
 
 _RATES = st.builds(Rate, st.integers(1, 200), st.sampled_from(["s", "min"]))
 _ANY_LIMITS = st.builds(CallLimit, st.none() | _RATES, st.none() | st.integers(1, 5))
 _LIMITS = _ANY_LIMITS.filter(lambda limit: limit != CallLimit())
 
 
-def _simulate(limit: CallLimit, arrivals: list[float], holds: list[float]) -> list[tuple[float, float]]:
-    """Return start and end of each call; each call requests as workers do, and the state travels as JSON."""
+@dataclass(frozen=True)
+class _Call:
+    """A call: when it arrives, how long it runs, how late it returns after a deferral, and how late answers are."""
+
+    at: float
+    hold_s: float
+    late_return_s: float
+    latency_s: float
+
+
+_CALLS = st.builds(_Call, st.floats(0, 20), st.floats(0, 20), st.floats(0, 8), st.floats(0, 2))
+_AT_ONCE = st.builds(_Call, st.just(1.0), st.just(0.1), st.just(0.0), st.just(0.0))
+_PAUSES = st.tuples(st.floats(0, 5), st.floats(0, 5))
+
+
+def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) -> list[tuple[float, float]]:
+    """Return start and end of each call; each call requests as workers do, and the state travels as JSON.
+
+    Args:
+        pause: start and length of a pause of the workers, after which everything that is due happens at once.
+    """
+
+    def awake(at: float) -> float:
+        return sum(pause) if pause[0] <= at < sum(pause) else at
+
     state = LimitState()
-    waiting = sorted((at, number, False) for number, at in enumerate(arrivals))
+    waiting = sorted((call.at, number, False, 0.0) for number, call in enumerate(calls))
     running: list[tuple[float, int]] = []
     spans: dict[int, tuple[float, float]] = {}
     while waiting:
-        now, number, has_waited = waiting.pop(0)
+        now, number, has_waited, lead_s = waiting.pop(0)
         for ended_at, call in sorted(each for each in running if each[0] <= now):
             state.release(str(call), ended_at)
             running.remove((ended_at, call))
@@ -28,27 +53,36 @@ def _simulate(limit: CallLimit, arrivals: list[float], holds: list[float]) -> li
             if call in spans and spans[call][0] <= now:
                 state.renew(str(call), now)
         state = limit_state_from_json(json.loads(json.dumps(state.to_json())))
-        answer = state.request(limit, str(number), now, has_waited=has_waited)
-        if answer.decision == "start":
-            start = now + answer.delay_s
-            spans[number] = (start, start + holds[number])
+        answer = state.request(limit, str(number), now, has_waited=has_waited, lead_s=lead_s)
+        start = awake(max(now + calls[number].latency_s, now + answer.delay_s))
+        late_s = start - now - answer.delay_s
+        if answer.decision == "start" and (late_s <= LATE_S or limit.rate is None):
+            spans[number] = (start, start + calls[number].hold_s)
             running.append((spans[number][1], number))
+            continue
+        if answer.decision == "start":
+            waiting.append((start, number, has_waited, late_s))
         else:
             assert answer.delay_s > 0
-            waiting.append((now + answer.delay_s, number, has_waited or answer.decision == "later"))
-            waiting.sort()
+            is_later = answer.decision == "later"
+            back_at = now + answer.delay_s + (calls[number].late_return_s if is_later else 0.0)
+            waiting.append((awake(max(start, back_at)), number, has_waited or is_later, 0.0))
+        waiting.sort()
     return [spans[number] for number in sorted(spans)]
 
 
-@given(_LIMITS, st.lists(st.tuples(st.floats(0, 100), st.floats(0, 20)), min_size=1, max_size=40))
-def test_no_limit_is_exceeded_and_every_call_starts(limit: CallLimit, calls: list[tuple[float, float]]) -> None:
-    spans = _simulate(limit, [at for at, _ in calls], [hold for _, hold in calls])
+@given(_LIMITS, st.lists(_CALLS, min_size=1, max_size=40) | st.lists(_AT_ONCE, min_size=30, max_size=40), _PAUSES)
+def test_no_limit_is_exceeded_and_every_call_starts(
+    limit: CallLimit, calls: list[_Call], pause: tuple[float, float]
+) -> None:
+    spans = _simulate(limit, calls, pause)
     assert len(spans) == len(calls)
     starts = sorted(start for start, _ in spans)
     if limit.rate is not None:
-        for first in starts:
-            count = sum(first <= start < first + limit.rate.period_s for start in starts)
-            assert count <= 1.1 * limit.rate.count + 1
+        capacity_s = EARLY_SHARE * limit.rate.period_s + LATE_S
+        for window_s in (1.0, limit.rate.period_s):
+            most = (window_s + capacity_s) / limit.rate.interval_s + 1
+            assert max(sum(first <= start < first + window_s for start in starts) for first in starts) <= most
     if limit.concurrency is not None:
         for start in starts:
             assert sum(first <= start < last for first, last in spans) <= limit.concurrency

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from dagwright.activities import call_limits
+from dagwright.activities import call_limits, limiter
 from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits import limit_state
@@ -109,7 +109,8 @@ async def test_rate_is_respected_by_all_calls_and_waiting_uses_up_no_attempt(ser
     assert (len(service.starts), set(service.attempts)) == (40, {1})
     assert service.starts[-1] - service.starts[0] > 3.5
     most = max(sum(start <= other < start + 1.0 for other in service.starts) for start in service.starts)
-    assert most <= 16
+    # Calls may start early by a tenth of a second and late by a quarter.
+    assert most <= 14
 
 
 async def test_concurrency_is_never_exceeded_and_each_call_runs(served: Runs, service: Service) -> None:
@@ -137,11 +138,11 @@ async def test_lease_of_a_dead_worker_expires_and_a_renewed_one_stays(
     served: Runs, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limit_state, "LEASE_S", 2.0)
-    monkeypatch.setattr(call_limits, "LEASE_S", 2.0)
+    monkeypatch.setattr(limiter, "LEASE_S", 2.0)
     await _limit(served, service, "concurrency=1")
     # The worker dies after this message.
     dead = LimitMessage(requests={"dead": CallRequest()})
-    assert (await exchange(served.client, service.subject, dead))["dead"].decision == "start"
+    assert (await exchange(served.client, service.subject, dead)).answers["dead"].decision == "start"
     service.seconds = 4.0
     started_at = time.monotonic()
     assert (await document_of(await served.start(service.plan(2))))["status"] == "completed"

@@ -1,12 +1,14 @@
 """State of one limit, and the answers to calls that want to start.
 
 A call gets a start time if it is at most `HORIZON_S` away. Calls further back get only an estimate and request again
-later: a booked start cannot be used by another call, so the bookings of a cancelled run would block all others.
+later: a booked start cannot be used by another call, so the bookings of a cancelled run would block all others. A start
+is valid for `LATE_S` after its time; then the call requests another one, so late calls do not start together.
 
 With a concurrency limit a call also needs a lease, which expires unless it is renewed. As many calls as may run at once
 wait in line for the next lease; the calls after them get an estimate.
 """
 
+import zlib
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -15,10 +17,20 @@ from dagwright.features.call_limits.day_use import DayUse, day_use_from_json, ne
 from dagwright.features.call_limits.hold import Hold
 from dagwright.features.call_limits.schedule import Schedule
 
-HORIZON_S = 10.0
+HORIZON_S = 1.0
 """Longest time between the answer to a call and its start."""
-IDLE_S = 1.0
+LATE_S = 0.25
+"""Time after a booked start in which it is valid."""
+IDLE_S = 0.2
 """If a start is closer than this, calls with an estimate leave the limit unused, so a new call may overtake them."""
+_EARLY_S = 0.5
+"""Calls with an estimate request again this time before it: the schedule then has calls although some are late."""
+_LONGEST_EXACT_S = 20.0
+"""Longest wait whose estimate is used as it is: calls ahead may end meanwhile without starting."""
+_SHORTEST_WAIT_S = 1.0
+"""The server keeps a deferred call for at least this time."""
+DAY_SPREAD_S = 60.0
+"""Period after midnight in which the calls start that wait for the budget of the day."""
 LEASE_S = 30.0
 """Time after which the lease of a dead worker expires."""
 LINE_S = 15.0
@@ -76,6 +88,7 @@ class LimitState:
     Args:
         starts, tokens: schedules of the rate and of the tokens.
         tail_at: estimated start of the last call that has an estimate.
+        returned_tail_at: the same for calls that came back and got another estimate; they start before new calls.
         hold: after the service asked to wait.
         today: model usage of the current day.
         leases: call -> its lease.
@@ -86,6 +99,7 @@ class LimitState:
     starts: Schedule = field(default_factory=Schedule)
     tokens: Schedule = field(default_factory=Schedule)
     tail_at: float = 0.0
+    returned_tail_at: float = 0.0
     hold: Hold = field(default_factory=Hold)
     today: DayUse = field(default_factory=DayUse)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -97,7 +111,14 @@ class LimitState:
         return {**asdict(self), "today": self.today.to_json()}
 
     def request(
-        self, limit: CallLimit, call: str, now: float, *, has_waited: bool = False, kind: RequestKind = "call"
+        self,
+        limit: CallLimit,
+        call: str,
+        now: float,
+        *,
+        has_waited: bool = False,
+        kind: RequestKind = "call",
+        lead_s: float = 0.0,
     ) -> LimitAnswer:
         """Answer a call that wants to start.
 
@@ -105,31 +126,30 @@ class LimitState:
             call: id of the call, the same for each of its requests.
             has_waited: whether an earlier request of the call was answered with `later`.
             kind: determines the parts of the limit that apply.
+            lead_s: least seconds before the start, after a start that the call has received too late.
         """
         limit = _applied(limit, kind)
         self._expire(now)
         if call in self.leases:
-            # The response to an earlier request was lost, or the worker of an earlier attempt died.
-            self.renew(call, now)
-            return LimitAnswer("start", max(0.0, self.leases[call].started_at - now))
+            return self._start_again(limit, call, now, lead_s=lead_s)
         if (start_at := self.hold.start_of(now, has_waited=has_waited)) is not None:
             ahead = round((start_at - max(now, self.hold.until)) / self.hold.interval_s)
             return LimitAnswer("later", start_at - now, self.hold.reason, ahead)
         if limit.daily is not None and (used_up := self.today.used_up(limit.daily, now)) is not None:
-            # The budget may be raised at any time.
-            return LimitAnswer("later", min(next_day(now) - now, LONGEST_ESTIMATE_S), used_up)
-        at, reason = self._earliest(limit, now)
-        is_turn = has_waited or max(at, self.tail_at) - now <= HORIZON_S
+            return LimitAnswer("later", _wait_for_day(call, now), used_up)
+        at, reason = self._earliest(limit, now + lead_s)
+        is_turn = has_waited or max(at, self.tail_at, self.returned_tail_at) - now <= HORIZON_S
         if limit.concurrency is not None:
             place = [*self.line].index(call) if call in self.line else len(self.line)
             free = limit.concurrency - len(self.leases)
             if place >= free:
                 return self._wait_for_lease(limit, call, place, now, is_turn=is_turn, has_waited=has_waited)
-        if (is_turn and at - now <= HORIZON_S) or at - now <= IDLE_S:
+        wait_s = at - now - lead_s
+        if wait_s <= (HORIZON_S if is_turn else IDLE_S):
             self._start(limit, call, at)
-            ahead = round((at - now) / self._interval_s(limit)) if reason else 0
+            ahead = round(wait_s / self._interval_s(limit)) if reason else 0
             return LimitAnswer("start", at - now, reason, ahead)
-        return self._estimate(max(at, 0.0 if has_waited else self.tail_at), reason, now, limit, has_waited=has_waited)
+        return self._estimate(at, reason, now, limit, has_waited=has_waited)
 
     def release(self, call: str, now: float) -> None:
         """End the lease of a call, or its place in the line."""
@@ -154,13 +174,14 @@ class LimitState:
         """Discard bookings and estimates, which a changed limit does not have."""
         for schedule in (self.starts, self.tokens):
             schedule.next_at = min(schedule.next_at, now)
-        self.tail_at = min(self.tail_at, now)
+        self.tail_at = self.returned_tail_at = min(self.tail_at, now)
 
     def waiting(self, limit: CallLimit, now: float) -> int:
         """Return the estimated number of calls that wait."""
         self._expire(now)
         starts = 0.0 if limit.rate is None else (self.starts.next_at - now) / limit.rate.interval_s
-        estimated = (self.tail_at - max(now, self.starts.next_at)) / self._interval_s(limit)
+        tail_at = max(self.tail_at, self.returned_tail_at)
+        estimated = (tail_at - max(now, self.starts.next_at)) / self._interval_s(limit)
         return len(self.line) + max(0, int(starts)) + max(0, int(estimated)) + self.hold.waiting(now)
 
     def _expire(self, now: float) -> None:
@@ -200,6 +221,16 @@ class LimitState:
         if limit.concurrency is not None:
             self.leases[call] = Lease(at + LEASE_S, at)
 
+    def _start_again(self, limit: CallLimit, call: str, now: float, *, lead_s: float) -> LimitAnswer:
+        """Answer a call that has a lease: the response was lost or late, or the worker of an earlier attempt died."""
+        started_at = self.leases[call].started_at
+        if limit.rate is None or now <= started_at + LATE_S:
+            self.renew(call, now)
+            return LimitAnswer("start", max(0.0, started_at - now))
+        at, reason = self._earliest(limit, now + lead_s)
+        self._start(limit, call, at)
+        return LimitAnswer("start", at - now, reason)
+
     def _wait_for_lease(
         self, limit: CallLimit, call: str, place: int, now: float, *, is_turn: bool, has_waited: bool
     ) -> LimitAnswer:
@@ -209,17 +240,20 @@ class LimitState:
             self.line[call] = now + LINE_S
             poll_s = min(max(self.hold_s / limit.concurrency / 2, _LEAST_POLL_S), _LONGEST_POLL_S)
             return LimitAnswer("line", poll_s, reason, place)
-        at = max(now + (place + 1) * self._interval_s(limit), 0.0 if has_waited else self.tail_at)
-        return self._estimate(at, reason, now, limit, has_waited=has_waited)
+        return self._estimate(now + (place + 1) * self._interval_s(limit), reason, now, limit, has_waited=has_waited)
 
-    def _estimate(self, at: float, reason: str, now: float, limit: CallLimit, *, has_waited: bool) -> LimitAnswer:
+    def _estimate(self, earliest: float, reason: str, now: float, limit: CallLimit, *, has_waited: bool) -> LimitAnswer:
+        """Return when a call requests again; calls that came back are before new ones."""
+        at = max(earliest, self.returned_tail_at if has_waited else max(self.tail_at, self.returned_tail_at))
         interval_s = self._interval_s(limit)
         ahead = max(0, round((at - now) / interval_s))
-        if not has_waited:
-            self.tail_at = max(self.tail_at, at) + interval_s
-        wait_s = max(IDLE_S, at - now)
+        if has_waited:
+            self.returned_tail_at = at + interval_s
+        else:
+            self.tail_at = at + interval_s
+        wait_s = max(_SHORTEST_WAIT_S, at - now - _EARLY_S)
         # Half of a long wait: calls ahead may end meanwhile without starting, as when their run is cancelled.
-        delay_s = wait_s if wait_s <= 2 * HORIZON_S else min(wait_s / 2, LONGEST_ESTIMATE_S)
+        delay_s = wait_s if wait_s <= _LONGEST_EXACT_S else min(wait_s / 2, LONGEST_ESTIMATE_S)
         return LimitAnswer("later", delay_s, reason, ahead)
 
 
@@ -241,6 +275,16 @@ def _applied(limit: CallLimit, kind: RequestKind) -> CallLimit:
     if kind == "model_call":
         return limit
     return replace(limit, tokens_per_minute=None, daily=limit.daily if kind == "call_with_models" else None)
+
+
+def _wait_for_day(call: str, now: float) -> float:
+    """Return when a call requests again whose budget of the day is used up.
+
+    The budget may be raised at any time. Each call comes back at another time after midnight.
+    """
+    share = zlib.crc32(call.encode()) / 2**32
+    wait_s = next_day(now) + share * DAY_SPREAD_S - now
+    return wait_s if wait_s <= LONGEST_ESTIMATE_S + DAY_SPREAD_S else LONGEST_ESTIMATE_S
 
 
 def _average(before: float, newest: float) -> float:

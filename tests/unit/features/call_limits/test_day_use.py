@@ -6,7 +6,12 @@ import pytest
 
 from dagwright.core.model.call_limits import CallLimitInvalid, DailyBudget, parse_limit
 from dagwright.core.model.states import Usage
-from dagwright.features.call_limits.limit_state import LimitState, limit_state_from_json
+from dagwright.features.call_limits.limit_state import (
+    DAY_SPREAD_S,
+    LONGEST_ESTIMATE_S,
+    LimitState,
+    limit_state_from_json,
+)
 
 MIDNIGHT = 1_795_824_000.0
 """2026-11-28T00:00Z"""
@@ -27,7 +32,12 @@ def test_a_day_ends_at_midnight_utc_and_a_raised_budget_continues() -> None:
     answer = kept.request(limit, "b", evening, kind="model_call")
     reason = "daily budget (tokens: 1,010 of 1,000 used, until 2026-11-28T00:00Z)"
     assert (answer.decision, answer.delay_s, answer.reason) == ("later", 300, reason)
-    assert kept.request(limit, "b", MIDNIGHT - 5, kind="model_call").delay_s == 5
+    # After midnight the calls start one after another.
+    returns = [kept.request(limit, f"{number}", MIDNIGHT - 5, kind="model_call").delay_s - 5 for number in range(600)]
+    assert all(0 <= delay_s < DAY_SPREAD_S for delay_s in returns)
+    assert max(sum(start <= other < start + 1 for other in returns) for start in returns) < 30
+    # No earlier request brings them together again.
+    assert kept.request(limit, "b", MIDNIGHT - LONGEST_ESTIMATE_S - 1, kind="model_call").delay_s >= LONGEST_ESTIMATE_S
     kinds = {
         kind: kept.request(limit, kind, evening, kind=kind).decision for kind in ("call", "call_with_models", "tokens")
     }

@@ -3,7 +3,7 @@
 import pytest
 
 from dagwright.core.model.call_limits import CallLimit, parse_limit
-from dagwright.features.call_limits.limit_state import LINE_S, LimitAnswer, LimitState
+from dagwright.features.call_limits.limit_state import LATE_S, LINE_S, LimitAnswer, LimitState
 
 _NOW = 1_000_000.0
 
@@ -15,10 +15,11 @@ def _ask(state: LimitState, limit: CallLimit, count: int, *, now: float = _NOW) 
 def test_calls_over_the_rate_get_later_starts_and_far_ones_an_estimate() -> None:
     state, limit = LimitState(), parse_limit("2/s")
     answers = _ask(state, limit, 40)
-    assert [answer.decision for answer in answers] == ["start"] * 21 + ["later"] * 19
-    assert [round(answer.delay_s, 2) for answer in answers[:4]] == [0, 0.4, 0.9, 1.4]
+    assert [answer.decision for answer in answers] == ["start"] * 3 + ["later"] * 37
+    # Half a second apart, a tenth of the period early; the others come back half a second before their starts.
+    assert [round(answer.delay_s, 2) for answer in answers[:6]] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
     assert (answers[3].reason, answers[3].ahead) == ("rate limit 2/s", 3)
-    assert [round(answer.delay_s, 1) for answer in answers[-2:]] == [18.9, 19.4]
+    assert [round(answer.delay_s, 1) for answer in answers[-2:]] == [18.4, 18.9]
     assert state.waiting(limit, _NOW) == 39
     # The calls with an estimate were cancelled: a new call does not wait for them.
     assert state.request(limit, "new", _NOW + 11).decision == "start"
@@ -27,9 +28,24 @@ def test_calls_over_the_rate_get_later_starts_and_far_ones_an_estimate() -> None
 def test_returning_calls_start_before_new_ones() -> None:
     state, limit = LimitState(), parse_limit("2/s")
     _ask(state, limit, 40)
-    now = _NOW + 5
-    assert state.request(limit, "new", now).decision == "later"
-    assert state.request(limit, "call-30", now, has_waited=True).decision == "start"
+    # All come back at once, as after a pause of the workers: each gets a time of its own.
+    now = _NOW + 15
+    returned = [state.request(limit, f"call-{number}", now, has_waited=True) for number in range(3, 9)]
+    assert [answer.decision for answer in returned] == ["start"] * 3 + ["later"] * 3
+    assert [round(answer.delay_s, 2) for answer in returned] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
+    assert state.request(limit, "new", now).delay_s > 3.0
+
+
+def test_late_call_gets_another_start_and_one_with_a_lease_keeps_it() -> None:
+    state, limit = LimitState(), parse_limit("10/s concurrency=2")
+    assert state.request(limit, "a", _NOW).delay_s == 0
+    # The response was lost, then it was late.
+    assert state.request(limit, "a", _NOW + LATE_S).delay_s == 0
+    assert state.request(limit, "a", _NOW + 1, lead_s=0.5).delay_s == pytest.approx(0.5)
+    assert (len(state.leases), state.leases["a"].started_at) == (1, _NOW + 1.5)
+    # The next start keeps its distance from the new one.
+    assert state.request(limit, "b", _NOW + 1).delay_s == pytest.approx(0.5)
+    assert state.starts.next_at == pytest.approx(_NOW + 1.7)
 
 
 def test_leases_end_by_release_or_after_their_time_and_the_line_is_first_come_first_served() -> None:
@@ -59,7 +75,7 @@ def test_tokens_are_estimated_at_the_start_and_corrected_at_the_end() -> None:
     answer = state.request(limit, "b", _NOW, kind="model_call")
     assert (answer.decision, answer.reason) == ("later", "limit of 60,000 tokens/min")
     # 30 s of tokens are used, and 6 s may be used early.
-    assert answer.delay_s == pytest.approx(12.0)
+    assert answer.delay_s == pytest.approx(23.5 / 2)
     assert state.request(limit, "c", _NOW, kind="call").decision == "start"
 
 

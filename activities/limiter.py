@@ -1,0 +1,204 @@
+"""One limit of calls across all runs as a worker uses it.
+
+The requests, releases and renewals of all calls of a worker share a message. This module must not import workflows.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.activities.errors import CallDeferred
+from dagwright.core.boundary.wire import ERROR_RATE_LIMITED
+from dagwright.core.model.call_limits import CallLimit
+from dagwright.core.model.states import NO_USAGE, Usage
+from dagwright.features.call_limits.limit_state import LEASE_S, LimitAnswer
+from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage, LimitSettings
+from dagwright.server.call_limits import LimitUnreachable, declare_limit, exchange
+
+UNREACHABLE_DELAY = timedelta(seconds=5)
+
+
+class Limiter:
+    """One limit as a worker uses it: combines the messages of all its calls.
+
+    Args:
+        settings: newest known settings.
+        declared: limit that this worker declares, if any; started if it does not run.
+        task_queue: queue of the workflows.
+    """
+
+    def __init__(self, client: Client, settings: LimitSettings, *, declared: CallLimit | None, task_queue: str) -> None:
+        self.settings = settings
+        self._client = client
+        self._declared = declared
+        self._task_queue = task_queue
+        self._requests: dict[str, tuple[CallRequest, asyncio.Future[LimitAnswer]]] = {}
+        self._releases: list[str] = []
+        self._tokens: list[int] = []
+        self._usage = NO_USAGE
+        self._leases: dict[str, None] = {}
+        """Calls of this worker that run with a lease."""
+        self._are_renewals_due = False
+        self._sending: asyncio.Task[None] | None = None
+        self._renewing: asyncio.TimerHandle | None = None
+        self._released = asyncio.Event()
+        self._clock_s: float | None = None
+        """Time of the limit minus the monotonic clock of the worker."""
+        self._is_unreachable = False
+
+    @property
+    def counts_usage(self) -> bool:
+        """Whether the limit has tokens per minute or a daily budget."""
+        limit = self.settings.limit
+        return limit is not None and (limit.tokens_per_minute is not None or limit.daily is not None)
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether the starts of calls have times that must be kept."""
+        return self.settings.limit is not None and self.settings.limit.rate is not None
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether calls need a lease."""
+        return self.settings.limit is not None and self.settings.limit.concurrency is not None
+
+    async def request(self, call: str, request: CallRequest) -> LimitAnswer:
+        """Return the answer of the limit to a call, with the delay from now; it is negative if the start has passed.
+
+        Raises:
+            CallDeferred: the limit does not respond.
+        """
+        if self._is_unreachable and self._sending is not None:
+            # One message checks whether the limit responds again; the other calls do not wait for it in their slots.
+            raise self._deferral()
+        future: asyncio.Future[LimitAnswer] = asyncio.get_running_loop().create_future()
+        self._requests[call] = request, future
+        self._send_soon()
+        try:
+            return await future
+        except (LimitUnreachable, RPCError):
+            if self.settings.limit is None:
+                # A hold without a limit only spares a busy service.
+                return LimitAnswer("start")
+            raise self._deferral() from None
+
+    @property
+    def silence(self) -> str:
+        """Reason of a call that gets no answer."""
+        return f"the limit of {self.settings.subject} does not respond; start a worker that serves workflows"
+
+    def _deferral(self) -> CallDeferred:
+        return CallDeferred(self.silence, UNREACHABLE_DELAY, code=ERROR_RATE_LIMITED)
+
+    async def wait_in_line(self, wait_s: float) -> None:
+        """Wait until a call of this worker has ended, or for a time."""
+        self._released.clear()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._released.wait()
+        except TimeoutError:
+            return
+
+    def keep(self, call: str) -> None:
+        """Renew the lease of a call until it is released."""
+        self._leases[call] = None
+        if self._renewing is None:
+            self._renewing = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
+
+    def release(self, call: str) -> None:
+        """End the lease of a call."""
+        self._leases.pop(call, None)
+        self._releases.append(call)
+        self._released.set()
+        self._send_soon()
+
+    def add_usage(self, usage: Usage) -> None:
+        """Report the usage of a model call."""
+        self._tokens.append(usage.tokens)
+        self._usage += usage
+        self._send_soon()
+
+    def _renew(self) -> None:
+        self._renewing = None
+        if self._leases:
+            self._are_renewals_due = True
+            self._send_soon()
+            self._renewing = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
+
+    def _send_soon(self) -> None:
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            # Calls that are woken by a release join its message.
+            await asyncio.sleep(0)
+            while not (message := self._message()).is_empty:
+                requests, self._requests = self._requests, {}
+                self._releases, self._tokens, self._are_renewals_due = [], [], False
+                self._usage = NO_USAGE
+                if not await self._send(message, requests):
+                    return
+        finally:
+            self._sending = None
+
+    def _message(self) -> LimitMessage:
+        renewals = [*self._leases] if self._are_renewals_due else []
+        requests = {call: request for call, (request, _) in self._requests.items()}
+        return LimitMessage(requests, self._releases, renewals, self._tokens, self._usage)
+
+    async def _exchange(self, message: LimitMessage) -> dict[str, LimitAnswer]:
+        """Send a message and return the answers, with delays from now."""
+        subject = self.settings.subject
+        try:
+            return await self._answers(message)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND or self._declared is None:
+                raise
+        await declare_limit(self._client, subject, self._declared, task_queue=self._task_queue)
+        return await self._answers(message)
+
+    async def _answers(self, message: LimitMessage) -> dict[str, LimitAnswer]:
+        sent_at = time.monotonic()
+        reply = await exchange(self._client, self.settings.subject, message)
+        received_at = time.monotonic()
+        # The limit replied between these two times, so they are bounds of its clock.
+        least_s, most_s = reply.now - received_at, reply.now - sent_at
+        self._clock_s = least_s if self._clock_s is None else min(max(self._clock_s, least_s), most_s)
+        passed_s = received_at + self._clock_s - reply.now
+        return {call: replace(answer, delay_s=answer.delay_s - passed_s) for call, answer in reply.answers.items()}
+
+    async def _send(
+        self, message: LimitMessage, requests: Mapping[str, tuple[CallRequest, asyncio.Future[LimitAnswer]]]
+    ) -> bool:
+        """Send a message; return whether the limit has responded."""
+        answers: dict[str, LimitAnswer] = {}
+        try:
+            answers = await self._exchange(message)
+            self._is_unreachable = False
+        except (LimitUnreachable, RPCError) as error:
+            if not isinstance(error, RPCError) or error.status is not RPCStatusCode.NOT_FOUND:
+                self._is_unreachable = True
+                # Those of the next message too: nothing would send it.
+                requests, self._requests = {**requests, **self._requests}, {}
+                for _, future in requests.values():
+                    if not future.done():
+                        future.set_exception(error)
+                # The next message has them; leases of lost releases would expire anyway.
+                self._releases += message.releases
+                self._tokens += message.tokens
+                self._usage += message.usage
+                return False
+        for call, (_, future) in requests.items():
+            # A limit that does not exist any more admits all calls.
+            answer = answers.get(call, LimitAnswer("start"))
+            if not future.done():
+                future.set_result(answer)
+            elif answer.decision != "later":
+                self._releases.append(call)
+        return True
