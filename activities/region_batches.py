@@ -21,9 +21,9 @@ from dagwright.core.boundary.limits import (
     REGION_BATCH_S,
 )
 from dagwright.core.errors import NodeError
-from dagwright.core.expressions.projection import largest_result_bytes
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import Attempt, NodeStatus, Record, Task
+from dagwright.core.scheduler.propagation import largest_result_bytes
 from dagwright.core.scheduler.scheduler import ONE_ATTEMPT
 from dagwright.features.regions.batches import BatchInput, end_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler

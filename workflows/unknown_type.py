@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary import wire
-from dagwright.core.expressions.references import suggestion
+from dagwright.core.name_hints import suggestion
 
 _PATCH = "unknown-workflow-type"
 _SHOWN_CHARACTERS = 200

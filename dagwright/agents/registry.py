@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from dagwright.agents.class_agents import ClassAgent
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.tools import AgentCard
+from dagwright.core.name_hints import suggestion
 from dagwright.tools.errors import ToolLoadError
 
 

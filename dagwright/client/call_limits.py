@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from dagwright.client.errors import CommandRejected
 from dagwright.client.services import Services
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.call_limits import CallLimitInvalid, Subject, parse_limit, parse_subject
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.name_hints import suggestion
 from dagwright.server import call_limits as server_limits
 from dagwright.store import PayloadStore
 from dagwright.toolset.tool_directory import find_tool

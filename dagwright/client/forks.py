@@ -19,11 +19,11 @@ import pydantic_core
 from dagwright.client.errors import ForkRejected
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, child_workflow_id, short_id
 from dagwright.core.expressions.projection import describe
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.expressions.stored_values import StoredValue, find_value_refs
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
+from dagwright.core.name_hints import suggestion
 from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import without_compensation

@@ -19,9 +19,9 @@ from typing import Any
 
 from dagwright.client.options import OptionInvalid
 from dagwright.core.errors import DagwrightError, NodeError, Note, Problem, problem_from_error
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.states import NO_USAGE, NodeStatus, RunStatus, Usage, usage_from_json
 from dagwright.core.model.times import time_of
+from dagwright.core.name_hints import suggestion
 from dagwright.history.document_hydration import NOT_LOADED, full_document
 from dagwright.history.run_reader import RunView
 from dagwright.protocol.documents import compact_value, encoded_size

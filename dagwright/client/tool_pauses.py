@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from dagwright.client.errors import CommandRejected
 from dagwright.client.services import Services
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import time_of
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.name_hints import suggestion
 from dagwright.server import tool_pauses
 from dagwright.toolset.tool_directory import find_tool
 

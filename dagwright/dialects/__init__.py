@@ -13,10 +13,10 @@ from typing import Final
 from pydantic import JsonValue
 
 from dagwright.core.errors import PlanInvalid, Problem
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.document import Document
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.name_hints import suggestion
 from dagwright.dialects import agents
 from dagwright.dialects.agents import read_agents
 from dagwright.dialects.hugginggpt import read_hugginggpt

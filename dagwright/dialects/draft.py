@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.errors import Note, PlanInvalid, Problem, ProblemList, pointer
-from dagwright.core.expressions.references import Lookup, Reference, suggestion
+from dagwright.core.expressions.references import Lookup, Reference
 from dagwright.core.model.document import Document
+from dagwright.core.name_hints import suggestion
 from dagwright.dialects.json_reader import describe, printable
 
 PLACEHOLDER_TOOL: Mapping[str, Any] = {"human": {}}

@@ -12,11 +12,12 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.errors import Note, Problem, pointer
-from dagwright.core.expressions.references import Lookup, ResultOf, suggestion
+from dagwright.core.expressions.references import Lookup, ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, resolver_of
 from dagwright.core.model.text_formats import parser_of
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.name_hints import suggestion
 from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
 from dagwright.dialects.foreign import key_problems
 from dagwright.dialects.json_reader import describe

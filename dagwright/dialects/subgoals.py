@@ -11,9 +11,10 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.errors import Problem, pointer
-from dagwright.core.expressions.references import ResultOf, suggestion
+from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
+from dagwright.core.name_hints import suggestion
 from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
 from dagwright.dialects.json_reader import describe
 

@@ -15,8 +15,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.errors import Problem
-from dagwright.core.expressions.references import ResultOf, suggestion
+from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.document import Document
+from dagwright.core.name_hints import suggestion
 from dagwright.dialects.draft import DocumentDraft, ObjectReader, tool_or_placeholder
 from dagwright.dialects.foreign import Tools, by_name, key_problems, with_references, with_texts
 from dagwright.dialects.json_reader import describe

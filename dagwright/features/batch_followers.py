@@ -14,10 +14,10 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Phase, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.regions.batches import BatchNodes, BatchTooLarge
 
 if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
     from dagwright.features.run_scheduler import RunScheduler
 
 MAX_CALLS = 250
@@ -48,13 +48,13 @@ def can_share(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
     )
 
 
-def can_lead(scheduler: Scheduler[Any], task: Task) -> bool:
+def can_lead(scheduler: "Scheduler[Any]", task: Task) -> bool:
     """Return whether a task that may start now may share an activity."""
     is_plain = task.map_batch is None and not task.answers and task.slice == 1
     return is_plain and can_share(task.node, scheduler.plan.tools.get(task.node.tool))
 
 
-def parallel_calls(scheduler: Scheduler[Any], *, calls: int) -> int:
+def parallel_calls(scheduler: "Scheduler[Any]", *, calls: int) -> int:
     """Return how many calls of a batch may run at once; a limit of the run holds for all of its activities together.
 
     Args:

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 _EARLY_S = 0.001
 """Seconds by which a timer may fire early, because fractions of a second are rounded."""
@@ -61,7 +63,7 @@ class Deadline:
 class RunDeadline:
     """Limits how long a run may take; the driver keeps the timer and calls `expire`."""
 
-    def __init__(self, scheduler: Scheduler[Any]) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler
         self.deadline = Deadline()
 

@@ -1,17 +1,19 @@
 """Cancellation of single tasks while the run continues: the run waits for their end for a limited time."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import STILL_OUTSIDE, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
-from dagwright.core.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 
 class NodeCancellation(SchedulerComponent):
     """Cancelled tasks whose end the run awaits."""
 
-    def __init__(self, scheduler: Scheduler[Any]) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
 

@@ -1,16 +1,18 @@
 """Output check component: a run fails whose nodes have ended and whose output cannot be resolved."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import Phase, RunStatus
 from dagwright.core.scheduler.component import SchedulerComponent
-from dagwright.core.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 
 class OutputCheck(SchedulerComponent):
     """Check of the output at the end of a run, after the last extension of its plan and before compensation."""
 
-    def __init__(self, scheduler: Scheduler[Any]) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler
 
     def on_quiescent(self, at: float) -> None:  # noqa: ARG002 - a hook

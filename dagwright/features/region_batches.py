@@ -1,17 +1,19 @@
 """Region batches: apply the reports of activity executions that run batches of pure nodes."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.states import Attempt, NodeStatus, Record
-from dagwright.core.scheduler.run_state import InnerState
-from dagwright.core.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import InnerState
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 
 class RegionBatches:
     """Handler of the reports of region batches."""
 
-    def __init__(self, scheduler: Scheduler[Any]) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
 
@@ -61,6 +63,6 @@ class RegionBatches:
             propagation.end(ref, NodeStatus.FAILED, at, error=error)
         self._scheduler.propagate(at)
 
-    def set_inner_state(self, task_id: str, inner: InnerState) -> None:
+    def set_inner_state(self, task_id: str, inner: "InnerState") -> None:
         """Store the state of an offloaded region after a batch."""
         self._state.records[self._state.numbers[task_id]].result = inner

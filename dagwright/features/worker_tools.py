@@ -1,19 +1,21 @@
 """Worker tools in a run: check the slots of a call, and unwrap the WorkerResult that it returns."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import Task, TaskRef
 from dagwright.core.model.worker_results import unwrap_worker_result
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.workers import prepared_call
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 
 class WorkerTools(SchedulerComponent):
     """Preparation of calls of worker tools, and processing of their results."""
 
-    def __init__(self, scheduler: Scheduler[Any]) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._state = scheduler.state
 
     def needed_hooks(self) -> Collection[str]:

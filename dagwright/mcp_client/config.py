@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagwright.core.errors import pointer
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import DurationText
+from dagwright.core.name_hints import suggestion
 from dagwright.tools.errors import ToolLoadError
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.extras import require_extra
+from dagwright.core.name_hints import suggestion
 from dagwright.mcp_client.call_results import failure_text, locations_of, result_of
 from dagwright.mcp_client.config import ServerConfig
 from dagwright.mcp_client.listing import versions_of

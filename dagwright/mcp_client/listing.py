@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.name_hints import suggestion
 from dagwright.mcp_client.config import ServerConfig, ToolRules
 from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.spec import validate_declaration

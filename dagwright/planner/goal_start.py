@@ -7,12 +7,12 @@ from typing import Any
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.errors import PlanInvalid, Problem, pointer
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.agent_tools import agent_cards
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
+from dagwright.core.name_hints import suggestion
 from dagwright.planner.goal_validation import GoalRejected, validate_goal
 from dagwright.planner.intents_prompts import intents_messages
 from dagwright.planner.intents_schema import intents_schema

@@ -6,10 +6,10 @@ from typing import Any
 
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, summary_of
 from dagwright.core.errors import PlanInvalid, Problem, pointer
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.times import parse_duration
 from dagwright.core.model.tools import ROUNDS_KIND, ToolDeclaration
+from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
 from dagwright.planner.goal_validation import GoalRejected, validate_goal
 from dagwright.planner.plan_parser import encode_tools

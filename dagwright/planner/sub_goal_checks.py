@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from dagwright.core.errors import Problem, pointer
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.tools import WorkerCard
+from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.workers import PRECONDITION_MISSING, WorkerTool, other_slot, slots_not_given
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
 from dagwright.planner.sub_goal_fields import Fields

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.errors import PlanInvalid, Problem, pointer
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.tools import parameter_name
+from dagwright.core.name_hints import suggestion
 from dagwright.core.text import one_line
 from dagwright.core.validation.workers import WorkerTool
 from dagwright.dialects.json_reader import depth_of, json_problems, read_json

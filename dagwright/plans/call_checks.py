@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.errors import Problem, pointer
-from dagwright.core.expressions.references import HINT_BUDGET, NameHints, suggestion
 from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import PYTHON_NAMES
+from dagwright.core.name_hints import HINT_BUDGET, NameHints, suggestion
 from dagwright.core.validation.inputs import wrong_defaults, wrong_types
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import NodeInspection, inspect_node

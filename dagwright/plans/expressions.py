@@ -11,9 +11,9 @@ from itertools import chain
 from typing import NoReturn
 
 from dagwright.core.errors import PlanInvalid, Problem
-from dagwright.core.expressions.references import format_names, suggestion
 from dagwright.core.expressions.stored_values import Path
 from dagwright.core.model.value_schemas import INTEGER, PYTHON_NAMES, JsonTypes, ValueSchema, names_of_types
+from dagwright.core.name_hints import format_names, suggestion
 
 BOOLEAN = ValueSchema({"type": "boolean"})
 _BOOLEAN: JsonTypes = frozenset({"boolean"})

@@ -12,11 +12,12 @@ from pydantic import JsonValue
 
 from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.errors import CYCLE, PlanInvalid, Problem, pointer
-from dagwright.core.expressions.references import Index, Item, Placeholder, Secret, suggestion
+from dagwright.core.expressions.references import Index, Item, Placeholder, Secret
 from dagwright.core.model.plan import PlanDocument
 from dagwright.core.model.times import Duration
 from dagwright.core.model.tools import FeedbackPolicy, ToolDeclaration
 from dagwright.core.model.value_schemas import INTEGER, ValueSchema
+from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import TEXT_DIALECTS, detect_dialect, to_document

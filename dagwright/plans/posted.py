@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from dagwright.core.errors import PlanInvalid, Problem, ProblemList, pointer
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.inputs import schema_of_form
 from dagwright.core.validation.validation import WRITE_SUB_PLAN

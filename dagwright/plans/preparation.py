@@ -13,12 +13,13 @@ from dagwright.core.compiler.compilation import compile_plan, compiled_form, una
 from dagwright.core.compiler.regions import REGION_PREFIX, with_regions
 from dagwright.core.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
 from dagwright.core.expressions.conditions import read_condition
-from dagwright.core.expressions.references import HINT_BUDGET, Lookup, NameHints, cut_name, format_names, suggestion
+from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.agent_tools import tool_of_agent
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
 from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
 from dagwright.core.model.tools import AGENT_PREFIX, AgentCard, Effects, ToolDeclaration, is_inline
+from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.flow_checks import flow_problems, misspelt_keywords, undeclared_inputs
 from dagwright.core.validation.inputs import missing_inputs, wrong_inputs

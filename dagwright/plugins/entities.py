@@ -1,6 +1,6 @@
 """Entities that plans look up: resolvers, arguments that take an ID of an entity, and text formats."""
 
-from dagwright.core.expressions.references import BY_ID, suggestion
+from dagwright.core.expressions.references import BY_ID
 from dagwright.core.model import text_formats
 from dagwright.core.model.argument_checks import (
     ENTITY_KEYWORD,
@@ -14,6 +14,7 @@ from dagwright.core.model.lookups import KNOWN_AS
 from dagwright.core.model.resolvers import Resolver, UnknownEntityType, either
 from dagwright.core.model.text_formats import KEYWORD as TEXT_FORMAT
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.name_hints import suggestion
 
 __all__ = [
     "BY_ID",

@@ -14,7 +14,7 @@ from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import PLAN_PAGES
 from dagwright.core.boundary.usage_reports import NO_USAGE, Usage, reported_agents, reported_usage
 from dagwright.core.errors import Problem, pointer
-from dagwright.core.expressions.references import Lookup, suggestion
+from dagwright.core.expressions.references import Lookup
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.lineage import NO_LINEAGE as NOTHING_SEEN
@@ -22,6 +22,7 @@ from dagwright.core.model.lineage import CallLineage
 from dagwright.core.model.lookups import bound_from_json, bound_to_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import parse_duration
+from dagwright.core.name_hints import suggestion
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.planning.extenders import check_extenders

@@ -13,6 +13,7 @@ _GROUPS: Mapping[str, Sequence[str]] = {
         "dagwright.dialects.yaml_reader",
         "dagwright.core.errors",
         "dagwright.core.expressions.references",
+        "dagwright.core.name_hints",
     ),
     "Plans of models": (
         "dagwright.planner.goal_validation",

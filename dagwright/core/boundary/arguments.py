@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, Unpack, get_args, get_origin, g
 
 import pydantic_core
 
-from dagwright.core.expressions.references import suggestion
+from dagwright.core.name_hints import suggestion
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)

@@ -11,33 +11,18 @@ import pydantic_core
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value
-from dagwright.core.expressions.stored_values import Path, ProjectedPart, Projection, Shape, StoredValue
-from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.expressions.stored_values import (
+    PARTS_BYTES,
+    VALUE_BYTES,
+    WHOLE_BYTES,
+    Path,
+    ProjectedPart,
+    Projection,
+    Shape,
+    StoredValue,
+)
 
-VALUE_BYTES = 8 * 1024
-"""Maximum JSON size of a part that the plan names; a larger part stays in the store."""
-WHOLE_BYTES = 192 * 1024
-"""Largest JSON of all parts that the run needs for decisions."""
-PARTS_BYTES = 32 * 1024
-"""Largest JSON of all other parts; a plan may name a thousand parts of one result."""
-FOREIGN_BYTES = 2 * 1024 * 1024
-"""Largest result of a foreign activity: Dagwright's worker does not store it, and the server accepts this much."""
-TOGETHER_BYTES = 256 * 1024
-"""Maximum bytes that a sub-plan or a region batch returns at once."""
 PREVIEW_CHARACTERS = 200
-
-
-def largest_result_bytes(node: CompiledNode, tool: ToolDeclaration | None) -> int:
-    """Return the maximum bytes that the result of one task of a node may add to the history of its run."""
-    if tool is not None and tool.is_foreign:
-        return FOREIGN_BYTES
-    if node.kind not in ("tool", "lookup"):
-        return TOGETHER_BYTES
-    if not node.projections:
-        return VALUE_BYTES
-    is_whole = any(use == "whole" for _, use in node.projections)
-    return VALUE_BYTES + PARTS_BYTES + (WHOLE_BYTES if is_whole else 0)
 
 
 def worker_budget() -> ComputeBudget:

@@ -7,13 +7,15 @@ and any other value as compact JSON. Values are never searched for references.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudget
 from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText, is_whole
-from dagwright.core.model.compiled import Binding
+
+if TYPE_CHECKING:
+    from dagwright.core.model.compiled import Binding
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -51,7 +53,7 @@ def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
     return Scope(scope.node_value, scope.inputs, item, index, scope.budget, scope.query_matches)
 
 
-def resolve_bindings(value: Any, bindings: Sequence[Binding], *, scope: Scope) -> Any:
+def resolve_bindings(value: Any, bindings: "Sequence[Binding]", *, scope: Scope) -> Any:
     """Return the value with its bindings filled, as far as the values are available; see
     `dagwright.core.expressions.value_refs`.
 

@@ -5,7 +5,6 @@ A text is parsed once into parts, when the plan is accepted. Values of results a
 
 import difflib
 import hashlib
-import heapq
 import json
 import re
 import unicodedata
@@ -15,7 +14,7 @@ from typing import Any, Literal
 
 from dagwright.core.expressions.paths import format_path, parse_path
 from dagwright.core.expressions.stored_values import Path
-from dagwright.core.text import cut_characters
+from dagwright.core.name_hints import nearest, suggestion
 
 MAX_ID_BYTES = 200
 """Longest node id in UTF-8: activity ids contain it, and Temporal limits them to 1,000 bytes."""
@@ -139,8 +138,6 @@ NODE_VALUE_FIELDS: tuple[Field, ...] = ("result", "status", "error")
 """Fields of a node that templates and conditions can read."""
 _FIELD_CHARACTERS = 60
 """Longest quotation of an unknown field in a message."""
-_SHORTEST_PREFIX = 3
-"""Shortest name that counts as the prefix of another one."""
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
 _NOT_BEFORE = ("\\", "{")
 """Texts before a simple reference that make it ambiguous: it may be plain text, or its id may start earlier."""
@@ -365,117 +362,6 @@ def no_field(node: str, field: str) -> tuple[str, str]:
     """Return the message and the hint for a field that no node has."""
     message = f"{node!r} has no field {field!r}; a node has {', '.join(NODE_VALUE_FIELDS)}"
     return message, suggestion(field, NODE_VALUE_FIELDS) or f"write {node}.result.{field} for a part of its result"
-
-
-HINT_BUDGET = 2_000_000
-"""Budget of one `NameHints`: at most half a second of CPU."""
-MOST_NAME_CHARACTERS = 60
-"""Names over this length are neither compared nor suggested."""
-_LEAST_RATIO = 0.6
-
-
-class NameHints:
-    """Suggestions for unknown names, with a budget, because comparing many unknown names takes quadratic time.
-
-    Args:
-        remaining: cost of all comparisons that may still be made, in characters (see `nearest`); one unit takes up to
-            250 ns.
-    """
-
-    def __init__(self, remaining: int) -> None:
-        self.remaining = remaining
-
-    def spend(self, cost: int) -> bool:
-        """Subtract a cost; return whether the budget covers it."""
-        self.remaining -= cost
-        return self.remaining >= 0
-
-    def near(self, name: str | None, known: Collection[str], *, excluded: str | None = None) -> str | None:
-        """Return a suggestion for an unknown name; `None` if no name is near, no name is given, or the budget is
-        spent.
-        """
-        if name is None or len(known) > self.remaining:
-            return None
-        return suggestion(name, [known_name for known_name in known if known_name != excluded], hints=self)
-
-
-def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = None) -> str | None:
-    """Return `did you mean 'x'?` for the nearest known name; `None` if no name is near.
-
-    A name that is a prefix of a known name, such as `calc`, is near too.
-
-    Args:
-        hints: budget of the comparisons; without it, this suggestion alone has `HINT_BUDGET`.
-    """
-    near = nearest(name, known, most=1, hints=hints)
-    return f"did you mean {near[0]!r}?" if near else None
-
-
-def nearest(name: str, known: Collection[str], *, most: int, hints: NameHints | None = None) -> list[str]:
-    """Return the known names that are near to an unknown name, the nearest first; empty if the budget is spent.
-
-    Complexity: each known name costs 1, `len(a) + len(b)` if its length is similar, and `len(a) * len(b)` if its
-        letters are similar.
-    """
-    hints = hints or NameHints(HINT_BUDGET)
-    if len(name) > MOST_NAME_CHARACTERS or not hints.spend(len(known)):
-        return []
-    candidates = [known_name for known_name in known if len(known_name) <= MOST_NAME_CHARACTERS]
-    folded = name.casefold()
-    names = sorted(candidate for candidate in candidates if candidate.casefold() == folded)
-    similar = _similar(name, candidates, hints)
-    if similar is None:
-        return []
-    names += [known_name for _, known_name in heapq.nlargest(most, similar)]
-    if len(name) >= _SHORTEST_PREFIX:
-        longer = (candidate for candidate in candidates if candidate.casefold().startswith(folded))
-        names += sorted(longer, key=lambda known_name: (len(known_name), known_name))
-    return list(dict.fromkeys(names))[:most]
-
-
-def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
-    """Return the similar names, each after its ratio, as `difflib.get_close_matches` does; `None` if the budget is
-    spent.
-    """
-    matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
-    similar = []
-    for candidate in candidates:
-        characters = len(candidate) + len(name)
-        if 2 * min(len(candidate), len(name)) < _LEAST_RATIO * characters:
-            continue
-        matcher.set_seq1(candidate)
-        if not hints.spend(characters):
-            return None
-        if matcher.quick_ratio() < _LEAST_RATIO:
-            continue
-        if not hints.spend(len(candidate) * len(name)):
-            return None
-        if (ratio := matcher.ratio()) >= _LEAST_RATIO:
-            similar.append((ratio, candidate))
-    return similar
-
-
-SHOWN_NAME_CHARACTERS = 81
-"""Longest external name in a message, with the mark of a cut."""
-
-
-def cut_name(name: str) -> str:
-    """Return an external name, shortened for a message."""
-    return cut_characters(name, SHOWN_NAME_CHARACTERS)
-
-
-def format_names(names: Collection[str], *, near: str = "", most: int = 8, hints: NameHints | None = None) -> str:
-    """Return the distinct names on one line; of many names, the nearest to `near` and then the first.
-
-    Args:
-        near: an unknown name.
-        hints: as for `suggestion`.
-    """
-    distinct = list(dict.fromkeys(names))
-    nearest_names = nearest(near, distinct, most=most, hints=hints) if near and len(distinct) > most else []
-    shown = list(dict.fromkeys([*nearest_names, *distinct]))[:most]
-    more = f" and {len(distinct) - most:,} more" if len(distinct) > most else ""
-    return ", ".join(shown) + more
 
 
 def references_in(templates: Iterable[Template]) -> Iterator[Reference]:

@@ -16,6 +16,17 @@ from typing import Any, Literal
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 
+VALUE_BYTES = 8 * 1024
+"""Maximum JSON size of a part that the plan names; a larger part stays in the store."""
+WHOLE_BYTES = 192 * 1024
+"""Largest JSON of all parts that the run needs for decisions."""
+PARTS_BYTES = 32 * 1024
+"""Largest JSON of all other parts; a plan may name a thousand parts of one result."""
+FOREIGN_BYTES = 2 * 1024 * 1024
+"""Largest result of a foreign activity: Dagwright's worker does not store it, and the server accepts this much."""
+TOGETHER_BYTES = 256 * 1024
+"""Maximum bytes that a sub-plan or a region batch returns at once."""
+
 Path = tuple[str | int, ...] | str
 """Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""
 

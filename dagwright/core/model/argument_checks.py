@@ -19,22 +19,13 @@ from typing import Any, Final
 import jsonschema_rs
 
 from dagwright.core.expressions.paths import format_path, with_parts
-from dagwright.core.expressions.references import (
-    HINT_BUDGET,
-    BindingPath,
-    Lookup,
-    NameHints,
-    Placeholder,
-    Reference,
-    ResultOf,
-    format_names,
-    nearest,
-)
+from dagwright.core.expressions.references import BindingPath, Lookup, Placeholder, Reference, ResultOf
 from dagwright.core.model import text_formats
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.resolvers import Resolver, either
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames, ValueSchema, names_of_types, type_of
+from dagwright.core.name_hints import HINT_BUDGET, NameHints, format_names, nearest
 
 ENTITY_KEYWORD: Final = "x-dagwright-entity"
 ENTITY_OTHER_THAN: Final = "x-dagwright-other-than"

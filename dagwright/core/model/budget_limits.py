@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, get_args
 
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import LONGEST, parse_duration
+from dagwright.core.name_hints import suggestion
 
 Kind = Literal["tokens", "money", "calls", "nodes", "time"]
 KINDS: Sequence[Kind] = get_args(Kind)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.name_hints import suggestion
 
 Verdict = Literal["run", "ask", "refuse"]
 VERDICTS: Sequence[Verdict] = get_args(Verdict)

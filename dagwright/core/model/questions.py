@@ -14,12 +14,12 @@ import pydantic_core
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.reference_resolution import as_text
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.requests import Purpose, Request
+from dagwright.core.name_hints import suggestion
 from dagwright.core.text import cut_characters
 
 ANSWER_BYTES = 256 * 1024

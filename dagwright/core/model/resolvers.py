@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.name_hints import suggestion
 
 _EITHER: Final = " or "
 

@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, StrEnum, auto
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dagwright.core.errors import NodeError
-from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.lineage import NO_LINEAGE, CallLineage
-from dagwright.core.model.tools import ToolDeclaration
+
+if TYPE_CHECKING:
+    from dagwright.core.model.compiled import CompiledNode
+    from dagwright.core.model.tools import ToolDeclaration
 
 
 class Usage(BaseModel):
@@ -351,7 +353,7 @@ class MapBatch:
         return f"{self.first}-{self.first + self.count - 1}" if self.count else _JOIN_KEY
 
 
-def planned_version(record: Record, declared: ToolDeclaration | None) -> str | None:
+def planned_version(record: Record, declared: "ToolDeclaration | None") -> str | None:
     """Return the tool version that the plan was compiled with, if the call ran with another one; else `None`."""
     planned = declared.version if declared is not None else ""
     return planned if planned and record.tool_version and planned != record.tool_version else None
@@ -391,7 +393,7 @@ class Task:
     """
 
     id: str
-    node: CompiledNode
+    node: "CompiledNode"
     ref: TaskRef
     arguments: dict[str, Any]
     path: list[list[str]]

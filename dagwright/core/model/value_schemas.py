@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dagwright.core.expressions.references import NameHints, format_names, suggestion
+from dagwright.core.name_hints import NameHints, format_names, suggestion
 
 JsonTypes = frozenset[str]
 ALL: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})

@@ -6,24 +6,35 @@ Replay: the order in which nodes become ready is part of the order of commands i
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.conditions import ConditionEvaluator, ConditionFailed, ParsedCondition, evaluation_error
-from dagwright.core.expressions.projection import largest_result_bytes
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
+from dagwright.core.expressions.stored_values import (
+    FOREIGN_BYTES,
+    PARTS_BYTES,
+    TOGETHER_BYTES,
+    VALUE_BYTES,
+    WHOLE_BYTES,
+)
 from dagwright.core.model.items import end_of_items, items_of
 from dagwright.core.model.states import NodeStatus, Phase, TaskRef
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, Decision, ReadyQueue, gates_of, why_blocked
-from dagwright.core.scheduler.run_state import RunState
+
+if TYPE_CHECKING:
+    from dagwright.core.model.compiled import CompiledNode
+    from dagwright.core.model.tools import ToolDeclaration
+    from dagwright.core.scheduler.run_state import RunState
 
 
 class Propagation:
     """State transitions of the nodes of one run."""
 
-    def __init__(self, state: RunState, hooks: Hooks) -> None:
+    def __init__(self, state: "RunState", hooks: Hooks) -> None:
         self.state = state
         self.hooks = hooks
         self.derive()
@@ -298,3 +309,15 @@ class Propagation:
         self._ended.clear()
         for component in self.hooks.on_stop:
             component.on_stop(at)
+
+
+def largest_result_bytes(node: "CompiledNode", tool: "ToolDeclaration | None") -> int:
+    """Return the maximum bytes that the result of one task of a node may add to the history of its run."""
+    if tool is not None and tool.is_foreign:
+        return FOREIGN_BYTES
+    if node.kind not in ("tool", "lookup"):
+        return TOGETHER_BYTES
+    if not node.projections:
+        return VALUE_BYTES
+    is_whole = any(use == "whole" for _, use in node.projections)
+    return VALUE_BYTES + PARTS_BYTES + (WHOLE_BYTES if is_whole else 0)

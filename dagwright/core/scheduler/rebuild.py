@@ -5,14 +5,17 @@ This happens after continue-as-new, when a person retries a node or sets a resul
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import ABANDONED, NodeStatus, Phase, Record, TaskRef
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.extension import Extension, extended
-from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.run_state import WORK_OF_REBUILD
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.propagation import Propagation
 
 _DERIVED = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
 """Final states that a node can have because of another node."""
@@ -23,7 +26,7 @@ REPLANNED = "removed when the plan was revised"
 class Rebuild:
     """Rebuild of the derived state of one run from its records."""
 
-    def __init__(self, propagation: Propagation) -> None:
+    def __init__(self, propagation: "Propagation") -> None:
         self.propagation = propagation
         self.state = propagation.state
 

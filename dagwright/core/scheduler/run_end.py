@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
@@ -12,7 +12,9 @@ from dagwright.core.expressions.references import ResultOf
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.states import ItemRecord, NodeStatus, Record, RunStatus
 from dagwright.core.scheduler.extension import newest_of
-from dagwright.core.scheduler.run_state import InnerState
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import InnerState
 
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
@@ -82,7 +84,7 @@ def omitted_sinks(plan: CompiledPlan, records: Sequence[Record]) -> int:
     return omitted
 
 
-def _inner_states(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, InnerState]]:
+def _inner_states(plan: CompiledPlan, records: Sequence[Record]) -> "Iterator[tuple[CompiledNode, InnerState]]":
     """Yield the offloaded regions with their state, as far as it is known."""
     for number in range(plan.written_count, len(plan.nodes)):
         if plan.nodes[number].inner is not None and records[number].result is not None:

@@ -12,7 +12,7 @@ running workflows.
 """
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
@@ -27,7 +27,10 @@ from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.core.scheduler.run_end import only_child_runs_run, output_of, status_of
 from dagwright.core.scheduler.run_options import RunOptions
-from dagwright.core.scheduler.run_state import RunState, make_task
+from dagwright.core.scheduler.run_state import make_task
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 ONE_ATTEMPT = Attempt()
 """Default when a driver has no information about attempts."""
@@ -46,7 +49,7 @@ class Scheduler(Generic[Features]):
 
     features: Features
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: "RunState") -> None:
         self.state = state
         self._hooks = Hooks()
         self.propagation = Propagation(state, self._hooks)

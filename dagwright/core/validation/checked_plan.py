@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.errors import Note, Problem, pointer
-from dagwright.core.expressions.references import Lookup, NameHints
+from dagwright.core.expressions.references import Lookup
 from dagwright.core.model import graph
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document
 from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames
+from dagwright.core.name_hints import NameHints
 from dagwright.core.validation.node_references import NodeReferences
 
 

@@ -10,8 +10,9 @@ from datetime import timedelta
 from dagwright.core.errors import Note, Problem, pointer
 from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import read_condition
-from dagwright.core.expressions.references import NameHints, Placeholder, format_names
+from dagwright.core.expressions.references import Placeholder
 from dagwright.core.model.value_schemas import JSON_NAMES
+from dagwright.core.name_hints import NameHints, format_names
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.value_checks import ValueChecks

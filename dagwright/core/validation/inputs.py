@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagwright.core.errors import Problem, pointer
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames
+from dagwright.core.name_hints import suggestion
 
 Declared = Mapping[str, Mapping[str, Any]]
 """Name of an input -> its JSON Schema, with the additional keys `prompt` and `default`."""

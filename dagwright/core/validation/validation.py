@@ -10,15 +10,12 @@ from typing import Any, NamedTuple
 from dagwright.core.errors import PlanInvalid, Problem, ProblemList
 from dagwright.core.expressions.paths import describe_type
 from dagwright.core.expressions.references import (
-    HINT_BUDGET,
     KEY_HINT,
     BadReferences,
     Lookup,
-    NameHints,
     Placeholder,
     Reference,
     ResultOf,
-    nearest,
     parse_template,
     reference_keys,
     walk_texts,
@@ -32,6 +29,7 @@ from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, InlineAgent, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
+from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest
 from dagwright.core.validation.checked_plan import Checked, CheckReport
 from dagwright.core.validation.dependency_checks import DependencyChecks, levels, number_nodes
 from dagwright.core.validation.field_problems import read_nodes, read_plan_fields

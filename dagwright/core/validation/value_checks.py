@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.paths import format_path
-from dagwright.core.expressions.references import Item, NameHints, Placeholder, Reference, ResultOf, Template
+from dagwright.core.expressions.references import Item, Placeholder, Reference, ResultOf, Template
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
@@ -18,6 +18,7 @@ from dagwright.core.model.value_schemas import (
     misfit,
     names_of_types,
 )
+from dagwright.core.name_hints import NameHints
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.node_references import NodeReferences
 from dagwright.core.validation.plan_values import PlanValues

@@ -6,12 +6,13 @@ from typing import Any
 
 from dagwright.core.error_codes import FailureCode
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
-from dagwright.core.expressions.references import BindingPath, ResultOf, suggestion
+from dagwright.core.expressions.references import BindingPath, ResultOf
 from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.plan import Node
 from dagwright.core.model.states import Task
 from dagwright.core.model.tools import SUB_GOAL, ToolDeclaration, WorkerCard, parameter_name
 from dagwright.core.model.worker_results import sub_goal_id_of
+from dagwright.core.name_hints import suggestion
 
 PRECONDITION_MISSING = "precondition_missing"
 """Code of the problem of a worker tool whose required slot no reference fills."""

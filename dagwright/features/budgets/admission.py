@@ -4,7 +4,7 @@ Replay: which calls wait, and when they start, is part of the order of commands 
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.requests import BUDGET, BUDGET_TASK, Feedback, Purpose
@@ -12,9 +12,11 @@ from dagwright.core.model.states import NO_USAGE, Attempt, NodeStatus, Task, Tas
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.run_state import call_of_task
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, is_needed_to_finish, uses_models
 from dagwright.features.budgets.token_estimate import estimated_tokens
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 _TYPES: Mapping[Kind, str] = {"money": "number", "time": "string"}
 _EXAMPLES: Mapping[Kind, str] = {"time": ", such as 30m"}
@@ -51,7 +53,7 @@ class BudgetAdmission(SchedulerComponent):
         requests: used to request more budget from a person; without it, the run finishes at the limit.
     """
 
-    def __init__(self, scheduler: Scheduler[Any], requests: BudgetRequests | None = None) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]", requests: BudgetRequests | None = None) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
         self._requests = requests

@@ -1,6 +1,7 @@
 """Conservative estimate of the tokens that a call will use; it has no side effects."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value
@@ -9,7 +10,9 @@ from dagwright.core.expressions.value_refs import encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NO_USAGE, Task, usage_from_json
 from dagwright.core.model.tools import MODEL_TOOL
-from dagwright.core.scheduler.run_state import RunState
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 BYTES_OF_A_TOKEN = 3
 """Conservative bytes per token of a message: about four in English, two or three in other languages."""
@@ -17,7 +20,7 @@ ANSWER_TOKENS = 1_000
 """Assumed tokens of a response without `max_tokens`, independent of earlier responses."""
 
 
-def estimated_tokens(state: RunState, task: Task) -> int:
+def estimated_tokens(state: "RunState", task: Task) -> int:
     """Return the estimated tokens of a call; a tool or an agent is assumed to call a model once."""
     arguments = task.arguments
     try:
@@ -37,7 +40,7 @@ def estimated_tokens(state: RunState, task: Task) -> int:
     return size // BYTES_OF_A_TOKEN + conversation + (most if isinstance(most, int) else ANSWER_TOKENS)
 
 
-def _conversation_tokens(state: RunState, node: CompiledNode) -> int:
+def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:
     """Return the tokens of the conversation that a call continues: the usage of the call with the last response.
 
     That call is a dependency of the node, or a dependency of such a dependency.
@@ -48,7 +51,7 @@ def _conversation_tokens(state: RunState, node: CompiledNode) -> int:
     return max((_answer_tokens(state, number) for number in calls), default=0)
 
 
-def _answer_tokens(state: RunState, number: int) -> int:
+def _answer_tokens(state: "RunState", number: int) -> int:
     """Return the usage that the result of a call reports; without a report, the usage of all its attempts."""
     try:
         used = get_value(state.records[number].result, ("usage",), start="the answer")

@@ -12,12 +12,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
 from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import NodeStatus, Phase, TaskRef
 from dagwright.core.model.times import format_time
+from dagwright.core.name_hints import suggestion
 from dagwright.core.scheduler.run_state import Paused
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import NOTE_COMPENSATED, compensation_summary

@@ -11,7 +11,7 @@ Replay: ids, order and content of the nodes are part of the history of a run.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError, Note
 from dagwright.core.model.compiled import (
@@ -27,7 +27,10 @@ from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import NodeOverride, RunState, task_of_call
+from dagwright.core.scheduler.run_state import task_of_call
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import NodeOverride, RunState
 
 NOTE_COMPENSATED = "compensated"
 """Code of the note about compensated calls."""
@@ -63,7 +66,7 @@ class UncompensatedCall:
     reason: str
 
 
-def is_result_of_call(record: Record, override: NodeOverride | None) -> bool:
+def is_result_of_call(record: Record, override: "NodeOverride | None") -> bool:
     """Return whether a result comes from the call of the node or item, not from a person or the plan."""
     is_manual = override is not None and override.has_given_result
     return record.status is NodeStatus.COMPLETED and record.error is None and not is_manual
@@ -90,7 +93,7 @@ def may_have_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -
     return node.compensates is None and (is_call or is_resolver)
 
 
-def _calls(state: RunState) -> Iterator[tuple[TaskRef, Record]]:
+def _calls(state: "RunState") -> Iterator[tuple[TaskRef, Record]]:
     """Yield every node and item whose tool changes something, in plan order."""
     for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
         if may_have_effects(node, state.plan.tools):
@@ -101,7 +104,7 @@ def _calls(state: RunState) -> Iterator[tuple[TaskRef, Record]]:
                     yield TaskRef(number, index), item.record
 
 
-def _was_called(state: RunState, ref: TaskRef, record: Record) -> bool:
+def _was_called(state: "RunState", ref: TaskRef, record: Record) -> bool:
     """Return whether this run, not the run that it forked, made a call that may have changed something."""
     if record.reused is not None or record.cached is not None or record.child_snapshot == NOTHING_TO_COMPENSATE:
         return False
@@ -113,7 +116,7 @@ def _was_called(state: RunState, ref: TaskRef, record: Record) -> bool:
     return attempts > 1 or (attempts == 1 and code not in _CODES_BEFORE_CALL)
 
 
-def has_changed(state: RunState) -> bool:
+def has_changed(state: "RunState") -> bool:
     """Return whether a run, unless it only compensates another run, may have changed something."""
     return not state.options.only_compensates and any(_was_called(state, *call) for call in _calls(state))
 
@@ -121,7 +124,7 @@ def has_changed(state: RunState) -> bool:
 # Compensation nodes.
 
 
-def compensation_extension(state: RunState) -> Extension | None:
+def compensation_extension(state: "RunState") -> Extension | None:
     """Return the compensation nodes of a run that has ended, or `None` if no call can be compensated."""
     nodes: list[CompiledNode] = []
     base = state.plan.written_count
@@ -134,7 +137,7 @@ def compensation_extension(state: RunState) -> Extension | None:
     return Extension(base, tuple(nodes)) if nodes else None
 
 
-def _in_reverse_order(state: RunState) -> Sequence[TaskRef]:
+def _in_reverse_order(state: "RunState") -> Sequence[TaskRef]:
     """Return the calls to compensate in reverse order of their ends; ties are ordered by level and number."""
     calls = [
         (ref, record)
@@ -151,7 +154,7 @@ def _order_of(ref: TaskRef) -> tuple[int, int]:
     return ref.node, -1 if ref.item is None else ref.item
 
 
-def _compensation_node(state: RunState, ref: TaskRef, node_id: str, *, needs: Sequence[int]) -> CompiledNode:
+def _compensation_node(state: "RunState", ref: TaskRef, node_id: str, *, needs: Sequence[int]) -> CompiledNode:
     compensated = state.plan.nodes[ref.node]
     title = f"Undo {compensated.title or state.id_of(ref)}"
     is_run = _is_run(state, ref)
@@ -170,11 +173,11 @@ def _compensation_node(state: RunState, ref: TaskRef, node_id: str, *, needs: Se
     )
 
 
-def _is_run(state: RunState, ref: TaskRef) -> bool:
+def _is_run(state: "RunState", ref: TaskRef) -> bool:
     return state.map_batch(ref) is not None or state.plan.nodes[ref.node].sub_plan is not None
 
 
-def _free_id(state: RunState, name: str) -> str:
+def _free_id(state: "RunState", name: str) -> str:
     node_id, count = name, 1
     while state.find(node_id) is not None or task_of_call(state, node_id) is not None:
         count += 1
@@ -182,7 +185,7 @@ def _free_id(state: RunState, name: str) -> str:
     return node_id
 
 
-def _reason_not_compensable(state: RunState, ref: TaskRef, record: Record) -> str | None:
+def _reason_not_compensable(state: "RunState", ref: TaskRef, record: Record) -> str | None:
     """Return why a call cannot be compensated, or `None`."""
     if _is_run(state, ref):
         return None if record.child_snapshot is not None else "its run did not report its calls"
@@ -209,7 +212,7 @@ def without_compensation(plan: CompiledPlan) -> CompiledPlan:
     return replace(plan, nodes=(*renumbered[: end - added], *renumbered[end:]))
 
 
-def compensated_tasks(state: RunState) -> tuple[frozenset[str], list[str]]:
+def compensated_tasks(state: "RunState") -> tuple[frozenset[str], list[str]]:
     """Return the nodes and items that a run has compensated or will, and those with an unknown outcome."""
     compensated, unknown = set[str](), list[str]()
     for node, record in state.visible_nodes():
@@ -222,7 +225,7 @@ def compensated_tasks(state: RunState) -> tuple[frozenset[str], list[str]]:
     return frozenset(compensated), unknown
 
 
-def compensated_by(state: RunState) -> dict[str, str]:
+def compensated_by(state: "RunState") -> dict[str, str]:
     """Return compensated node or item -> its compensation node."""
     if not any(node.compensates is not None for extension in state.extensions for node in extension.nodes):
         return {}
@@ -233,12 +236,12 @@ def compensated_by(state: RunState) -> dict[str, str]:
 # Reports.
 
 
-def compensation_counts(state: RunState) -> Counter[NodeStatus]:
+def compensation_counts(state: "RunState") -> Counter[NodeStatus]:
     """Return status -> number of compensation nodes."""
     return Counter(record.status for node, record in state.visible_nodes() if node.compensates is not None)
 
 
-def why_not_completed(state: RunState) -> NodeError:
+def why_not_completed(state: "RunState") -> NodeError:
     """Return the error of a run that was not stopped but did not complete."""
     ended = [(node.id, record) for node, record in state.visible_nodes()]
     for status in (NodeStatus.FAILED, NodeStatus.CANCELLED, NodeStatus.BLOCKED):
@@ -249,7 +252,7 @@ def why_not_completed(state: RunState) -> NodeError:
     return NodeError(NOT_COMPLETED, "the plan did not complete")
 
 
-def compensation_summary(state: RunState) -> tuple[str, list[Note]]:
+def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
     """Return a summary of the compensation of a run, and a note for each uncompensated call.
 
     A call that did not complete is compensated as a precaution. It is not counted, because it usually had no effect.
@@ -271,12 +274,12 @@ def compensation_summary(state: RunState) -> tuple[str, list[Note]]:
     ]
 
 
-def precautionary_count(state: RunState) -> int:
+def precautionary_count(state: "RunState") -> int:
     """Return how many calls were compensated as a precaution, because it is unknown whether they had an effect."""
     return sum(not _has_done_something(state, task_id) for task_id in compensated_by(state))
 
 
-def _has_done_something(state: RunState, task_id: str) -> bool:
+def _has_done_something(state: "RunState", task_id: str) -> bool:
     """Return whether a compensated call is known to have had an effect: it completed, or its child run reported it."""
     ref, record = state.find(task_id), state.record_of(task_id)
     if ref is None or record is None:
@@ -284,7 +287,7 @@ def _has_done_something(state: RunState, task_id: str) -> bool:
     return record.status is NodeStatus.COMPLETED or _is_run(state, ref)
 
 
-def uncompensated_calls(state: RunState) -> list[UncompensatedCall]:
+def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
     """Return the calls of a run that had, or may have had, an effect and are not compensated, in plan order.
 
     For a run that has not ended, the result includes calls that are not compensated yet.

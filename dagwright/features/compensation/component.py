@@ -1,7 +1,7 @@
 """Compensation component: add nodes that undo the calls of a run that does not complete, in reverse order."""
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.states import Phase, RunStatus, Task
@@ -9,7 +9,6 @@ from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.scheduler.run_end import status_of
 from dagwright.core.scheduler.run_state import RunTotals, make_task
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.compensation.compensation import (
     ERROR_COMPENSATED,
     compensation_extension,
@@ -19,6 +18,9 @@ from dagwright.features.compensation.compensation import (
 )
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension
 
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
+
 
 class Compensation(SchedulerComponent):
     """Compensation of the calls of a run that does not complete.
@@ -27,7 +29,7 @@ class Compensation(SchedulerComponent):
         lift_deadline: function that removes the deadline of the run, because compensation has no deadline.
     """
 
-    def __init__(self, scheduler: Scheduler[Any], *, lift_deadline: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]", *, lift_deadline: Callable[[], None] = lambda: None) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
         self._lift_deadline = lift_deadline

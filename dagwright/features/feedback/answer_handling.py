@@ -5,7 +5,7 @@ Replay: the tasks that an answer starts are part of the order of commands in his
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
@@ -14,12 +14,14 @@ from dagwright.core.model.questions import BadAnswer, adds_nodes, default_answer
 from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestRegistry, Through
 from dagwright.core.model.states import NodeStatus, TaskRef
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.propagation import Propagation
-from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.features.feedback.answer_reading import AcceptedAnswer, AnswerReader, without_number
 from dagwright.features.feedback.approval_gate import ApprovalGate
 from dagwright.features.feedback.feedback_state import FeedbackState
 from dagwright.features.plan_edits.node_additions import apply_addition
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.propagation import Propagation
+    from dagwright.core.scheduler.rebuild import Rebuild
 
 RunAnswer = Callable[[Any, Feedback, float], None]
 """Function that applies the answer to a request of the run itself."""
@@ -36,7 +38,7 @@ class AnswerHandler:
 
     def __init__(
         self,
-        rebuild: Rebuild,
+        rebuild: "Rebuild",
         feedback: FeedbackState,
         *,
         reader: AnswerReader,

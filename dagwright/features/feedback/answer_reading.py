@@ -7,10 +7,9 @@ It changes nothing, so that an answer can be refused before it is in history;
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.questions import (
@@ -26,14 +25,17 @@ from dagwright.core.model.questions import (
 from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, RequestRegistry
 from dagwright.core.model.states import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
+from dagwright.core.name_hints import suggestion
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.approval_gate import refusal_message
 from dagwright.features.feedback.feedback_state import FeedbackState
 from dagwright.features.plan_edits.edit_checks import checked_extension
 from dagwright.features.plan_edits.extension_checks import refusal_of_other_arguments, with_other_arguments
 from dagwright.features.plan_edits.sent_tools import tools_from_json
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 EARLY_ANSWERS = 1_000
 EARLY_BYTES = 64 * 1024
@@ -64,7 +66,7 @@ class AcceptedAnswer:
 class AnswerReader:
     """Validation of the answers to the requests of one run."""
 
-    def __init__(self, state: RunState, feedback: FeedbackState) -> None:
+    def __init__(self, state: "RunState", feedback: FeedbackState) -> None:
         self._state = state
         self._feedback = feedback
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.reference_resolution import resolve_bindings
@@ -12,8 +12,10 @@ from dagwright.core.model.compiled import inline_tools, tool_of
 from dagwright.core.model.policy import INLINE_AGENT, INLINE_HINT, INLINE_REFUSED
 from dagwright.core.model.requests import Purpose
 from dagwright.core.model.states import TaskRef
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.feedback.feedback_state import FeedbackState
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 
 def refusal_message(tool: str) -> str:
@@ -32,7 +34,7 @@ class Question:
 class ApprovalGate:
     """Decision whether a node of a run has to ask a person before it starts."""
 
-    def __init__(self, state: RunState, feedback: FeedbackState) -> None:
+    def __init__(self, state: "RunState", feedback: FeedbackState) -> None:
         self._state = state
         self._feedback = feedback
 

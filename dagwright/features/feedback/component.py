@@ -6,7 +6,7 @@ the workflow and in history readers.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
@@ -17,13 +17,15 @@ from dagwright.core.model.questions import size_of
 from dagwright.core.model.requests import Feedback, Request, RequestRegistry, registry_from_json
 from dagwright.core.model.states import Attempt, NodeStatus, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.feedback.answer_handling import AnswerHandler
 from dagwright.features.feedback.answer_reading import AnswerReader
 from dagwright.features.feedback.approval_gate import ApprovalGate, Question
 from dagwright.features.feedback.feedback_state import FeedbackState
 from dagwright.features.feedback.request_opening import Raised, RequestOpener
 from dagwright.features.feedback.run_requests import RunRequests
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 _REQUEST_HOOKS = frozenset({"on_node_ended", "on_node_reset", "after_update"})
 """Hooks that are only needed once there are requests or stored answers."""
@@ -32,7 +34,7 @@ _REQUEST_HOOKS = frozenset({"on_node_ended", "on_node_reset", "after_update"})
 class HumanFeedback(SchedulerComponent):
     """Requests of a run to people, and their answers."""
 
-    def __init__(self, scheduler: Scheduler[Any]) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
         self.state = FeedbackState()

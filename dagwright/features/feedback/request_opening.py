@@ -5,16 +5,18 @@ Replay: a request opens in the event that made its node ready, which determines 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.questions import ERROR_CHOICES, BadQuestion, request_of, size_problem
 from dagwright.core.model.requests import Closing, Feedback, Purpose, Request
 from dagwright.core.model.states import NodeStatus, TaskRef
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.features.feedback.answer_reading import EARLY_BYTES
 from dagwright.features.feedback.feedback_state import FeedbackState
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 MAX_REQUESTS_OF_CALL = 100
 """Maximum requests of one call. With default answers, a tool that always asks would never end."""
@@ -58,7 +60,7 @@ class RequestOpener:
     """
 
     def __init__(
-        self, state: RunState, feedback: FeedbackState, *, on_early: OnEarly, on_open: Callable[[], None]
+        self, state: "RunState", feedback: FeedbackState, *, on_early: OnEarly, on_open: Callable[[], None]
     ) -> None:
         self._state = state
         self._feedback = feedback

@@ -1,16 +1,18 @@
 """Requests of the run itself: approval of its plan, missing inputs, and requests of other components."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.questions import BadQuestion, request_of
 from dagwright.core.model.requests import INPUTS, PLAN, Feedback, Purpose
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.answer_handling import RunAnswer, rejection
 from dagwright.features.feedback.feedback_state import FeedbackState
 from dagwright.features.feedback.plan_text import plan_summary
 from dagwright.features.feedback.request_opening import RequestOpener
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 
 class RunRequests:
@@ -22,7 +24,7 @@ class RunRequests:
 
     def __init__(
         self,
-        scheduler: Scheduler[Any],
+        scheduler: "Scheduler[Any]",
         feedback: FeedbackState,
         opener: RequestOpener,
         *,

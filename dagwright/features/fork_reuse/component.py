@@ -1,21 +1,23 @@
 """Fork reuse: a fork reuses results and idempotency keys of its source run for nodes with the same fingerprint."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.model.states import NodeStatus, Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map
 from dagwright.features.fork_reuse.reuse import ReuseTable, apply_reusable_result
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 
 class ForkReuse(SchedulerComponent):
     """Reuse of the results of the source run of a fork."""
 
-    def __init__(self, scheduler: Scheduler[Any]) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
         self.table: ReuseTable | None = None

@@ -9,7 +9,7 @@ part of the fingerprint, because a fork applies its own. The module has no side 
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.reference_resolution import resolve_bindings, resolve_template
@@ -26,15 +26,17 @@ from dagwright.core.model.compiled import (
 )
 from dagwright.core.model.items import StoredList, items_of
 from dagwright.core.model.states import NodeStatus, Record, TaskRef
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.fork_reuse.reuse import ReuseTable
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 _DIGEST_CHARACTERS = 32
 """Length of the digest in hexadecimal characters of the SHA-256: 128 bits distinguish all results of a run."""
 
 
 def fingerprint_of(
-    state: RunState, ref: TaskRef, *, version: str | None = None, table: ReuseTable | None = None
+    state: "RunState", ref: TaskRef, *, version: str | None = None, table: ReuseTable | None = None
 ) -> str:
     """Return the fingerprint of a node or item whose dependencies have all ended.
 
@@ -58,7 +60,7 @@ def fingerprint_of(
 
 
 def fingerprint_of_map(
-    state: RunState, number: int, *, version: str | None = None, table: ReuseTable | None = None
+    state: "RunState", number: int, *, version: str | None = None, table: ReuseTable | None = None
 ) -> str:
     """Return the fingerprint of a node with `for_each`, without expanding its items.
 
@@ -107,7 +109,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
-def _definition(state: RunState, number: int, version: str | None, table: ReuseTable | None) -> list[Any]:
+def _definition(state: "RunState", number: int, version: str | None, table: ReuseTable | None) -> list[Any]:
     """Return the part of the fingerprint that identifies the call of a node."""
     node = state.plan.nodes[number]
     if node.sub_plan is not None:
@@ -131,7 +133,7 @@ def _definition_of_plan(number: int, plan: CompiledPlan, table: ReuseTable | Non
     return known[number]
 
 
-def _order(state: RunState, node: CompiledNode, table: ReuseTable | None) -> Iterable[str]:
+def _order(state: "RunState", node: CompiledNode, table: ReuseTable | None) -> Iterable[str]:
     """Yield the outcomes of dependencies that a node without effects does not read."""
     if has_side_effects(node, state.plan.tools):
         return
@@ -144,7 +146,7 @@ def _order(state: RunState, node: CompiledNode, table: ReuseTable | None) -> Ite
             yield _outcome(state, state.plan.nodes[needed].id, table)
 
 
-def _outcome(state: RunState, node_id: str, table: ReuseTable | None) -> str:
+def _outcome(state: "RunState", node_id: str, table: ReuseTable | None) -> str:
     number = state.number_of(node_id)
     if number is None:
         return ""
@@ -162,7 +164,7 @@ def _outcome_of(record: Record) -> str:
     return f"{record.status.value} {digest_of(record.result)}"
 
 
-def _read_by_condition(state: RunState, node: CompiledNode) -> Sequence[str]:
+def _read_by_condition(state: "RunState", node: CompiledNode) -> Sequence[str]:
     if node.when is None:
         return ()
     try:

@@ -1,18 +1,20 @@
 """Resolver nodes in a run: known values are used without a call, and a run whose values cannot be resolved ends."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import NodeStatus, Phase, Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
 from dagwright.core.scheduler.run_options import UNRESOLVED
-from dagwright.core.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 
 class ResolverNodes(SchedulerComponent):
     """Resolver nodes of a plan, handled by the resolver in the options of the run."""
 
-    def __init__(self, scheduler: Scheduler[Any]) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
 

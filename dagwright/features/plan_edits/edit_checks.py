@@ -7,7 +7,7 @@ change the run.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
@@ -17,9 +17,11 @@ from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.requests import CHECK_BUDGET
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_edits.edits import MAX_STUBS, MOST_NODES, extension_of, format_problems
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension, refusal_of_own_ids
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 _LISTED_TOOLS = 20
 _MOST_COMPARED = 20_000
@@ -42,7 +44,7 @@ _WORK_OF_EXISTING_NODE = 5
 
 
 def checked_extension(
-    nodes: Sequence[Any], state: RunState, *, tools: Mapping[str, ToolDeclaration], budget: ComputeBudget
+    nodes: Sequence[Any], state: "RunState", *, tools: Mapping[str, ToolDeclaration], budget: ComputeBudget
 ) -> Extension | str:
     """Return the extension of a running plan by some nodes, or why the nodes are refused.
 
@@ -69,7 +71,7 @@ def checked_extension(
     return refusal_of_own_ids(state, extension) or refusal_of_extension(state, extension) or extension
 
 
-def _with_hint(problem: Problem, state: RunState, tools: Mapping[str, ToolDeclaration]) -> Problem:
+def _with_hint(problem: Problem, state: "RunState", tools: Mapping[str, ToolDeclaration]) -> Problem:
     """Add a hint to a problem of nodes that are sent to a run, where the usual hints about options do not apply."""
     if problem.code != "unknown_tool" or (problem.hint or "").startswith("did you mean"):
         return problem

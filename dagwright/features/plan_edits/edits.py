@@ -7,23 +7,25 @@ has.
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from dagwright.core.compiler.compilation import compile_plan, compile_with_planner
 from dagwright.core.compiler.projections import with_projections
 from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import PlanInvalid, Problem, pointer
-from dagwright.core.expressions.references import HINT_BUDGET
 from dagwright.core.expressions.stored_values import Path, StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, inline_tools
 from dagwright.core.model.document import Document
 from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.name_hints import HINT_BUDGET
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.validation import check_document
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 MOST_NODES = 200
 """Maximum nodes in one addition: the run checks them itself, which takes some hundredths of a second."""
@@ -39,7 +41,7 @@ _REPORTED_PROBLEMS = 5
 
 def extension_of(
     nodes: Sequence[Any],
-    state: RunState,
+    state: "RunState",
     *,
     tools: Mapping[str, ToolDeclaration],
     most_compared: int = HINT_BUDGET,
@@ -121,7 +123,7 @@ def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | Non
             yield from _refused(node.sub_plan.nodes, policy, within=within or node.id)
 
 
-def _unreadable_parts(compiled: CompiledPlan, state: RunState, *, count: int) -> Iterator[Problem]:
+def _unreadable_parts(compiled: CompiledPlan, state: "RunState", *, count: int) -> Iterator[Problem]:
     """Yield a problem for each part of a stored result that the run itself would have to read.
 
     Args:
@@ -162,7 +164,7 @@ def _has_projection(path: Path, result: StoredValue) -> bool:
     return not path or any(path[:length] in result.parts for length in range(1, len(path) + 1))
 
 
-def _mentioned_ids(nodes: Sequence[Any], state: RunState) -> Iterator[str]:
+def _mentioned_ids(nodes: Sequence[Any], state: "RunState") -> Iterator[str]:
     """Yield the ids of the existing nodes to which the new nodes may refer."""
     is_large = state.plan.written_count > MAX_STUBS
     named = {piece for text in _texts_of(list(nodes)) for piece in _pieces_of(text)} if is_large else set()
@@ -198,7 +200,7 @@ def _texts_of(value: Any) -> Iterator[str]:
             yield from _texts_of(part)
 
 
-def _numbers_of(stubs: Sequence[Mapping[str, str]], state: RunState, *, count: int) -> list[int]:
+def _numbers_of(stubs: Sequence[Mapping[str, str]], state: "RunState", *, count: int) -> list[int]:
     """Return the number in the run for each checked node; a superseded node has the number of its replacement."""
     base = state.plan.written_count
     numbers = [state.number_of(state.newest_id(stub["id"])) for stub in stubs]

@@ -5,14 +5,17 @@ They do not change the run; `dagwright.core.scheduler.rebuild` adds the nodes.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import TaskRef
 from dagwright.core.scheduler.extension import Extension, extended
-from dagwright.core.scheduler.run_state import RunState, calls_of_task, task_of_call
+from dagwright.core.scheduler.run_state import calls_of_task, task_of_call
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 
-def refusal_of_extension(state: RunState, extension: Extension) -> str | None:
+def refusal_of_extension(state: "RunState", extension: Extension) -> str | None:
     """Return why a run cannot be extended, or `None`."""
     if (too_large := state.refusal_of_rebuild()) is not None:
         return too_large
@@ -26,13 +29,13 @@ def refusal_of_extension(state: RunState, extension: Extension) -> str | None:
     return None
 
 
-def refusal_of_own_ids(state: RunState, extension: Extension) -> str | None:
+def refusal_of_own_ids(state: "RunState", extension: Extension) -> str | None:
     """Return why nodes of a client cannot have their ids, or `None`: some ids are reserved for generated nodes."""
     own = next((node.id for node in extension.nodes if state.is_generated_id(node.id)), None)
     return None if own is None else f"the run itself gives ids such as {own!r}: choose another one"
 
 
-def refusal_of_other_arguments(state: RunState, ref: TaskRef) -> str | None:
+def refusal_of_other_arguments(state: "RunState", ref: TaskRef) -> str | None:
     """Return why a node cannot be retried with arguments other than those of the plan, or `None`."""
     node = state.plan.nodes[ref.node]
     if (too_large := state.refusal_of_rebuild()) is not None:
@@ -48,7 +51,7 @@ def refusal_of_other_arguments(state: RunState, ref: TaskRef) -> str | None:
     return None
 
 
-def with_other_arguments(state: RunState, number: int, arguments: Mapping[str, Any]) -> Extension:
+def with_other_arguments(state: "RunState", number: int, arguments: Mapping[str, Any]) -> Extension:
     """Return the extension with a node that replaces another one and has other arguments."""
     old = state.plan.nodes[number]
     kind = "tool" if old.kind == "reported" else old.kind
@@ -56,7 +59,7 @@ def with_other_arguments(state: RunState, number: int, arguments: Mapping[str, A
     return Extension(state.plan.written_count, (new,))
 
 
-def free_id(state: RunState, number: int) -> str:
+def free_id(state: "RunState", number: int) -> str:
     """Return an id for the replacement of a node: `a#2`, `a#3`, ... for `a`.
 
     No call or request ever had the id, because answers to requests of the node are found by its id.
@@ -67,6 +70,6 @@ def free_id(state: RunState, number: int) -> str:
     return f"{name}#{count}"
 
 
-def _is_taken(state: RunState, name: str, node_id: str) -> bool:
+def _is_taken(state: "RunState", name: str, node_id: str) -> bool:
     is_known = state.is_request_id(node_id) or state.find(node_id) is not None
     return is_known or node_id in calls_of_task(state, name)

@@ -1,15 +1,18 @@
 """Adding nodes to a running plan: those that a person sends, and those of a plan that is still being written."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.actor import Actor
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.rebuild import Rebuild, RecordEdits
+from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.scheduler.run_state import ADDED
-from dagwright.core.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.rebuild import Rebuild
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 
-def add_nodes(scheduler: Scheduler[Any], extension: Extension, by: Actor, *, at: float) -> None:
+def add_nodes(scheduler: "Scheduler[Any]", extension: Extension, by: Actor, *, at: float) -> None:
     """Add nodes that a person sent.
 
     Raises:
@@ -20,7 +23,7 @@ def add_nodes(scheduler: Scheduler[Any], extension: Extension, by: Actor, *, at:
     scheduler.propagate(at)
 
 
-def add_early_nodes(scheduler: Scheduler[Any], extension: Extension, *, at: float) -> None:
+def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: float) -> None:
     """Add nodes of a plan that is still being written.
 
     Raises:
@@ -31,7 +34,9 @@ def add_early_nodes(scheduler: Scheduler[Any], extension: Extension, *, at: floa
     scheduler.propagate(at)
 
 
-def apply_addition(rebuild: Rebuild, extension: Extension, by: Actor, *, at: float, request: str | None = None) -> None:
+def apply_addition(
+    rebuild: "Rebuild", extension: Extension, by: Actor, *, at: float, request: str | None = None
+) -> None:
     """Add nodes; the caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
 
     Args:

@@ -1,20 +1,22 @@
 """Plan extension component: call the extender of a run whenever no node can change any more."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.states import Phase, RunStatus
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.rebuild import RecordEdits
-from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.plan_extension.extender import MAX_EXTENSIONS, PlanExtender, next_extension_or_error
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.scheduler import Scheduler
 
 
 class PlanExtension(SchedulerComponent):
     """Extension of the plan of a run."""
 
-    def __init__(self, scheduler: Scheduler[Any]) -> None:
+    def __init__(self, scheduler: "Scheduler[Any]") -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
         self.extender: PlanExtender | None = None

@@ -8,12 +8,14 @@ and the readers of its history extend the plan at the same event.
 Replay: the nodes that an extender adds, and their order, are part of the order of commands in history.
 """
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.core.errors import NodeError
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 MAX_EXTENSIONS = 100
 """Most extensions without an event between them; normally each extension needs an event before the next one."""
@@ -35,7 +37,7 @@ class GoalUnreachable(Exception):
 class PlanExtender(Protocol):
     """Strategy that extends a plan while it runs."""
 
-    def next_extension(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: "RunState") -> Extension | None:
         """Return the next extension of the plan, or `None` until something has changed.
 
         Raises:
@@ -43,7 +45,7 @@ class PlanExtender(Protocol):
         """
         ...
 
-    def goal_error(self, state: RunState) -> NodeError | None:
+    def goal_error(self, state: "RunState") -> NodeError | None:
         """Return why a run that has ended has not reached its goal; `None` if it has."""
         ...
 
@@ -56,7 +58,7 @@ class PlanExtender(Protocol):
         ...
 
 
-def next_extension_or_error(extender: PlanExtender, state: RunState) -> Extension | NodeError | None:
+def next_extension_or_error(extender: PlanExtender, state: "RunState") -> Extension | NodeError | None:
     """Return the next extension of the plan, the error that ends the run, or `None` if nothing changes."""
     try:
         extension = extender.next_extension(state)

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from dagwright.agents import load_agents
 from dagwright.agents.stored_agents import AGENTS, AgentVersion, StoredAgents
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import format_time
+from dagwright.core.name_hints import suggestion
 from dagwright.database.database import Database
 from dagwright.interfaces.cli.command_database import opened_database
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dagwright.core.expressions.references import nearest
+from dagwright.core.name_hints import nearest
 from dagwright.interfaces.cli.command_arguments import AskRequest
 from dagwright.interfaces.cli.output import one_line
 from dagwright.protocol.sessions import SessionRecord

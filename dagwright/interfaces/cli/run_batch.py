@@ -12,8 +12,8 @@ from dagwright.client.errors import RunIdInUse, RunIdInvalid
 from dagwright.client.runs import Started, open_runs
 from dagwright.client.starts import StartRequest
 from dagwright.core.errors import PlanInvalid, Problem, pointer
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.compiled import first_model_node
+from dagwright.core.name_hints import suggestion
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import RunRequest

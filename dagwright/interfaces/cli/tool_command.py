@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from temporalio.client import Client
 
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import format_elapsed, parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.name_hints import suggestion
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ToolPauseRequest

@@ -29,7 +29,7 @@ from dagwright.client.errors import (
     TurnRejected,
 )
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.expressions.references import cut_name
+from dagwright.core.name_hints import cut_name
 from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.history.run_explainer import NodeNotFound
 from dagwright.history.run_reader import RunClosed, RunNotFound

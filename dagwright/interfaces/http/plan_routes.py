@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from dagwright.client.starts import RunStartOptions, StartRequest, new_run_id
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.questions import size_problem
+from dagwright.core.name_hints import suggestion
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import GatewayContext, PlansContextDep, requires_scope

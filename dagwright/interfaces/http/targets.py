@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from dagwright.core.expressions.references import suggestion
+from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.workers import workers_among
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.error_codes import ErrorCode

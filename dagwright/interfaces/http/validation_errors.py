@@ -6,7 +6,7 @@ A field that accepts several types has one pydantic error per type; they are rep
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dagwright.core.expressions.references import cut_name, format_names, suggestion
+from dagwright.core.name_hints import cut_name, format_names, suggestion
 
 _TYPES: Mapping[str, str] = {
     "string_type": "a string",

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dagwright.core.boundary.usage_reports import Usage
-from dagwright.core.expressions.references import suggestion
+from dagwright.core.name_hints import suggestion
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
 from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, RoundContext
 

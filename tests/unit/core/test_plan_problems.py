@@ -12,9 +12,9 @@ import pytest
 import dagwright
 from dagwright.client.forks import unknown_rerun
 from dagwright.core.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
-from dagwright.core.expressions.references import HINT_BUDGET, NameHints, nearest, suggestion
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest, suggestion
 from dagwright.core.validation.inputs import wrong_inputs
 from dagwright.plans.posted import PostedPlan, check_posted
 from dagwright.plans.preparation import check_plan, unused_inputs

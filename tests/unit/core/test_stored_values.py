@@ -8,20 +8,15 @@ import pytest
 from dagwright.core.expressions import projection
 from dagwright.core.expressions.compute_budget import ComputeBudget
 from dagwright.core.expressions.hydration import MisplacedBinding, hydrate, secret_names, stored_refs, value_at_paths
-from dagwright.core.expressions.projection import (
-    FOREIGN_BYTES,
-    PARTS_BYTES,
-    PREVIEW_CHARACTERS,
-    TOGETHER_BYTES,
-    VALUE_BYTES,
-    WHOLE_BYTES,
-    describe,
-    largest_result_bytes,
-    preview_of,
-)
+from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, describe, preview_of
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.stored_values import (
+    FOREIGN_BYTES,
+    PARTS_BYTES,
+    TOGETHER_BYTES,
+    VALUE_BYTES,
+    WHOLE_BYTES,
     Path,
     ProjectedPart,
     Projection,
@@ -43,6 +38,7 @@ from dagwright.core.expressions.value_refs import (
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.items import StoredList
 from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.propagation import largest_result_bytes
 from tests.support.plan_building import compiled, node, plan_of
 
 _LARGE = "x" * (VALUE_BYTES + 1)
