@@ -16,7 +16,7 @@ from dagwright.settings import load_settings
 from examples.command_line import choose_id, started_command
 
 FILES = Path(__file__).parent / "order"
-ID_PREFIX = "order-"
+ID_PREFIX = "demo-order-"
 PACKED_BEFORE_KILL = 2
 INTO_PACKING_S = 1.0
 """Seconds after a lamp is packed; packing the next one takes longer."""

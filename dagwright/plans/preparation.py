@@ -21,7 +21,7 @@ from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
 from dagwright.core.model.tools import AGENT_PREFIX, AgentCard, Effects, ToolDeclaration, is_inline
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
 from dagwright.core.validation.checked_plan import Checked
-from dagwright.core.validation.flow_checks import flow_problems, misspelt_keywords, undeclared_inputs
+from dagwright.core.validation.flow_checks import flow_problems, misspelt_inputs, misspelt_keywords, undeclared_inputs
 from dagwright.core.validation.inputs import missing_inputs, wrong_inputs
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import to_document
@@ -263,7 +263,16 @@ def input_problems(checked: Checked, values: Mapping[str, Any], *, given: Collec
         given: names of the given inputs, including those with unknown values.
     """
     missing = missing_inputs(checked.inputs, dict.fromkeys(given))
+    if missing:
+        misspelt = misspelt_inputs(checked, NameHints(HINT_BUDGET))
+        problems = {pointer("inputs", name): _misspelt_problem(name, near) for name, near in misspelt.items()}
+        missing = [problems.get(problem.pointer, problem) for problem in missing]
     return [*missing, *wrong_inputs(checked.inputs, values)]
+
+
+def _misspelt_problem(name: str, hint: str) -> Problem:
+    message = f"the input {name!r} is missing: PLACEHOLDER_{name} adds it, and the plan does not declare it"
+    return Problem("missing_input", message, pointer("inputs", name), hint=hint)
 
 
 def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:

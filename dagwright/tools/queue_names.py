@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.tools.tool_references import (
+    SERVERS_SUFFIX,
     absolute_path,
     chosen_queue,
     file_of_reference,
@@ -58,6 +59,8 @@ def worker_options(queue: str, references: Sequence[str], *, is_of_run: bool) ->
         return options
     homes = filter(None, (home_of_queue(queue, reference) for reference in references))
     home = next(homes, queue if is_of_run and not is_of_file(queue) else None)
+    if home is None and (reference := _reference_of(queue)) is not None:
+        return worker_options(queue, [reference], is_of_run=False)
     if home is None:
         return [*_tools_options(queue, references), "--tools-queue", queue]
     return [*options, *([] if home == wire.DEFAULT_TASK_QUEUE else ["--task-queue", home])]
@@ -68,15 +71,19 @@ def is_of_file(queue: str) -> bool:
     return ":" in queue
 
 
+def _reference_of(queue: str) -> str | None:
+    """Return the module of a queue, or its file if that is in the current folder."""
+    suffix = queue.rpartition(":")[2]
+    stem = _OF_PATH.sub("", suffix)
+    files = [str(absolute_path(f"{stem}{ending}")) for ending in (".py", SERVERS_SUFFIX)]
+    candidates = [suffix] if stem == suffix else files
+    return next((each for each in candidates if home_of_queue(queue, each) is not None), None)
+
+
 def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
     """Return the options that load the tools of a queue that no reference names."""
-    if is_of_file(queue):
-        suffix = queue.rpartition(":")[2]
-        return ["--tools", FILE if _OF_PATH.search(suffix) else suffix]
-    return options_of_references([reference for reference in references if queue_of_reference(reference) is None]) or [
-        "--tools",
-        FILE,
-    ]
+    own = [] if is_of_file(queue) else [each for each in references if queue_of_reference(each) is None]
+    return options_of_references(own) or ["--tools", FILE]
 
 
 def is_queue_of(queue: str, references: Sequence[str]) -> bool:

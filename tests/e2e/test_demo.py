@@ -36,11 +36,11 @@ async def test_demo_kills_an_order_and_continues_it(own_commands_without_server:
     done = (await ended(await own_commands_without_server.start(program=program))).succeeded()
     before, killed, after = done.stdout.partition("\n$ kill -9 ")
     assert killed
-    assert ["completed" in before, "run order-1 already exists with the same plan; continuing it\n" in after] == [
+    assert ["completed" in before, "run demo-order-1 already exists with the same plan; continuing it\n" in after] == [
         True
     ] * 2
-    assert "order-1 (Lamp order): completed in " not in before
-    assert "order-1 (Lamp order): completed in " in after
+    assert "demo-order-1 (Lamp order): completed in " not in before
+    assert "demo-order-1 (Lamp order): completed in " in after
     assert shop_log(done.stdout) == SHOP
     assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_persistent()
 
@@ -48,14 +48,14 @@ async def test_demo_kills_an_order_and_continues_it(own_commands_without_server:
 async def test_an_interrupted_demo_continues_and_the_next_is_new(own_commands_without_server: CommandLine) -> None:
     program = await program_of_demo()
     first = await own_commands_without_server.start(program=program)
-    await line_with(first, "run order-1 already exists")
+    await line_with(first, "run demo-order-1 already exists")
     first.send_signal(signal.SIGTERM)
     await ended(first)
 
     second = (await ended(await own_commands_without_server.start(program=program))).succeeded()
-    assert second.stdout.startswith("run order-1 was interrupted and continues\n")
+    assert second.stdout.startswith("run demo-order-1 was interrupted and continues\n")
     assert shop_log(second.stdout) == SHOP
 
     third = (await ended(await own_commands_without_server.start(program=program))).succeeded()
-    assert third.stdout.startswith("run order-2 starts\n")
+    assert third.stdout.startswith("run demo-order-2 starts\n")
     assert shop_log(third.stdout) == SHOP

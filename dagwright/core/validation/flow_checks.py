@@ -171,15 +171,19 @@ def undeclared_inputs(checked: Checked, hints: NameHints) -> Iterator[Note]:
     Args:
         hints: name hints, with the budget of the check.
     """
-    declared = _declared(checked)
-    for name in checked.inputs if declared else ():
-        near = hints.near(name, declared) if name not in declared else None
-        if near is not None:
-            node, path = _first_use(checked, name)
-            message = f"PLACEHOLDER_{name} adds the input {name!r}, which the plan does not declare; {near}"
-            yield Note("undeclared_input", message, node, path)
+    for name, near in misspelt_inputs(checked, hints).items():
+        node, path = _first_use(checked, name)
+        message = f"PLACEHOLDER_{name} adds the input {name!r}, which the plan does not declare; {near}"
+        yield Note("undeclared_input", message, node, path)
     for sub_plan in checked.sub_plans.values():
         yield from undeclared_inputs(sub_plan, hints)
+
+
+def misspelt_inputs(checked: Checked, hints: NameHints) -> dict[str, str]:
+    """Return the undeclared inputs with a name similar to a declared one: name -> suggestion."""
+    declared = _declared(checked)
+    undeclared = [name for name in checked.inputs if name not in declared] if declared else []
+    return {name: near for name in undeclared if (near := hints.near(name, declared)) is not None}
 
 
 def misspelt_keywords(checked: Checked, hints: NameHints) -> Iterator[Note]:

@@ -209,8 +209,8 @@ def _limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
     of_tools: Counter[str] = Counter()
     total = 0
     for other, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
-        each = [item.record for item in record.items] or [record]
-        count = sum(one.status is NodeStatus.RUNNING for one in each)
+        tasks = [(f"{other.id}[{item.key}]", item.record) for item in record.items] or [(other.id, record)]
+        count = sum(_is_in_flight(scheduler, task_id, each) for task_id, each in tasks)
         running[other.id] = count
         total += count
         of_tools[other.tool] += count if other.kind != "region" else 0
@@ -228,6 +228,13 @@ def _limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
     if total >= scheduler.state.max_in_flight:
         return f"{total} steps of the run run, and its `max_parallel` is {scheduler.state.max_in_flight}"
     return None
+
+
+def _is_in_flight(scheduler: "RunScheduler", task_id: str, record: Record) -> bool:
+    """Return whether a task runs, or its call waits for a worker; a task that waits for a person occupies no slot."""
+    if record.status is NodeStatus.WAITING:
+        return scheduler.features.feedback.requests.of_task(task_id) is None
+    return record.status is NodeStatus.RUNNING
 
 
 def _running(scheduler: "RunScheduler", task_id: str, record: Record, *, call: ServerCall | None) -> Reason:
@@ -332,8 +339,16 @@ class _Ended:
             because = [name for name in self._read_by_condition() if self._scheduler.record_of(name) is not None]
             lacks = "; ".join(missing_values(self._scheduler, node))
             detail = f"its condition is false: {node.when}{f' ({lacks})' if lacks else ''}"
+            detail = "; ".join([detail, *self._decisions(because)])
             return self._reason("skipped", "was skipped", detail, because=because)
         return self._reason("skipped", "was skipped", "its for_each is null" if node.for_each else "")
+
+    def _decisions(self, names: Sequence[str]) -> Iterator[str]:
+        """Yield how people decided the approvals among nodes: `approval was rejected by ann`."""
+        for name in names:
+            for _, closing in self._closings(name)[-1:]:
+                if closing.what in ("approved", "rejected"):
+                    yield f"{name} was {closing.what}{f' by {closing.by}' if closing.by else ''}"
 
     def _needed(self) -> list[str]:
         return [self._scheduler.plan.nodes[number].id for number in self._node.dependencies]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import seconds_of
 from dagwright.core.scheduler.run_options import UNRESOLVED
@@ -51,7 +52,7 @@ def why(scheduler: "RunScheduler", task_id: str, *, calls: Mapping[str, ServerCa
 
 
 def blocking_chain(scheduler: "RunScheduler", *, calls: Mapping[str, ServerCall]) -> Chain:
-    """Return the reasons of all open tasks; for a run that has ended, of the root failures and cancellations.
+    """Return the reasons of all open tasks; for a run that has ended, of the nodes that caused its end.
 
     The fact `blocks` is the number of nodes that a failure blocks.
     """
@@ -126,10 +127,20 @@ def _open_tasks(scheduler: "RunScheduler") -> Iterator[str]:
         yield from open_task_ids(record, node)
 
 
-def _roots_of_end(scheduler: "RunScheduler") -> Iterator[str]:
-    """Yield the nodes that failed or were cancelled independently of other nodes."""
-    for node, record in scheduler.state.visible_nodes():
-        # Nodes of a run with unresolved lookups are left out: the lookups are the error of the run.
-        by_itself = not record.blocked_by and record.reason != UNRESOLVED
-        if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED) and by_itself:
-            yield node.id
+def _roots_of_end(scheduler: "RunScheduler") -> Sequence[str]:
+    """Return the nodes that failed or were cancelled independently of other nodes, else those skipped independently."""
+    # Nodes of a run with unresolved lookups are left out: the lookups are the error of the run.
+    ended = [
+        (node, record)
+        for node, record in scheduler.state.visible_nodes()
+        if not record.blocked_by and record.reason != UNRESOLVED
+    ]
+    failed = [node.id for node, record in ended if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)]
+    if failed:
+        return failed
+    return [node.id for node, record in ended if record.status is NodeStatus.SKIPPED and not _follows_skip(scheduler, node)]
+
+
+def _follows_skip(scheduler: "RunScheduler", node: CompiledNode) -> bool:
+    records = scheduler.records
+    return any(records[number].status is NodeStatus.SKIPPED for number in scheduler.state.visible_dependencies(node))

@@ -23,7 +23,7 @@ from dagwright.interfaces.cli.error_boundary import guarded, open_standard_strea
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.plugin_groups import PluginGroup, program_options
-from dagwright.interfaces.cli.shared_options import PlainHelp
+from dagwright.interfaces.cli.shared_options import PassedOn, PlainHelp
 
 if TYPE_CHECKING:
     from dagwright.settings import Settings
@@ -66,6 +66,7 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., int] | typer.Typer]] = {
         "worker": server_commands.worker,
         "serve": server_commands.serve,
         "mcp": server_commands.mcp,
+        "temporal": server_commands.temporal,
     },
     "Other": {
         "new": command_groups.new,
@@ -92,7 +93,8 @@ def _create_app() -> typer.Typer:
             if isinstance(command, typer.Typer):
                 app.add_typer(command, name=name, rich_help_panel=panel)
             else:
-                app.command(name, cls=PlainHelp, rich_help_panel=panel)(command)
+                cls = PassedOn if name == "temporal" else PlainHelp
+                app.command(name, cls=cls, rich_help_panel=panel)(command)
     return app
 
 

@@ -1,4 +1,4 @@
-"""Names, options and help of `worker`, `serve`, `up`, `down` and `mcp`; other modules do the work."""
+"""Names, options and help of `worker`, `serve`, `up`, `down`, `temporal` and `mcp`; other modules do the work."""
 
 from typing import Annotated
 
@@ -91,6 +91,15 @@ def up(
 def down(*, json: Json = False) -> int:
     """Stop the background processes of this folder."""
     return call("up_command", "down", None, Output(is_json=json))
+
+
+def temporal(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGUMENT", help="Command and options of `temporal`.")
+    ] = None,
+) -> int:
+    """Run Temporal's own command line, against the server of this folder if no address is set."""
+    return call("temporal_command", "temporal", arguments or [], Output())
 
 
 _HOST = "127.0.0.1"

@@ -27,6 +27,13 @@ class PlainHelp(TyperCommand):
         formatter.write(f"\nDocumentation: {SITE}reference/commands/#{ctx.command_path.replace(' ', '-')}\n")
 
 
+class PassedOn(PlainHelp):
+    """A command whose arguments are those of another program, with its options."""
+
+    ignore_unknown_options = True
+    allow_interspersed_args = False
+
+
 class PlainGroup(TyperGroup):
     """A group of commands whose help shows whole summaries and links the documentation."""
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator
 from dagwright.core.errors import PlanInvalid
 from dagwright.features.commands.steering import current_notes
 from dagwright.features.explain.why import why
-from dagwright.plans.preparation import check_plan
+from dagwright.plans.preparation import check_plan, input_problems
 from dagwright.tools import ToolRegistry, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
@@ -243,6 +243,11 @@ def test_placeholder_near_a_declared_input_has_a_note() -> None:
     message = "PLACEHOLDER_naem adds the input 'naem', which the plan does not declare; did you mean 'name'?"
     assert [(each.code, each.message, each.node, each.pointer) for each in checked.notes] == [
         ("undeclared_input", message, "a", "/nodes/0/arguments/name")
+    ]
+    missing = "the input 'naem' is missing: PLACEHOLDER_naem adds it, and the plan does not declare it"
+    problems = input_problems(checked, {"name": "x", "other": "y"}, given=["name", "other"])
+    assert [(each.message, each.hint, each.pointer) for each in problems] == [
+        (missing, "did you mean 'name'?", "/inputs/naem")
     ]
     assert [*check_plan({"nodes": nodes}, TOOLS).notes] == []
 

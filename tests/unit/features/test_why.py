@@ -157,6 +157,20 @@ def test_ends_are_reported_with_the_node_and_the_reason_they_came_from() -> None
     assert [(each.node, each.facts.get("blocks")) for each in ended.reasons] == [("bad", 2), ("sorry", None)]
 
 
+def test_end_without_failures_is_reported_with_the_nodes_that_were_skipped_first() -> None:
+    scheduler = asking(
+        node("approval", human=HUMAN), node("ship", when="approval.result.approved"), node("notify", "ship")
+    )
+    scheduler.features.feedback.answer(Feedback("approval", {"approved": False}, by="ann"), 5.0)
+    started(scheduler, at=6.0)
+
+    skipped = blocking_chain(scheduler, calls={})
+
+    assert [sentence(skipped, start, clock=lambda at: f"{at:g} s") for start in skipped.starts()] == [
+        "ship was skipped at 5 s (its condition is false: approval.result.approved; approval was rejected by ann)"
+    ]
+
+
 def test_result_is_reported_with_its_sources() -> None:
     scheduler = asking(
         node("ask", human={"type": "CLARIFICATION", "prompt": "Which?", "assignee": "ann"}),

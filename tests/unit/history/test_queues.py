@@ -75,10 +75,22 @@ def test_note_of_a_queue_of_another_file_does_not_name_the_files_of_the_run() ->
     of_main = f"{START} FILE --tools-queue {main}`, where FILE is the file or module of the tool"
     assert _messages(_call("a", queue=main), _call("b", queue=module), tools=("/my tools.py",)) == [
         f"no worker serves the queue {main!r} of mark; {of_main}",
-        f"no worker serves the queue {module!r} of mark; {START} shop.tools --tools-queue {module}`",
+        f"no worker serves the queue {module!r} of mark; {START} shop.tools`",
     ]
     own = OpenCall(Queue(main, _WORKFLOWS), is_started=False, scheduled_at=1.0)
     assert _messages(own) == [f"no worker serves the queue {main!r}, so the run cannot continue; {of_main}"]
+
+
+def test_note_of_a_queue_of_a_file_in_the_current_folder_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = str(tmp_path / "shop.py")
+    queues = [queue_name(file, task_queue=home) for home in ("dagwright", "team")]
+    assert _messages(*(_call("a", queue=queue) for queue in queues)) == [
+        f"no worker serves the queue {queues[0]!r} of mark; {START} {file}`",
+        f"no worker serves the queue {queues[1]!r} of mark; {START} {file} --task-queue team`",
+    ]
 
 
 def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:

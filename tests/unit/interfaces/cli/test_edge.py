@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -20,13 +21,15 @@ from dagwright.client.errors import RunIdInUse
 from dagwright.database.database import Database
 from dagwright.database.migrations import DatabaseUnusable
 from dagwright.history.run_reader import RunNotFound
-from dagwright.interfaces.cli import command_connection
+from dagwright.interfaces.cli import command_connection, temporal_command
+from dagwright.interfaces.cli.app import run_command_line
 from dagwright.interfaces.cli.command_database import opened_database
 from dagwright.interfaces.cli.error_boundary import guarded
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text
 from dagwright.interfaces.cli.run_and_watch import left_to_workers
 from dagwright.server import LocalServer, Server, ServerUnreachable
+from dagwright.server.binary import Binary
 from dagwright.settings import Settings
 
 
@@ -163,3 +166,24 @@ def test_interrupted_command_says_whether_another_worker_continues_the_run(
     monkeypatch.setattr(LocalServer, "workers", lambda _: [SimpleNamespace(is_running=lambda: True)])
     with_worker = left_to_workers("x", connection, settings)
     assert with_worker.startswith("the run x continues; `dagwright watch x` follows it (")
+
+
+@pytest.mark.parametrize("address", [None, "other:7233"])
+def test_temporal_gets_its_arguments_and_the_address_of_the_server(
+    address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(*_: Any, **__: Any) -> Binary:
+        return Binary(Path("/cache/temporal"), "1.29.1")
+
+    started: list[Any] = []
+    monkeypatch.setattr(temporal_command, "get_binary", found)
+    monkeypatch.setattr(LocalServer, "find", lambda _: Server("here:7233", "default"))
+    monkeypatch.setattr(os, "execve", lambda *arguments: started.extend(arguments))
+    if address is None:
+        monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
+    else:
+        monkeypatch.setenv("TEMPORAL_ADDRESS", address)
+    run_command_line(["temporal", "--json", "workflow", "list", "--help"])
+    program, arguments, environment = started
+    assert (program, arguments) == ("/cache/temporal", ["temporal", "--json", "workflow", "list", "--help"])
+    assert environment["TEMPORAL_ADDRESS"] == (address or "here:7233")

@@ -1,0 +1,32 @@
+"""`temporal`: Temporal's own command line, with the program and the server of this folder."""
+
+import os
+from collections.abc import Sequence
+
+from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
+from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.exit_codes import ExitCode
+from dagwright.interfaces.cli.output import Output
+from dagwright.server import LocalServer, named_server
+from dagwright.server.binary import get_binary
+
+
+def temporal(arguments: Sequence[str], output: Output) -> int:
+    """Replace this process by the `temporal` program, which is installed if it is missing.
+
+    Raises:
+        ServerUnreachable: there is no program, and none can be installed.
+    """
+    settings = command_settings()
+    program: list[str] = []
+
+    async def work(_: InterruptHandling) -> int:
+        binary = await get_binary(settings.cache_home, required_version=None)
+        program.append(str(binary.path))
+        return ExitCode.COMPLETED
+
+    if (code := run_async(work, output)) != ExitCode.COMPLETED:
+        return code
+    server = None if "TEMPORAL_ADDRESS" in named_server() else LocalServer(settings).find()
+    address = {} if server is None else {"TEMPORAL_ADDRESS": server.address}
+    os.execve(program[0], ["temporal", *arguments], {**os.environ, **address})
