@@ -49,7 +49,7 @@ TUTORIAL = [
     *(page for page in PAGES if page.startswith("docs/tutorial/") and "index" not in page),
 ]
 """Pages that continue with the files of the page before."""
-OTHER_PROGRAMS = re.compile(r"`(?:temporal|docker compose up) [^`\n]+`")
+OTHER_PROGRAMS = re.compile(r"`(?:dagwright temporal|temporal|docker compose up) [^`\n]+`")
 """Commands within a sentence whose options are those of another program."""
 MAX_WORDS_OF_DECISION = 750
 """A page and a half in print."""

@@ -46,7 +46,10 @@ _VARYING = (
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "HH:MM:SS"),
     (re.compile(r"\b\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h)\b)?"), "N s"),
     (re.compile(r"\brun-[0-9a-f]{12}\b"), "run-ID"),
+    (re.compile(r"\bworker-[0-9a-f]{12}\b"), "worker-ID"),
     (re.compile(r"\bdw1_\w+"), "dw1_KEY"),
+    (re.compile(r"\bshop-[0-9a-f]{8}\b"), "shop-DIGEST"),
+    (re.compile(r"[^\s`]*/(?=lamp-shop/)"), "FOLDER/"),
     (re.compile(r"\bkill -9 \d+"), "kill -9 PID"),
     (re.compile(r"\b[\d,]+ tokens\b"), "N tokens"),
     # Columns are padded.
