@@ -138,7 +138,9 @@ def _roots_of_end(scheduler: "RunScheduler") -> Sequence[str]:
     failed = [node.id for node, record in ended if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)]
     if failed:
         return failed
-    return [node.id for node, record in ended if record.status is NodeStatus.SKIPPED and not _follows_skip(scheduler, node)]
+    return [
+        node.id for node, record in ended if record.status is NodeStatus.SKIPPED and not _follows_skip(scheduler, node)
+    ]
 
 
 def _follows_skip(scheduler: "RunScheduler", node: CompiledNode) -> bool:
