@@ -399,12 +399,12 @@ def _options(document: Mapping[str, Any]) -> dict[str, Any]:
     problems: list[Problem] = []
     for name, value in document.items():
         at = pointer("options", name)
-        if name not in _OPTIONS:
-            hint = suggestion(name, _OPTIONS) or f"the options are {', '.join(_OPTIONS)}"
+        if name not in START_OPTIONS:
+            hint = suggestion(name, START_OPTIONS) or f"the options are {', '.join(START_OPTIONS)}"
             problems.append(Problem("invalid_field", f"unknown option {name!r:.60}", at, hint=hint))
         elif value is not None:
             try:
-                options[name] = _OPTIONS[name](value)
+                options[name] = START_OPTIONS[name].decode(value)
             except ValueError as error:
                 problems.append(Problem("invalid_field", f"options.{name} {error}", at))
     if problems:
@@ -476,18 +476,41 @@ def _approved_by(value: Any) -> str | None:
     return None if value is None else str(value)[:200]
 
 
-_OPTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "max_parallel": max_in_flight_from_json,
-    "deadline": deadline_from_json,
-    "notify": _is_true,
-    "policy": _policy,
-    "approve_plan": _is_true,
-    "interactive": _is_true,
-    "budget": _budget,
-    "compensate": _is_true,
-    "model": _model,
+@dataclass(frozen=True, slots=True)
+class StartOption:
+    """An option of a start.
+
+    Args:
+        decode: decoder, whose ValueError continues the name of the option.
+        meaning: description in Markdown, from which the reference is generated.
+    """
+
+    decode: Callable[[Any], Any]
+    meaning: str
+
+
+START_OPTIONS: Mapping[str, StartOption] = {
+    "max_parallel": StartOption(max_in_flight_from_json, "Limit of the calls in flight, at most 500."),
+    "deadline": StartOption(deadline_from_json, "Deadline of the whole run, a duration such as `2h`."),
+    "notify": StartOption(
+        _is_true, "Whether requests to people are sent to the [webhook](../guides/notifications.md)."
+    ),
+    "policy": StartOption(_policy, "Which calls need an [approval](../guides/approvals.md), and which are refused."),
+    "approve_plan": StartOption(_is_true, "Whether a person approves the plan before its first node starts."),
+    "interactive": StartOption(
+        _is_true, "Whether people are asked for missing inputs and unclear lookups; `true` by default."
+    ),
+    "budget": StartOption(
+        _budget, "[Limits](../guides/budgets.md) of tokens, cost, model calls, added nodes and time."
+    ),
+    "compensate": StartOption(
+        _is_true, "Whether a run that does not complete [undoes](../guides/compensation.md) its changes."
+    ),
+    "model": StartOption(
+        _model, "Name of the [model](../guides/models.md#choose-a-model), or an object with its options."
+    ),
 }
-"""Option of a run (docs/reference/messages.md) -> its decoder, whose ValueError continues the name of the option."""
+"""Options of a start by name, from which the reference is generated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "command options": cli.command_sections,
     "decisions": decisions.decisions_index,
     "exceptions": errors.exceptions_table,
+    "exit codes": errors.exit_codes_table,
     "failures": failures.failures_table,
     "http codes": errors.http_codes_table,
     "http errors": http_api.common_errors,
@@ -42,6 +43,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "run states": states.run_states,
     "session messages": workflows.session_messages,
     "settings": settings.settings_table,
+    "start options": workflows.start_options,
     "tools": tools.tool_sections,
 }
 """Name in the mark -> function that returns the part as Markdown."""

@@ -2,9 +2,9 @@
 
 from dagwright import errors
 from dagwright.core.error_codes import ProblemCode
-from dagwright.interfaces.cli.exit_codes import Refusal
+from dagwright.interfaces.cli.exit_codes import ExitCode, Refusal
 from dagwright.interfaces.http.error_codes import ErrorCode
-from scripts.reference.markdown import code, first_paragraph, table
+from scripts.reference.markdown import code, fields, first_paragraph, sentence, table
 from scripts.reference.sources import calls_of, texts_of
 
 
@@ -43,6 +43,12 @@ def refusals_table() -> str:
         for each in sorted(Refusal)
     ]
     return table(heads, rows)
+
+
+def exit_codes_table() -> str:
+    """Return a row for each exit code of the command line."""
+    described = fields("dagwright/interfaces/cli/exit_codes.py", "ExitCode")
+    return table(("Code", "Meaning"), [(str(int(each)), sentence(described[each.name])) for each in ExitCode])
 
 
 def _yes_or_no(is_retryable: bool) -> str:

@@ -1,10 +1,11 @@
-"""The tables of messages to workflows, from their handlers."""
+"""The tables of messages to workflows, from their handlers, and of the options of a start."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from temporalio import workflow
 
 from dagwright.core.boundary import wire
+from dagwright.protocol.messages import START_OPTIONS
 from dagwright.workflows.run_plan import RunPlanWorkflow
 from dagwright.workflows.session import SessionWorkflow
 from scripts.reference.markdown import code, first_paragraph, table
@@ -40,6 +41,11 @@ _PAYLOADS: Mapping[str, str] = {
     wire.SIGNAL_END_SESSION: "",
 }
 """Message -> example of its payload."""
+
+
+def start_options() -> str:
+    """Return a row for each option of a start."""
+    return table(("Option", "Meaning"), [(code(name), option.meaning) for name, option in START_OPTIONS.items()])
 
 
 def run_messages() -> str:

@@ -1,9 +1,11 @@
-"""Pages agree with the code: the table of packages, and the pictures of states."""
+"""Pages agree with the code: the table of packages, the pictures of states, and the kinds of explanations."""
 
 import re
 import tomllib
+from typing import get_args
 
 from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.features.explain.reasons import ReasonKind
 from tests.architecture.source_files import ROOT
 
 _CONCEPTS = ROOT / "docs" / "concepts"
@@ -32,3 +34,10 @@ def test_pictures_of_states_have_each_state() -> None:
     arrows = [re.findall(r"(\S+) --> ([^\s:]+)", text) for text in _DIAGRAM.findall(page)]
     states = [{name for arrow in drawn for name in arrow} - {"[*]"} for drawn in arrows]
     assert states == [{*map(str, NodeStatus)}, {*map(str, RunStatus)}]
+
+
+def test_table_of_explanations_has_each_kind() -> None:
+    page = (ROOT / "docs" / "reference" / "documents.md").read_text(encoding="utf-8")
+    section = page.partition("## Explanations")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", "".join(cells))) == sorted(get_args(ReasonKind))

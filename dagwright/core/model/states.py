@@ -190,7 +190,7 @@ class NodeStatus(StrEnum):
     CANCELLED = "cancelled"
     """It was stopped, by a person or with the run."""
     SUPERSEDED = "superseded"
-    """Another node replaces it; its edges and references lead to the new node."""
+    """Another node replaces it, to which its edges and references lead, or the run continues without it."""
 
     @property
     def is_final(self) -> bool:
@@ -234,7 +234,8 @@ class RunStatus(StrEnum):
     COMPLETED_WITH_FAILURES = "completed_with_failures"
     """A node failed, but a node that the `output` refers to, or without `output` one without dependents, completed."""
     FAILED = "failed"
-    """No such node completed, the output cannot be resolved, a node failed under `fail_fast`, or the engine failed."""
+    """No such node completed, the output cannot be resolved, a node failed under `fail_fast`, the run compensated, or
+    the engine failed."""
     CANCELLED = "cancelled"
     """It was cancelled by the signal `cancel`, a command, or a cancel request of Temporal."""
 

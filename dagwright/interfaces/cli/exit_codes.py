@@ -8,14 +8,21 @@ from typing import Final, Self
 
 
 class ExitCode(IntEnum):
-    """Meaning of the exit codes (docs/reference/cli.md)."""
+    """Exit code of a command; the reference is generated from the descriptions."""
 
     COMPLETED = 0
+    """The run completed or is still open, or the command has done its work."""
     FAILED = 1
+    """The run failed or completed with failures, rows of a file were refused, the payload store, the database or the
+    disk cannot be used, or a defect of Dagwright ended the command."""
     REFUSED = 2
+    """The command, its plan or its settings are invalid, the run does not exist, or the run refuses the command."""
     CANCELLED = 3
+    """The run was cancelled."""
     NO_SERVER = 4
+    """No server or no worker is available."""
     INTERRUPTED = 130
+    """The command was interrupted; with `--json` no document is written."""
 
 
 _OF_STATUS = {

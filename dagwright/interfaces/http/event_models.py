@@ -21,7 +21,7 @@ class OpenModel(BaseModel):
 class RunError(OpenModel):
     """Why a run failed."""
 
-    code: str = Field(description="Such as `node_failed`, `deadline` or `max_rounds`.")
+    code: str = Field(description="Such as `node_failed`, `deadline_exceeded` or `max_rounds`.")
     message: str
     node_id: str | None = Field(default=None, description="The node that failed, if any.")
 
