@@ -405,9 +405,10 @@ def _first_timer_ends(history: WorkflowHistory) -> datetime:
     return started + timer.start_to_fire_timeout.ToTimedelta()
 
 
-async def test_cancel_at_any_moment_is_kept(cached_runs: Runs) -> None:
-    """Some of the cancels come while the run changes executions."""
-    handles = [await cached_runs.start({"nodes": _steps(100, "n", width=4)}) for _ in range(4)]
+async def test_cancel_at_any_moment_is_kept(cached_runs: Runs, unique: str) -> None:
+    """Some of the cancels come while the run changes executions; the last node waits until the cancel."""
+    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n99"]}
+    handles = [await cached_runs.start({"nodes": [*_steps(100, "n", width=4), hold]}) for _ in range(4)]
 
     async def end_of_cancelled(place: int, handle: Handle) -> str:
         await eventually(partial(_has_gone_on, cached_runs, handle))
