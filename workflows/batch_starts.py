@@ -87,7 +87,7 @@ class CallBatches:
     def take_failure(self, task: Task) -> str | None:
         """Return the encoded failure of a call that left its batch, which its own activity repeats."""
         left = self._left.pop(task.id, None)
-        return left.failure if left is not None and task.slice == 1 else None
+        return left.failure if left is not None and task.call_number == 1 else None
 
     def start_next(self, at: float) -> Iterator[StartedBatch | ReadyCall]:
         """Start the first of the added calls, with others that can share its activity: yield their batch, or the call

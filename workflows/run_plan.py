@@ -28,7 +28,7 @@ from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
-from dagwright.core.validation.inputs import wrong_inputs
+from dagwright.core.validation.inputs import invalid_inputs
 from dagwright.features.commands.steering import current_notes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetMessage, read_budget_message
@@ -155,7 +155,7 @@ class PlanWorkflow(Steerable):
     async def _run_plan(self, run_input: RunInput) -> None:
         plan, run_input = await self._plan_of(run_input)
         self._title = plan.title
-        if problems := wrong_inputs(plan.inputs, run_input.inputs):
+        if problems := invalid_inputs(plan.inputs, run_input.inputs):
             # The inputs of a sub-plan may be results, which could not be checked before.
             entries = [problem.to_json() for problem in problems]
             raise PlanRefused({**error_json(problems[0].code, problems[0].text), "errors": entries})

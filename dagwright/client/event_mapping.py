@@ -294,12 +294,12 @@ class EventMapper:
         opened = moment.view.opened.get(request_id)
         task = None if _ref_of(request_id, moment.view) is None else without_number(request_id)
         event = FeedbackClosed(
-            type=cast("ClosingType", f"feedback.{closing.how}"),
+            type=cast("ClosingType", f"feedback.{closing.outcome}"),
             run_id=self._run_id,
             at=time_of(closing.at),
             node_id=task if opened is None else opened.node_id,
             request_id=request_id,
-            answer=closing.what or None,
+            answer=closing.answer or None,
             by=closing.by or None,
             note=closing.note or None,
         )

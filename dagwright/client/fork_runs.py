@@ -12,7 +12,7 @@ from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.validation.inputs import wrong_inputs
+from dagwright.core.validation.inputs import invalid_inputs
 from dagwright.history.run_reader import RunView
 from dagwright.plans.posted import PostedPlan, read_posted
 from dagwright.plans.preparation import check_plan, no_such_inputs, prepare_plan, unused_inputs, unused_names
@@ -88,7 +88,7 @@ def _changed(
     unknown = [name for name in changes.inputs if name not in plan.inputs and name not in run_inputs]
     problems = [*problems_of_types, *no_such_inputs(unknown, {**plan.inputs, **run_inputs})]
     inputs = {**run_inputs, **typed}
-    if problems := [*problems, *wrong_inputs(plan.inputs, inputs)]:
+    if problems := [*problems, *invalid_inputs(plan.inputs, inputs)]:
         raise PlanInvalid(problems)
     return plan, inputs
 

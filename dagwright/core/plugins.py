@@ -80,18 +80,18 @@ def installed_plugins() -> tuple[InstalledPlugin, ...]:
     """
     plugins: dict[str, InstalledPlugin] = {}
     # A distribution that is installed in editable mode may be found twice, with its metadata in two folders.
-    for point in dict.fromkeys(sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value))):
+    for point in dict.fromkeys(sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value))):
         plugin = _plugin_of(point)
         refuse_duplicate("plugin", point.name, plugin, plugins.get(point.name))
         plugins[point.name] = plugin
     return tuple(plugins.values())
 
 
-def contributions(what: str, names_of: Callable[[Plugin], Iterable[str]]) -> dict[str, InstalledPlugin]:
+def contributions(kind: str, names_of: Callable[[Plugin], Iterable[str]]) -> dict[str, InstalledPlugin]:
     """Return the plugin that contributes each name of one kind: name -> plugin.
 
     Args:
-        what: the kind, for messages.
+        kind: the kind, for messages.
 
     Raises:
         PluginError: two plugins contribute the same name.
@@ -99,19 +99,19 @@ def contributions(what: str, names_of: Callable[[Plugin], Iterable[str]]) -> dic
     owners: dict[str, InstalledPlugin] = {}
     for plugin in installed_plugins():
         for name in names_of(plugin.plugin):
-            refuse_duplicate(what, name, plugin, owners.get(name))
+            refuse_duplicate(kind, name, plugin, owners.get(name))
             owners[name] = plugin
     return owners
 
 
-def refuse_duplicate(what: str, name: str, plugin: InstalledPlugin, other: InstalledPlugin | None) -> None:
+def refuse_duplicate(kind: str, name: str, plugin: InstalledPlugin, other: InstalledPlugin | None) -> None:
     """Refuse a name that another plugin contributes.
 
     Raises:
         PluginError: another plugin contributes it.
     """
     if other is not None:
-        raise PluginError(f"two plugins contribute the {what} {name!r}: the {other} and the {plugin}; remove one")
+        raise PluginError(f"two plugins contribute the {kind} {name!r}: the {other} and the {plugin}; remove one")
 
 
 @cache
@@ -140,16 +140,16 @@ def _references(plugin: Plugin) -> Iterable[str]:
 
 def _plugin_of(point: EntryPoint) -> InstalledPlugin:
     distribution = point.dist.name if point.dist is not None else "unknown"
-    who = f"the plugin {point.name!r} of the distribution {distribution}"
-    plugin = _loaded(who, point.value, point.load)
+    subject = f"the plugin {point.name!r} of the distribution {distribution}"
+    plugin = _loaded(subject, point.value, point.load)
     if not isinstance(plugin, Plugin):
-        raise PluginError(f"{who} cannot be used: {point.value} is a {type(plugin).__name__}, expected a Plugin")
+        raise PluginError(f"{subject} cannot be used: {point.value} is a {type(plugin).__name__}, expected a Plugin")
     return InstalledPlugin(point.name, distribution, plugin)
 
 
-def _loaded(who: str, reference: str, load: Callable[[], Any]) -> Any:
+def _loaded(subject: str, reference: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())[:500] or type(error).__name__
-        raise PluginError(f"{who} cannot be loaded: importing {reference}: {reason}") from error
+        raise PluginError(f"{subject} cannot be loaded: importing {reference}: {reason}") from error

@@ -42,10 +42,10 @@ def cut_middle_for_model(text: str, max_characters: int) -> str:
 
 def cut_with_count(text: str, max_characters: int) -> str:
     """Shorten a text for a model to its first `max_characters`, and add a line with the number of those left out."""
-    left = len(text) - max_characters
-    if left <= 0:
+    omitted = len(text) - max_characters
+    if omitted <= 0:
         return text
-    return f"{text[:max_characters]}\n[… cut here: {left:,} of {len(text):,} characters are left out]"
+    return f"{text[:max_characters]}\n[… cut here: {omitted:,} of {len(text):,} characters are left out]"
 
 
 def one_line(text: str) -> str:

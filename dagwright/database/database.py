@@ -226,8 +226,8 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _start_sqlite_transaction(connection: Connection) -> None:
-    is_read = connection.get_execution_options().get(READ_ONLY, False)
-    connection.exec_driver_sql("BEGIN" if is_read else "BEGIN IMMEDIATE")
+    is_parsed = connection.get_execution_options().get(READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if is_parsed else "BEGIN IMMEDIATE")
 
 
 def _is_retryable(error: DBAPIError) -> bool:

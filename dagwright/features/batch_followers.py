@@ -50,7 +50,7 @@ def can_share(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
 
 def can_lead(scheduler: "Scheduler[Any]", task: Task) -> bool:
     """Return whether a task that may start now may share an activity."""
-    is_plain = task.map_batch is None and not task.answers and task.slice == 1
+    is_plain = task.map_batch is None and not task.answers and task.call_number == 1
     return is_plain and can_share(task.node, scheduler.plan.tools.get(task.node.tool))
 
 

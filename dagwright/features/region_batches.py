@@ -48,7 +48,7 @@ class RegionBatches:
         """
         state, propagation = self._state, self._scheduler.propagation
         calls = state.records[state.numbers[task_id]].attempts + 1
-        ref = self._scheduler.take_attempt(task_id, Attempt(calls))
+        ref = self._scheduler.record_end_of_call(task_id, Attempt(calls))
         if ref is None:
             return
         if state.is_stopped:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.model.states import Task, TaskRef
 from dagwright.core.model.worker_results import unwrap_worker_result
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
-from dagwright.core.validation.workers import prepared_call
+from dagwright.core.validation.workers import prepare_call
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
@@ -30,7 +30,7 @@ class WorkerTools(SchedulerComponent):
         Raises:
             PreconditionMissing: a required slot is missing.
         """
-        task.arguments = prepared_call(task, self._state.plan.tools).arguments
+        task.arguments = prepare_call(task, self._state.plan.tools).arguments
         return False
 
     def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:

@@ -14,7 +14,7 @@ from dagwright.core.model.plan import Node
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.value_schemas import PYTHON_NAMES
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, suggestion
-from dagwright.core.validation.inputs import wrong_defaults, wrong_types
+from dagwright.core.validation.inputs import invalid_defaults, invalid_types
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import NodeInspection, inspect_node
 from dagwright.core.validation.value_checks import ValueChecks
@@ -124,9 +124,9 @@ def problems_of_input(name: str, declared: Mapping[str, Any]) -> list[Problem]:
     at = pointer("inputs", name)
     mismatches = [
         Problem("invalid_field", f"{name}: {text}", at + pointer(*path), hint=hint)
-        for path, text, hint in wrong_types(declared)
+        for path, text, hint in invalid_types(declared)
     ]
     try:
-        return mismatches or wrong_defaults({name: declared}, PYTHON_NAMES)
+        return mismatches or invalid_defaults({name: declared}, PYTHON_NAMES)
     except ValueError as error:
         return [Problem("invalid_field", f"the input {name!r}: {error}", at)]

@@ -22,7 +22,7 @@ from dagwright.core.model.tools import AGENT_PREFIX, AgentCard, Effects, ToolDec
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.flow_checks import flow_problems, misspelt_inputs, misspelt_keywords, undeclared_inputs
-from dagwright.core.validation.inputs import missing_inputs, wrong_inputs
+from dagwright.core.validation.inputs import invalid_inputs, missing_inputs
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import to_document
 from dagwright.dialects.json_reader import json_problems
@@ -267,7 +267,7 @@ def input_problems(checked: Checked, values: Mapping[str, Any], *, given: Collec
         misspelt = misspelt_inputs(checked, NameHints(HINT_BUDGET))
         problems = {pointer("inputs", name): _misspelt_problem(name, near) for name, near in misspelt.items()}
         missing = [problems.get(problem.pointer, problem) for problem in missing]
-    return [*missing, *wrong_inputs(checked.inputs, values)]
+    return [*missing, *invalid_inputs(checked.inputs, values)]
 
 
 def _misspelt_problem(name: str, hint: str) -> Problem:
@@ -291,7 +291,7 @@ def prepare_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
     Raises:
         PlanInvalid: as `prepare_plan`, except for missing inputs.
     """
-    return _prepared(checked, inputs, wrong_inputs(checked.inputs, inputs))
+    return _prepared(checked, inputs, invalid_inputs(checked.inputs, inputs))
 
 
 def _prepared(checked: Checked, inputs: Mapping[str, Any], problems: Sequence[Problem]) -> CompiledPlan:

@@ -7,7 +7,7 @@ from dagwright.core.model.argument_checks import (
     ENTITY_ONLY,
     ENTITY_OTHER_THAN,
     accepted_kinds,
-    is_made,
+    can_make,
     only_kinds,
 )
 from dagwright.core.model.lookups import KNOWN_AS
@@ -27,8 +27,8 @@ __all__ = [
     "ToolDeclaration",
     "UnknownEntityType",
     "accepted_kinds",
+    "can_make",
     "either",
-    "is_made",
     "only_kinds",
     "suggestion",
     "text_formats",

@@ -113,7 +113,7 @@ class LimitMessage:
             "releases": list(self.releases),
             "renewals": list(self.renewals),
             "tokens": list(self.tokens),
-            "usage": self.usage.to_json() if self.usage.is_something else None,
+            "usage": self.usage.to_json() if self.usage.is_nonzero else None,
             "hold_s": self.hold_s,
             "held_by": self.held_by,
         }

@@ -307,7 +307,7 @@ def _set_limits(message: Any, *, through: Through) -> CommandMessage:
     budget = None
     if "budget" in message:
         try:
-            budget = limits_from_json(message["budget"], can_be_lifted=True)
+            budget = limits_from_json(message["budget"], allow_null=True)
         except ValueError as error:
             raise MessageInvalid(f"'budget' is invalid: {error}") from None
         for kind, limit in budget.items():

@@ -44,7 +44,7 @@ def map_batch_run_input(scheduler: "RunScheduler", task: Task) -> RunInput:
     return RunInput(
         compiled=plan,
         inputs={name: scheduler.state.inputs[name] for name in plan.inputs},
-        max_in_flight=scheduler.state.width_of(task.ref.node).each,
+        max_in_flight=scheduler.state.width_of(task.ref.node).items,
         map_batch=map_batch,
     )
 
@@ -61,7 +61,7 @@ def width_of_map_batch(scheduler: "RunScheduler", call: str) -> int | None:
         return None
     number = scheduler.state.number_of(scheduler.state.node_of(task_id).id)
     assert number is not None
-    return scheduler.state.width_of(number).each
+    return scheduler.state.width_of(number).items
 
 
 def width_message(width: int) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledP
         for stub, number in zip(stubs, node.dependencies, strict=True)
     ]
     if isinstance(map_batch.items, StoredList):
-        return child_plan, MapBatchInput(reported_nodes, source=map_batch.items.bare())
+        return child_plan, MapBatchInput(reported_nodes, source=map_batch.items.without_parts())
     return child_plan, MapBatchInput(reported_nodes, items=map_batch.items)
 
 
@@ -110,8 +110,8 @@ def _given(record: Record, node_id: str, reader: CompiledNode) -> Record:
     """Return the end of a dependency as the map node needs it: without a result that it does not read."""
     if reader.when is not None:
         return record
-    is_read = any(isinstance(part, ResultOf) and part.node == node_id for part in _references_of(reader))
-    result = record.result if is_read else None
+    is_parsed = any(isinstance(part, ResultOf) and part.node == node_id for part in _references_of(reader))
+    result = record.result if is_parsed else None
     if isinstance(result, StoredValue):
         # Whole values were projected for other nodes; this node reads parts, which its worker loads.
         parts = {path: part for path, part in result.parts.items() if part.state in ("small", "missing")}

@@ -14,7 +14,7 @@ from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.items import StoredList, stored_list_from_json, stored_list_to_json
 from dagwright.core.model.lineage import run_lineage_from_json
 from dagwright.core.model.policy import policy_from_json
-from dagwright.core.model.states import ItemRecord, MapBatch, NodeStatus, Phase, Record, usage_book_from_json
+from dagwright.core.model.states import ItemRecord, MapBatch, NodeStatus, Phase, Record, run_usage_from_json
 from dagwright.core.scheduler.extension import extension_from_json
 from dagwright.core.scheduler.run_state import Paused, override_from_json
 from dagwright.features.budgets.budget import budget_from_json
@@ -84,7 +84,7 @@ def restore_state(scheduler: "RunScheduler", state: Any) -> None:
         _restore_people(scheduler, state.get("feedback", {}))
         if "budget" in state:
             scheduler.features.budget.use(budget_from_json(state["budget"]))
-        scheduler.state.totals.usage = usage_book_from_json(state.get("usage"))
+        scheduler.state.totals.usage = run_usage_from_json(state.get("usage"))
         scheduler.state.totals.lineage = run_lineage_from_json(state.get("lineage"))
         scheduler.features.reuse.use(reuse_table_from_json(state["reuse"]) if "reuse" in state else None)
     except (KeyError, TypeError, AttributeError, ValueError) as error:

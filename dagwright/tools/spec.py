@@ -16,7 +16,7 @@ from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid, parse_
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
 from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.times import LONGEST, Duration, parse_duration
-from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard, problem_of_rule
+from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard, problem_of_effects_rule
 from dagwright.tools.docstrings import parse_docstring
 from dagwright.tools.parameters import Parameters, output_schema_of, parameters_of
 
@@ -399,7 +399,7 @@ def validate_declaration(
             raise ValueError(
                 f"Tool {name!r}: {option} is {tool_names!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
             )
-    if declaration.effects_by is not None and (problem := problem_of_rule(declaration.effects_by)) is not None:
+    if declaration.effects_by is not None and (problem := problem_of_effects_rule(declaration.effects_by)) is not None:
         raise ValueError(f"Tool {name!r}: effects_by: {problem}")
     if declaration.batch and (problem := _problem_of_batch(declaration, Effects(effects))) is not None:
         raise ValueError(f"Tool {name!r}: batch: {problem}")

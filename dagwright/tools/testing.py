@@ -16,7 +16,7 @@ from typing import Any
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import Task, TaskRef
 from dagwright.core.model.worker_results import WorkerResult
-from dagwright.core.validation.workers import PreconditionMissing, prepared_call
+from dagwright.core.validation.workers import PreconditionMissing, prepare_call
 from dagwright.tools.context import CallIdentity, Cancellation, Progress, ToolContext, active_context
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.model_access import CallModel, ModelAccess, no_model, running_loop
@@ -119,7 +119,7 @@ async def call_worker(
     if spec is None or spec.function is None or spec.declaration.worker is None:
         raise TypeError(f"{worker!r} is not a worker tool; decorate it with @worker_tool")
     node = CompiledNode("sg1", title=description, tool=spec.name)
-    task = prepared_call(Task(node.id, node, TaskRef(0), dict(arguments or {}), []), {spec.name: spec.declaration})
+    task = prepare_call(Task(node.id, node, TaskRef(0), dict(arguments or {}), []), {spec.name: spec.declaration})
     keywords = spec.bind(task.arguments)
     with tool_context(node=node.id, ask=ask, environment=environment):
         if spec.is_async:

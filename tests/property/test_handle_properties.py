@@ -10,7 +10,7 @@ from dagwright.core.expressions.condition_parser import Read
 from dagwright.core.expressions.conditions import parse_condition
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.references import ResultOf, parse_template
-from dagwright.core.model.value_schemas import JSON_NAMES, ValueSchema, misfit, type_of
+from dagwright.core.model.value_schemas import JSON_NAMES, ValueSchema, find_mismatch, type_of
 from dagwright.plans.plan import Plan
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -67,8 +67,8 @@ def test_schema_of_a_value_has_exactly_its_parts(value: Any, other: Any, step: s
         ValueSchema.any_of(ValueSchema.of_value(value), ValueSchema.of_value(other)),
     )
     assert type_of(value) in schema.types
-    assert misfit(schema, schema) is None
-    assert misfit(schema, either) is None
+    assert find_mismatch(schema, schema) is None
+    assert find_mismatch(schema, either) is None
     try:
         part = get_value(value, (step,), start="")
     except MissingValue:

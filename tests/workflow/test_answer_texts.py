@@ -99,10 +99,10 @@ async def test_history_is_the_same_with_and_without_a_reader(client: Client, scr
     plan = written(call("one", "echo", said="rain"))
     answer = slow(text(WORDS), characters=PIECE, each_s=0.05)
     kinds = []
-    for is_read in (True, False):
+    for is_parsed in (True, False):
         async with scripted(plan, answer) as (_, runs):
             handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo", replans=0))
-            reader = Reader(texts_of(client), handle.id) if is_read else None
+            reader = Reader(texts_of(client), handle.id) if is_parsed else None
             await document_of(handle)
             if reader is not None:
                 assert await reader.end(WORDS) == WORDS

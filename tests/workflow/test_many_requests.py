@@ -117,6 +117,6 @@ async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
     assert {name: record.result["selected"] for name, record in records.items() if record} == {
         name: [option] for name, option in expected.items()
     }
-    assert {closing.how for closing in view.scheduler.features.feedback.requests.closed.values()} == {"answered"}
+    assert {closing.outcome for closing in view.scheduler.features.feedback.requests.closed.values()} == {"answered"}
     assert len(view.scheduler.features.feedback.requests.closed) == 2 * _HALF + 1
     await cached_runs.check_ended()

@@ -40,7 +40,7 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-RUN_ITEMS = map_items.MAP_BATCH_ITEMS
+MAX_RUN_ITEMS = map_items.MAP_BATCH_ITEMS
 """Items of a map that a run holds itself, without the patch of these tests."""
 
 
@@ -117,8 +117,8 @@ def _over(items: Any, *more: dict[str, Any], **node: Any) -> dict[str, Any]:
 
 
 async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", RUN_ITEMS)
-    size = RUN_ITEMS + 1
+    monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", MAX_RUN_ITEMS)
+    size = MAX_RUN_ITEMS + 1
     after = {"id": "after", "tool": "echo", "arguments": {"ends": ["{{m.result[0]}}", f"{{{{m.result[{size - 1}]}}}}"]}}
     plan = _over(list(range(size)), after, tool="echo", arguments={"n": "{{item}}", "at": "{{index}}"})
     handle = await runs.start(plan)

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter
 
-from dagwright.plugins.entities import ToolDeclaration, accepted_kinds, is_made, only_kinds, text_formats
+from dagwright.plugins.entities import ToolDeclaration, accepted_kinds, can_make, only_kinds, text_formats
 from dagwright.tools import ToolSpec
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools
@@ -67,7 +67,7 @@ def _parameter(
     return {
         **described,
         "lookups": [name for name, kind in RESOLVER.types.items() if kind is None or kind in kinds],
-        "refs": [maker.name for maker in declared if is_made(maker, kinds, RESOLVER)],
+        "refs": [maker.name for maker in declared if can_make(maker, kinds, RESOLVER)],
         **(
             {"only": {name: dict(by_kind) for name, by_kind in only.items()}}
             if (only := only_kinds(verb, name))

@@ -13,7 +13,7 @@ from dagwright.core.expressions.paths import parse_query
 from dagwright.core.expressions.references import Field, Index, Item, Placeholder, ResultOf, Secret, Template
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, Join
 from dagwright.core.model.lookups import is_find
-from dagwright.core.model.tools import Effects, problem_of_rule
+from dagwright.core.model.tools import Effects, problem_of_effects_rule
 
 _TYPES: Mapping[str, Any] = {
     "id": str,
@@ -57,7 +57,7 @@ def compiled_plan_problem(plan: CompiledPlan) -> str | None:
         if (problem := _problem_of(node, ids) or _lookup_problem(node, plan)) is not None:
             return f"the node {node.id!r}: {problem}"
     for name, tool in plan.tools.items():
-        if tool.effects_by is not None and (problem := problem_of_rule(tool.effects_by)) is not None:
+        if tool.effects_by is not None and (problem := problem_of_effects_rule(tool.effects_by)) is not None:
             return f"the tool {name!r}: effects_by: {problem}"
     if not _paths_exist(plan.output, plan.output_bindings):
         return "the path of a reference in its output does not exist"

@@ -12,7 +12,6 @@ from typing import Any
 
 from dagwright.core.model.compiled import (
     CONVERTED_FIELDS,
-    FIELD_OF_KEY,
     NODE_DEFAULTS,
     NODE_KINDS,
     CompiledNode,
@@ -35,7 +34,7 @@ def nodes_to_columns(nodes: Sequence[CompiledNode], replaced: Mapping[str, Seque
     same: dict[str, Any] = {}
     each: dict[str, Any] = {}
     for name, default in NODE_DEFAULTS.items():
-        column = (replaced or {}).get(name) or list(map(attrgetter(FIELD_OF_KEY[name]), nodes))
+        column = (replaced or {}).get(name) or list(map(attrgetter(name), nodes))
         # Compared by identity, because `True == 1`.
         first = column[0] if column else None
         if name == "id":

@@ -1,6 +1,6 @@
-"""Check the arguments of a call before anything runs: against the schema of its tool, and the entities they name.
+"""Check the arguments of a call before the run: against the schema of the tool, and the kinds of their entities.
 
-The value of a reference is unknown at this time, so errors that depend on it are dropped.
+The value of a reference is unknown at this time, so errors that depend on such a value are dropped.
 
 The keyword `x-dagwright-entity` in the schema of a parameter lists the kinds of entities whose ids it takes, such as
 `["company", "fund"]`. Beside it, `x-dagwright-other-than` names the parameter that must have a different entity, and
@@ -34,7 +34,7 @@ ENTITY_ONLY: Final = "x-dagwright-entity-only"
 EntityProblem = tuple[BindingPath, str, str | None]
 """Path into the arguments, problem, and a hint."""
 
-_NO_ENTITY = ""
+_NO_KIND = ""
 _UNIONS = ("anyOf", "oneOf")
 _NODES_SEARCHED = 200
 _NODES_LISTED = 3
@@ -81,7 +81,7 @@ def accepted_kinds_of_call(tool: ToolDeclaration, key: str, arguments: Mapping[s
     """Return the kinds of entities that an argument of one call takes; see `accepted_kinds`.
 
     Args:
-        arguments: of the call, as written; the value of another argument may allow one kind only.
+        arguments: arguments of the call, as written; the value of another argument may allow one kind only.
     """
     return accepted_by_call(tool, key, arguments).kinds
 
@@ -100,7 +100,7 @@ class AcceptedKinds:
 
     Args:
         kinds: as in `accepted_kinds`.
-        where: the value of another argument that allows no other kind, as words for a message.
+        where: condition under which no other kind is allowed, as text for a message: ` where 'role' is SECRETARY`.
     """
 
     kinds: tuple[str, ...] | None
@@ -129,11 +129,11 @@ class EntityChecks:
 
     Args:
         resolver: knows the entity types.
-        made_by: id of a node -> the tool that makes its result.
+        makers: id of a node -> the tool that makes its result.
     """
 
     resolver: Resolver
-    made_by: Mapping[str, ToolDeclaration]
+    makers: Mapping[str, ToolDeclaration]
 
     def misplaced(
         self,
@@ -147,10 +147,10 @@ class EntityChecks:
         """Yield a problem for each lookup and each reference to an entity that the argument does not take.
 
         Args:
-            bindings: the references in the arguments of one call; a lookup is in it as its input.
-            lookups: those of the call.
-            node: id of its node.
-            arguments: of the call, null at each reference.
+            bindings: references in the arguments of one call; a lookup is represented by its input.
+            lookups: lookups of the call.
+            node: id of the node that makes the call.
+            arguments: arguments of the call, null at each reference.
         """
         by_input: Mapping[Reference, Lookup] = {
             Placeholder(lookup.input): lookup for lookup in lookups if lookup.known_as is None
@@ -159,14 +159,14 @@ class EntityChecks:
             if len(path) != 1 or len(template) != 1:
                 continue
             key, part = str(path[0]), template[0]
-            # The dialect has reported text that it could not read. Here it is a lookup with an empty text.
+            # An empty search text marks a text that the dialect could not parse and has reported.
             if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
                 accepted = accepted_by_call(tool, key, arguments)
                 yield from self._lookup_problem(tool, key, lookup, accepted) if lookup.search_text else ()
             elif isinstance(part, ResultOf) and (
                 part.field == "identity" or (part.field, part.path) == ("result", ("id",))
             ):
-                maker = self.made_by.get(part.node)
+                maker = self.makers.get(part.node)
                 if maker is not None and maker.returns is not None and part.node != node:
                     accepted = accepted_by_call(tool, key, arguments)
                     yield from self._reference_problem(tool, key, part, accepted, node=node)
@@ -185,34 +185,34 @@ class EntityChecks:
                 yield (key,), f"{tool.name}: {key!r} takes no entity, so it cannot have a lookup", hint
             return
         if looked_up is not None and not any(kind in kinds for kind in looked_up):
-            what = f"{lookup.search_text!r:.80} is looked up as a {either(looked_up)}"
-            message = f"{tool.name}: {key!r} takes a {accepted.description}, and {what}"
+            lookup_text = f"{lookup.search_text!r:.80} is looked up as a {either(looked_up)}"
+            message = f"{tool.name}: {key!r} takes a {accepted.description}, and {lookup_text}"
             yield (key, "entity_type"), message, f"write the entity_type {either(kinds)} if it is one"
 
     def _reference_problem(
         self, tool: ToolDeclaration, key: str, reference: ResultOf, accepted: AcceptedKinds, *, node: str
     ) -> Iterator[EntityProblem]:
-        kinds, maker = accepted.kinds, self.made_by[reference.node]
-        if kinds is None or is_made(maker, kinds, self.resolver):
+        kinds, maker = accepted.kinds, self.makers[reference.node]
+        if kinds is None or can_make(maker, kinds, self.resolver):
             return
-        what = f"{reference} is the result of {maker.name}, a {maker.returns}"
+        reference_text = f"{reference} is the result of {maker.name}, a {maker.returns}"
         if not kinds:
-            message = f"{tool.name}: {key!r} takes no id of another call's result, and {what}"
+            message = f"{tool.name}: {key!r} takes no id of another call's result, and {reference_text}"
             yield (key,), message, f"give {key!r} as it is"
             return
         fitting = (
             f"{other} makes a {made.returns}"
-            for other, made in islice(self.made_by.items(), _NODES_SEARCHED)
-            if other != node and is_made(made, kinds, self.resolver)
+            for other, made in islice(self.makers.items(), _NODES_SEARCHED)
+            if other != node and can_make(made, kinds, self.resolver)
         )
         hint = "; ".join(islice(fitting, _NODES_LISTED))
-        yield (key,), f"{tool.name}: {key!r} takes a {accepted.description}, and {what}", hint or None
+        yield (key,), f"{tool.name}: {key!r} takes a {accepted.description}, and {reference_text}", hint or None
 
 
-def is_made(maker: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:
+def can_make(maker: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:
     """Return whether the result of a tool can be an entity of one of these kinds."""
     returns = maker.returns or ""
-    kind = resolver.types.get(returns, _NO_ENTITY) if resolver.types else returns
+    kind = resolver.types.get(returns, _NO_KIND) if resolver.types else returns
     return kind in kinds if kind is not None else bool(kinds)
 
 
@@ -230,15 +230,15 @@ def _same_entity_problems(
     if not others:
         return
     # Parameters of different kinds may look up the same id; a lookup with an empty text has been reported before.
-    meant: Mapping[Any, Any] = {
+    entity_of: Mapping[Any, Any] = {
         Placeholder(lookup.input): lookup if lookup.known_as is None else lookup.search_text
         for lookup in lookups
         if lookup.search_text
     }
     entities = {
-        parameter_name(str(path[0]), properties): (str(path[0]), meant.get(template[0], template[0]))
+        parameter_name(str(path[0]), properties): (str(path[0]), entity_of.get(template[0], template[0]))
         for path, template in bindings
-        if len(path) == 1 and len(template) == 1 and (template[0] in meant or isinstance(template[0], ResultOf))
+        if len(path) == 1 and len(template) == 1 and (template[0] in entity_of or isinstance(template[0], ResultOf))
     }
     for name, other in others.items():
         if name in entities and other in entities and entities[name][1] == entities[other][1]:
@@ -257,11 +257,11 @@ def _kinds_of(schema: Any) -> tuple[str, ...]:
 
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
 _UNKNOWN = "\ue000"
-"""Placeholder for an unknown value; any value would do, because errors about it are dropped."""
+"""Placeholder for an unknown value; errors about the placeholder are dropped."""
 
 _MAX_PROBLEMS = 5
 _MESSAGE_CHARACTERS = 400
-_VALUE_SHOWN = 100
+_VALUE_CHARACTERS = 100
 
 ArgumentProblem = tuple[BindingPath, str, str | None]
 """Path into the arguments, problem, and a hint."""
@@ -321,32 +321,36 @@ class SchemaOfTool:
             has_dashes: whether names are written with dashes (`order-id`) if the arguments themselves do not show it.
         """
         unknown: list[BindingPath] = [path for path, _ in bindings]
-        written: Mapping[Any, str] = {}
-        named = arguments
+        written_keys: Mapping[Any, str] = {}
+        by_parameter = arguments
         if not arguments.keys() <= self._names:
-            written = {parameter_name(key, self._properties): key for key in arguments}
-            named = {name: arguments[key] for name, key in written.items()}
+            written_keys = {parameter_name(key, self._properties): key for key in arguments}
+            by_parameter = {name: arguments[key] for name, key in written_keys.items()}
             unknown = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path in unknown]
         if unknown:
-            named = with_parts(named, [(path, _UNKNOWN) for path in unknown])
-        if self._validator.is_valid(named):
+            by_parameter = with_parts(by_parameter, [(path, _UNKNOWN) for path in unknown])
+        if self._validator.is_valid(by_parameter):
             return
-        near = self._near_parameters(named)
-        for error in self._validator.iter_errors(named):
+        near = self._near_parameters(by_parameter)
+        for error in self._validator.iter_errors(by_parameter):
             if near and self._missing_parameters(error) & near:
                 # A misspelt name was reported as unknown already.
                 continue
             error_path = tuple(error.instance_path)
             if _depends_on_unknown(error_path, str(error.schema_path[-1]) if error.schema_path else "", unknown):
                 continue
-            error_path = (written.get(str(error_path[0]), error_path[0]), *error_path[1:]) if error_path else ()
-            dashed = any("-" in key for key in arguments) or (has_dashes and not any("_" in key for key in arguments))
-            yield from self._problems_of_error(error, error_path, dashed=dashed)
+            error_path = (written_keys.get(str(error_path[0]), error_path[0]), *error_path[1:]) if error_path else ()
+            uses_dashes = any("-" in key for key in arguments) or (
+                has_dashes and not any("_" in key for key in arguments)
+            )
+            yield from self._problems_of_error(error, error_path, uses_dashes=uses_dashes)
 
-    def _near_parameters(self, named: Mapping[str, Any]) -> frozenset[str]:
+    def _near_parameters(self, by_parameter: Mapping[str, Any]) -> frozenset[str]:
         """Return the missing parameters that are nearest to the unknown arguments."""
-        unknown_names = [name for name in named if name not in self._names] if not named.keys() <= self._names else []
-        missing = self._names - named.keys() if unknown_names else ()
+        unknown_names = (
+            [name for name in by_parameter if name not in self._names] if not by_parameter.keys() <= self._names else []
+        )
+        missing = self._names - by_parameter.keys() if unknown_names else ()
         return frozenset(
             near for name in unknown_names for near in nearest(name, sorted(missing), most=1, hints=self._hints)
         )
@@ -362,16 +366,16 @@ class SchemaOfTool:
         return frozenset(name for part in choices for name in part.get("required", ()))
 
     def _problems_of_error(
-        self, error: jsonschema_rs.ValidationError, path: BindingPath, *, dashed: bool
+        self, error: jsonschema_rs.ValidationError, path: BindingPath, *, uses_dashes: bool
     ) -> Iterator[ArgumentProblem]:
         """Yield the error of the library, with argument names spelled as in the call."""
 
-        def spelt(name: str) -> str:
-            return name.replace("_", "-") if dashed else name
+        def as_written(name: str) -> str:
+            return name.replace("_", "-") if uses_dashes else name
 
         unexpected = getattr(error.kind, "unexpected", None)
         if unexpected and not path:
-            known = [spelt(prop) for prop in self._properties]
+            known = [as_written(parameter) for parameter in self._properties]
             for name in unexpected:
                 yield (name,), f"unknown argument {name!r}", self._hints.near(name, known)
             return
@@ -380,7 +384,7 @@ class SchemaOfTool:
             return
         missing = None if path else getattr(error.kind, "property", None)
         if isinstance(missing, str):
-            yield path, f'"{spelt(missing)}" is a required property', None
+            yield path, f'"{as_written(missing)}" is a required property', None
             return
         options = getattr(error.kind, "options", None)
         if isinstance(options, list):
@@ -427,7 +431,9 @@ def _optional_message(error: jsonschema_rs.ValidationError) -> str | None:
     if list(error.schema_path)[-1:] != ["anyOf"]:
         return None
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
-    messages = [[_short_message(each) for each in branch] for branch in branches if not _is_null_branch(branch)]
+    messages = [
+        [_short_message(branch_error) for branch_error in branch] for branch in branches if not _is_null_branch(branch)
+    ]
     return messages[0][0] if len(messages) == 1 and len(messages[0]) == 1 else None
 
 
@@ -437,8 +443,8 @@ def _short_message(error: jsonschema_rs.ValidationError) -> str:
     if len(message) <= _MESSAGE_CHARACTERS:
         return message
     value = json.dumps(error.instance, ensure_ascii=False, separators=(",", ":"))
-    reason = message[len(value) :] if message.startswith(value) else message[-_VALUE_SHOWN:]
-    return f"{message[:_VALUE_SHOWN]}…{reason}"
+    reason = message[len(value) :] if message.startswith(value) else message[-_VALUE_CHARACTERS:]
+    return f"{message[:_VALUE_CHARACTERS]}…{reason}"
 
 
 def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tuple[str, str | None]:
@@ -453,7 +459,7 @@ def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tupl
 def _type_message(error: jsonschema_rs.ValidationError) -> str | None:
     """Return a message with the expected types, if the value has none of them."""
     branches: Sequence[Sequence[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", ())
-    kinds = [getattr(each.kind, "types", None) for branch in branches for each in branch]
+    kinds = [getattr(branch_error.kind, "types", None) for branch in branches for branch_error in branch]
     if not kinds or not all(isinstance(kind, list) for kind in kinds):
         return None
     names = dict.fromkeys(str(name) for kind in kinds for name in kind or ())
@@ -461,7 +467,7 @@ def _type_message(error: jsonschema_rs.ValidationError) -> str | None:
 
 
 def _is_null_branch(branch: Sequence[jsonschema_rs.ValidationError]) -> bool:
-    return any(getattr(each.kind, "types", None) == ["null"] for each in branch)
+    return any(getattr(branch_error.kind, "types", None) == ["null"] for branch_error in branch)
 
 
 def problem_of_call(

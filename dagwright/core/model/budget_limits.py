@@ -13,17 +13,17 @@ Limit = int | Decimal
 Limits = Mapping[Kind, Limit]
 OnLimit = Literal["ask", "finish"]
 
-_MOST = 10**15
-_MOST_S = Decimal(int(LONGEST.total_seconds()))
+_MAX = 10**15
+_MAX_S = Decimal(int(LONGEST.total_seconds()))
 
 
-def most_of(kind: Kind) -> Limit:
+def max_limit(kind: Kind) -> Limit:
     """Return the largest allowed limit of a kind."""
-    return _MOST_S if kind == "time" else _MOST
+    return _MAX_S if kind == "time" else _MAX
 
 
-def limits_from_json(encoded: Any, *, can_be_lifted: bool = False) -> dict[Kind, Limit | None]:
-    """Parse an object of limits; null removes a limit, where that is allowed.
+def limits_from_json(encoded: Any, *, allow_null: bool = False) -> dict[Kind, Limit | None]:
+    """Parse an object of limits; with `allow_null`, null removes a limit.
 
     Raises:
         ValueError: the object is invalid; the message names the field and the expected value.
@@ -37,7 +37,7 @@ def limits_from_json(encoded: Any, *, can_be_lifted: bool = False) -> dict[Kind,
             near = suggestion(str(name), KINDS) or f"there are {', '.join(KINDS)}"
             raise ValueError(f"there is no limit {name!r:.60}; {near}")
         try:
-            limits[kind] = None if value is None and can_be_lifted else limit_from_json(kind, value)
+            limits[kind] = None if value is None and allow_null else limit_from_json(kind, value)
         except ValueError as error:
             raise ValueError(f"{kind} {error}") from None
     return limits
@@ -53,8 +53,8 @@ def limit_from_json(kind: str, value: Any) -> Limit:
         return _money(value)
     if kind == "time":
         return _time(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
-        raise ValueError(f"must be a whole number from 1 to {_MOST:,}, not {value!r:.60}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX:
+        raise ValueError(f"must be a whole number from 1 to {_MAX:,}, not {value!r:.60}")
     return value
 
 
@@ -64,8 +64,8 @@ def _money(value: Any) -> Decimal:
         money = Decimal(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
     except InvalidOperation:
         money = None
-    if money is None or not money.is_finite() or not 0 < money <= _MOST:
-        raise ValueError(f"must be an amount of money over 0 and at most {_MOST:,}, such as 1.50, not {value!r:.60}")
+    if money is None or not money.is_finite() or not 0 < money <= _MAX:
+        raise ValueError(f"must be an amount of money over 0 and at most {_MAX:,}, such as 1.50, not {value!r:.60}")
     return money
 
 

@@ -57,7 +57,7 @@ def parse_subject(text: str) -> Subject:
     """
     kind, _, name = text.partition(":")
     if kind not in get_args(SubjectKind):
-        kinds = ", ".join(f"`{each}:NAME`" for each in get_args(SubjectKind))
+        kinds = ", ".join(f"`{subject_kind}:NAME`" for subject_kind in get_args(SubjectKind))
         raise CallLimitInvalid(f"a limit applies to one of {kinds}, not to {text!r:.80}")
     if not 0 < len(name.encode(errors="replace")) <= NAME_BYTES or not name.isprintable():
         raise CallLimitInvalid(f"the name in {text!r:.80} must have 1 to {NAME_BYTES} printable bytes of UTF-8")
@@ -130,15 +130,15 @@ def parse_limit(text: str) -> CallLimit:
     Raises:
         CallLimitInvalid: a part is invalid or appears twice, or there is no part.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in text.split():
         name, value = _part(part)
-        if name in found:
+        if name in values:
             raise CallLimitInvalid(f"the limit {text!r:.200} has two parts of the same kind")
-        found[name] = value
-    per_day = {name: found.get(f"{name}/day") for name in ("tokens", "money", "calls")}
+        values[name] = value
+    per_day = {name: values.get(f"{name}/day") for name in ("tokens", "money", "calls")}
     daily = DailyBudget(**per_day) if any(per_day.values()) else None
-    return checked_limit(CallLimit(found.get("rate"), found.get("concurrency"), found.get("tokens"), daily))
+    return checked_limit(CallLimit(values.get("rate"), values.get("concurrency"), values.get("tokens"), daily))
 
 
 def _part(text: str) -> tuple[str, Any]:

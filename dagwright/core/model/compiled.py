@@ -94,8 +94,8 @@ class CompiledNode:
     Args:
         id: as written, in NFC.
         kind: executor of the node: a tool; a `plan` with a run of its own; a `human`, whose question is in `arguments`;
-            or a `region`, one activity for all its members. A `reported` node is completed by a report: from its
-            region, or to the region from the run for a node outside. A `lookup` is a call of one of `plan.lookups`.
+            or a `region`, one activity for all its members. A `reported` node is completed by a report: by its
+            region, or for a node outside the region by the run. A `lookup` is a call of one of `plan.lookups`.
         tool: name of the tool; empty for a sub-plan; for a region, the tool of one member.
         arguments: JSON object with null at every binding.
         bindings: texts with references inside `arguments`.
@@ -147,7 +147,7 @@ class CompiledNode:
     projections: Sequence[Projection] = ()
     """Projections of its result that the plan needs if the result is large; of an item's result, if it has items."""
     approval: Approval = "policy"
-    """A question has null at every binding."""
+    """Whether a person approves the call before it runs; a question has null at every binding."""
     approval_bindings: Sequence[Binding] = ()
     supersedes: str | None = None
     """Id of the node that it replaces."""
@@ -189,12 +189,12 @@ class CompiledPlan:
 
     @property
     def has_planner(self) -> bool:
-        """Return whether a model plans for the run, and can be asked for a new plan."""
+        """Whether a model writes the plan of the run, so that it can write a new plan after a failure."""
         return self.extender is not None and self.extender.get("kind") == GOAL_KIND
 
     @property
     def is_non_interactive(self) -> bool:
-        """Return whether its run never waits for a person: requests are refused, and the run uses the data it has."""
+        """Whether the run never waits for a person: requests are refused, and the run uses the data it has."""
         return self.extender is not None and self.extender.get("kind") == ROUNDS_KIND
 
     @property
@@ -241,8 +241,8 @@ def agent_tools(node: CompiledNode) -> Mapping[str, Effects] | None:
     extender = node.sub_plan.extender if node.sub_plan is not None and node.kind == "plan" else None
     if extender is None or agent_of(node) is None:
         return None
-    listed = (tool for tool in extender.get("tools", ()) if isinstance(tool, Mapping))
-    return {str(tool.get("name")): Effects(tool.get("effects", Effects.WRITE)) for tool in listed}
+    tools = (tool for tool in extender.get("tools", ()) if isinstance(tool, Mapping))
+    return {str(tool.get("name")): Effects(tool.get("effects", Effects.WRITE)) for tool in tools}
 
 
 def inline_tools(node: CompiledNode) -> Sequence[str] | None:
@@ -267,19 +267,17 @@ def first_model_node(plan: CompiledPlan) -> str | None:
 
 NODE_KINDS = get_args(NodeKind)
 _DEFAULT_NODE = CompiledNode(id="")
-_BINDINGS_KEYS = {"bindings": "bindings", "item_bindings": "item_bindings", "approval_bindings": "approval_bindings"}
 OUTPUT_BINDINGS_KEY = "output_bindings"
-BINDINGS_KEY = _BINDINGS_KEYS["bindings"]
-_BINDINGS = frozenset(_BINDINGS_KEYS.values())
+BINDINGS_KEY = "bindings"
+_BINDINGS = frozenset({BINDINGS_KEY, "item_bindings", "approval_bindings"})
 CONVERTED_FIELDS = frozenset(
     {*_BINDINGS, "for_each", "key", "retry", "sub_plan", "dependencies", "join", "members", "reads", "projections"}
 )
-"""JSON keys of the fields that need a conversion to JSON."""
-FIELD_OF_KEY: Mapping[str, str] = {_BINDINGS_KEYS.get(item.name, item.name): item.name for item in fields(CompiledNode)}
-"""JSON key -> field of a node, in the order of the fields."""
-_VALUES_OF = attrgetter(*FIELD_OF_KEY.values())
-NODE_DEFAULTS: Mapping[str, Any] = {key: getattr(_DEFAULT_NODE, name) for key, name in FIELD_OF_KEY.items()}
-"""JSON key -> default of the field, in the order of the fields."""
+"""Fields that need a conversion to JSON."""
+_FIELDS = tuple(node_field.name for node_field in fields(CompiledNode))
+_VALUES_OF = attrgetter(*_FIELDS)
+NODE_DEFAULTS: Mapping[str, Any] = {name: getattr(_DEFAULT_NODE, name) for name in _FIELDS}
+"""Field of a node -> its default, in the order of the fields."""
 _DEFAULTS = tuple(NODE_DEFAULTS.values())
 
 
@@ -301,11 +299,11 @@ def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
 
 def _tools_to_json(tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
     encoded = {name: tool_to_json(tool) for name, tool in tools.items()}
-    left = SCHEMAS_CHARACTERS
+    remaining = SCHEMAS_CHARACTERS
     for tool in encoded.values():
         if "input_schema" in tool:
-            left -= len(json.dumps(tool["input_schema"]))
-            if left < 0:
+            remaining -= len(json.dumps(tool["input_schema"]))
+            if remaining < 0:
                 del tool["input_schema"]
     return encoded
 
@@ -350,9 +348,7 @@ def node_to_json(node: CompiledNode) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     values = _VALUES_OF(node)
     # Most fields of a node are identical to the objects of `_DEFAULTS`.
-    for name, value, default in compress(
-        zip(FIELD_OF_KEY, values, _DEFAULTS, strict=True), map(is_not, values, _DEFAULTS)
-    ):
+    for name, value, default in compress(zip(_FIELDS, values, _DEFAULTS, strict=True), map(is_not, values, _DEFAULTS)):
         if value != default or type(value) is not type(default):
             encoded[name] = field_to_json(name, value) if name in CONVERTED_FIELDS else value
     return encoded
@@ -362,14 +358,14 @@ def field_to_json(name: str, value: Any) -> Any:
     """Return the JSON form of a field.
 
     Args:
-        name: JSON key of the field, in `CONVERTED_FIELDS`.
+        name: name of the field, in `CONVERTED_FIELDS`.
     """
     if name in _BINDINGS:
         return _bindings_to_json(value)
     if name in ("for_each", "key") and isinstance(value, tuple):
         return {"template": _template_to_json(value)}
     if name == "retry":
-        return {part.name: getattr(value, part.name) for part in fields(RetryRule)}
+        return {rule_field.name: getattr(value, rule_field.name) for rule_field in fields(RetryRule)}
     if name == "sub_plan":
         return plan_to_json(value)
     if name == "projections":
@@ -388,9 +384,9 @@ def node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
     values: dict[str, Any] = {}
     for key, value in encoded.items():
         if key in CONVERTED_FIELDS:
-            values[FIELD_OF_KEY[key]] = field_from_json(key, value)
-        elif key in FIELD_OF_KEY:
-            values[FIELD_OF_KEY[key]] = value
+            values[key] = field_from_json(key, value)
+        elif key in NODE_DEFAULTS:
+            values[key] = value
     return CompiledNode(**values)
 
 
@@ -411,7 +407,7 @@ def field_from_json(name: str, value: Any) -> Any:
 
 def projections_to_json(projections: Sequence[Projection]) -> list[Any]:
     """Return projections as JSON."""
-    return [[path_to_json(path), how] for path, how in projections]
+    return [[path_to_json(path), use] for path, use in projections]
 
 
 def projections_from_json(encoded: Any) -> tuple[Projection, ...]:
@@ -420,7 +416,7 @@ def projections_from_json(encoded: Any) -> tuple[Projection, ...]:
     Raises:
         ValueError: the form is invalid.
     """
-    return tuple((path_from_json(path), "whole" if how == "whole" else "value") for path, how in encoded)
+    return tuple((path_from_json(path), "whole" if use == "whole" else "value") for path, use in encoded)
 
 
 def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:

@@ -22,15 +22,14 @@ class Document:
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest matching prefix
             is replaced; the rest of the pointer stays. Empty if both are the same document.
         bindings: (node index, argument key) -> the reference whose value the argument gets, for references that the
-            plan's own syntax cannot express; `plan` holds null there. For a name of the session `plan` holds its
-            value, which is used where the argument takes no entity.
+            plan's own syntax cannot express; `plan` holds null there. For a name of the session, `plan` holds the
+            value of the name, which is used if the argument takes no entity.
         problems: errors that the dialect itself found, with pointers into the document as written.
         notes: notes of the dialect about a valid document.
         sub_documents: node index -> the document of its sub-plan, for its bindings and its problem reports. Its
             pointers are in `pointers` already.
         workers: indices of the nodes whose tool is a worker tool, so that its result is a WorkerResult.
-        is_read: whether the plan is the one that was written; if not, it is only a stand-in, and `problems` has the
-            reason.
+        is_parsed: whether the document could be parsed; if not, `plan` is a placeholder, and `problems` has the reason.
         unknown_node_hint: hint for a reference to an unknown node, if the dialect has a hint of its own.
     """
 
@@ -43,7 +42,7 @@ class Document:
     unknown_node_hint: str | None = None
     sub_documents: Mapping[int, "Document"] = field(default_factory=dict)
     workers: Collection[int] = frozenset()
-    is_read: bool = True
+    is_parsed: bool = True
 
     def written_pointer(self, pointer: str) -> str:
         """Return the pointer into the document as written for a pointer into `plan`."""

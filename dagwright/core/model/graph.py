@@ -16,8 +16,8 @@ _SEARCH_BUDGET = 2_000_000
 def dependents_of(dependencies: Adjacency) -> list[list[int]]:
     """Return the reversed edges: node -> the nodes that wait for it, in plan order."""
     dependents: list[list[int]] = [[] for _ in dependencies]
-    for node, needed in enumerate(dependencies):
-        for dependency in needed:
+    for node, node_dependencies in enumerate(dependencies):
+        for dependency in node_dependencies:
             dependents[dependency].append(node)
     return dependents
 
@@ -34,8 +34,8 @@ def _levels_in_order(dependencies: Adjacency) -> list[int] | None:
     """Return the levels in one pass; `None` if a node waits for a later node."""
     level: list[int] = []
     try:
-        for needed in dependencies:
-            level.append(max(map(level.__getitem__, needed)) + 1 if needed else 0)
+        for node_dependencies in dependencies:
+            level.append(max(map(level.__getitem__, node_dependencies)) + 1 if node_dependencies else 0)
     except IndexError:
         # It waits for a node whose level is not known yet.
         return None
@@ -45,7 +45,7 @@ def _levels_in_order(dependencies: Adjacency) -> list[int] | None:
 def _levels_by_counting(dependencies: Adjacency) -> list[int] | None:
     """Return the levels for any order of nodes (Kahn 1962)."""
     dependents = dependents_of(dependencies)
-    remaining = [len(needed) for needed in dependencies]
+    remaining = [len(node_dependencies) for node_dependencies in dependencies]
     level = [0] * len(remaining)
     queue = [node for node, count in enumerate(remaining) if not count]
     for node in queue:

@@ -27,16 +27,16 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 
 MAX_ITEMS = 250_000
-"""Most items of one `for_each`: the run keeps some hundred bytes for each batch of them."""
+"""Maximum number of items of one `for_each`: the run holds some hundred bytes for each batch of items."""
 MAX_KEY_BYTES = 200
 """Longest key of an item in UTF-8, the same as for a node id."""
 _KEY_COST = 12
 _REFERENCE_COST = 7
-"""In units of the compute budget: cost of each key, and of each reference in it; a text in it costs one."""
-_NO_KEY = (
-    "the key of item {index} needs a part of it that is in the payload store, where the run itself cannot read it: for "
-    "lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every item has; leave out `key`, "
-    "or make a smaller list in a tool"
+"""Cost of each key, and of each reference in a key, in units of the compute budget; a text in a key costs 1."""
+_KEY_IN_STORE = (
+    "the key of item {index} needs a part of the item that is in the payload store, where the run itself cannot read "
+    "it: for lists over 192 KiB, `key` may read at most 192 KiB in total, and only parts that every item has; leave "
+    "out `key`, or make a smaller list in a tool"
 )
 
 
@@ -55,10 +55,10 @@ class StoredList(Sequence[Any]):
         self._count = count
         self._projected = _projections_of_items(value)
 
-    def bare(self) -> "StoredList":
+    def without_parts(self) -> "StoredList":
         """Return the same slice without the projected parts."""
-        bare = StoredValue(self.value.ref, name=self.value.name, paths=self.value.paths)
-        return StoredList(bare, self.first, self._count)
+        without_parts = StoredValue(self.value.ref, name=self.value.name, paths=self.value.paths)
+        return StoredList(without_parts, self.first, self._count)
 
     def __len__(self) -> int:
         return self._count
@@ -110,8 +110,8 @@ def _is_small(part: Any) -> bool:
 
 def parts_of_key(node: CompiledNode) -> list[Projection]:
     """Return the projections of each item that the key of a node's items reads."""
-    named = [part.path for part in node.key or () if isinstance(part, Item)]
-    return [(path, "value") for path in dict.fromkeys(named) if path and not isinstance(path, str)]
+    paths = [part.path for part in node.key or () if isinstance(part, Item)]
+    return [(path, "value") for path in dict.fromkeys(paths) if path and not isinstance(path, str)]
 
 
 def stored_list_to_json(stored_list: StoredList) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[s
     for index, item in enumerate(items, node.first_index):
         key = _key_of(node.key, scope_of_item(scope, item, index=index))
         if key is None:
-            return NodeError("too_large", _NO_KEY.format(index=index))
+            return NodeError("too_large", _KEY_IN_STORE.format(index=index))
         try:
             size = len(key.encode())
         except UnicodeEncodeError:

@@ -11,11 +11,11 @@ from typing import Any
 from dagwright.core.text import cut_characters
 
 MAX_ENTRIES = 50
-"""Most files, URLs and calls, each, in one lineage; the rest is only counted."""
+"""Maximum number of entries of each kind (files, URLs, calls) in one lineage; further entries are only counted."""
 LOCATION_CHARACTERS = 300
 """Longest file path or URL."""
 MAX_RUN_ENTRIES = 2_000
-"""Most files, URLs and calls for all nodes of a run; they are part of its state."""
+"""Maximum number of entries of all nodes of a run; they are part of the state of the run."""
 _CALL_FIELDS = ("node_id", "tool", "status")
 
 
@@ -73,7 +73,11 @@ def lineage_of_locations(locations: Iterable[str]) -> CallLineage:
     """Return the lineage of a tool that has read some files and URLs; URLs are the texts with `://`."""
     shortened = [cut_characters(location, LOCATION_CHARACTERS) for location in locations]
     return _bounded(
-        [each for each in shortened if "://" not in each], [each for each in shortened if "://" in each], [], [], 0
+        [location for location in shortened if "://" not in location],
+        [location for location in shortened if "://" in location],
+        [],
+        [],
+        0,
     )
 
 
@@ -82,15 +86,15 @@ def lineage_from_json(encoded: Any) -> CallLineage:
     if not isinstance(encoded, Mapping):
         return NO_LINEAGE
     files, urls, model_calls = (_texts(encoded.get(name)) for name in ("files", "urls", "model_calls"))
-    listed = encoded.get("tool_calls")
-    calls = [_call(each) for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+    tool_calls = encoded.get("tool_calls")
+    calls = [_call(call) for call in tool_calls if isinstance(call, Mapping)] if isinstance(tool_calls, list) else []
     omitted = encoded.get("omitted", 0)
     return _bounded(files, urls, model_calls, calls, omitted if type(omitted) is int and 0 < omitted < 10**9 else 0)
 
 
 def _texts(encoded: Any) -> list[str]:
     return (
-        [each[:LOCATION_CHARACTERS] for each in encoded if isinstance(each, str)] if isinstance(encoded, list) else []
+        [text[:LOCATION_CHARACTERS] for text in encoded if isinstance(text, str)] if isinstance(encoded, list) else []
     )
 
 

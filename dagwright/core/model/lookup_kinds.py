@@ -106,7 +106,7 @@ class LookupKinds:
         return parts
 
     def _is_of_any_kind(self, lookup: Lookup) -> bool:
-        # The dialect has reported text that it could not read. Here it is a lookup with an empty text.
+        # An empty search text marks a text that the dialect could not parse and has reported.
         return (
             bool(lookup.search_text) and lookup.known_as is None and self._resolver.kinds_of(lookup.entity_type) is None
         )

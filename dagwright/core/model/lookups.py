@@ -22,17 +22,17 @@ from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, R
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, slug_of
 from dagwright.core.model.states import NodeStatus, Record
 
-MOST_LOOKUPS = 1_000
-"""Most distinct lookups of a plan: one call of `bind` receives the results of all of them."""
+MAX_LOOKUPS = 1_000
+"""Maximum number of distinct lookups of a plan: one call of `bind` receives the results of all lookups."""
 
 KNOWN_BEFORE = "known before"
 """Reason of a binding whose entity was found before the run."""
 KNOWN_AS = "known_as"
 """Argument of a find node whose entity is not searched for, and its key in the input of `bind`."""
-_CALLED = "called"
+_DISPLAY_NAME = "called"
 """Argument with the name of such an entity, for people."""
 _NO_FILTERS = frozenset(
-    {"search_text", "entity_type", KNOWN_AS, _CALLED, "party", "reason", "created", "is_interactive"}
+    {"search_text", "entity_type", KNOWN_AS, _DISPLAY_NAME, "party", "reason", "created", "is_interactive"}
 )
 """Keys of a lookup in documents that are not filters."""
 _FOUND = "found"
@@ -43,7 +43,7 @@ _ID_TEXT_BYTES = 100
 """Longest part of the searched text in the id of its node."""
 _TITLE_CHARACTERS = 200
 _ERROR_CHARACTERS = 4_000
-_NO_CODE = "lookup_failed"
+_DEFAULT_CODE = "lookup_failed"
 
 
 # Creating the nodes.
@@ -85,12 +85,12 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
     number = {find_id: index for index, find_id in enumerate(finds)}
     bound: dict[str, Reference] = {
         lookup.input: ResultOf(bind.id, "result", (number[find_id], "party", "id"))
-        for find_id, each in finds.items()
-        for lookup in each
+        for find_id, same_lookups in finds.items()
+        for lookup in same_lookups
     }
-    at = len(plan.nodes) + len(finds)
-    nodes = [_after_bind(node, at, bound) for node in plan.nodes]
-    find_nodes = [_find(find_id, each[0], resolver.find) for find_id, each in finds.items()]
+    bind_number = len(plan.nodes) + len(finds)
+    nodes = [_after_bind(node, bind_number, bound) for node in plan.nodes]
+    find_nodes = [_find(find_id, same_lookups[0], resolver.find) for find_id, same_lookups in finds.items()]
     return replace(plan, nodes=(*nodes, *find_nodes, bind), tools={**plan.tools, **resolver.tools()})
 
 
@@ -118,11 +118,11 @@ def _free_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str
 
 def _id_text(text: str) -> str:
     """Return a text for an id: on one line, and cut with a digest if it is long."""
-    message = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    if len(message.encode(errors="replace")) <= _ID_TEXT_BYTES:
-        return message
-    cut = message.encode(errors="replace")[:_ID_TEXT_BYTES].decode(errors="ignore")
-    return f"{cut}…{hashlib.sha256(message.encode(errors='replace')).hexdigest()[:8]}"
+    line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    if len(line.encode(errors="replace")) <= _ID_TEXT_BYTES:
+        return line
+    cut = line.encode(errors="replace")[:_ID_TEXT_BYTES].decode(errors="ignore")
+    return f"{cut}…{hashlib.sha256(line.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def _find(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
@@ -132,8 +132,8 @@ def _find(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
 
 def _arguments_of(lookup: Lookup) -> dict[str, Any]:
     arguments = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
-    more = {**dict(lookup.filters), KNOWN_AS: lookup.known_as, _CALLED: lookup.display_name or None}
-    return {**arguments, **{key: value for key, value in more.items() if value is not None}}
+    optional = {**dict(lookup.filters), KNOWN_AS: lookup.known_as, _DISPLAY_NAME: lookup.display_name or None}
+    return {**arguments, **{key: value for key, value in optional.items() if value is not None}}
 
 
 def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
@@ -147,7 +147,7 @@ def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
     digest = hashlib.sha256("\0".join(finds).encode(errors="replace")).hexdigest()[:8]
     bindings = tuple(((_FOUND, index), (ResultOf(find_id, "result"),)) for index, find_id in enumerate(finds))
     return CompiledNode(
-        # The same for the same lookups, also when nodes are added to the plan.
+        # Equal lookups have an equal id, also when nodes are added to the plan.
         f"{prefix}s:{digest}",
         "lookup",
         "binding the found entities",
@@ -168,10 +168,10 @@ def _after_bind(node: CompiledNode, bind: int, bound: Mapping[str, Reference]) -
         else (path, template)
         for path, template in node.bindings
     ]
-    # A node with another join depends on nodes that wait already; one more edge would let it start too early.
+    # With another join, one more edge could start the node too early; its dependencies wait for the bind node already.
     is_waiting = not node.dependencies or node.join[0] == "all"
-    needed = (*node.dependencies, bind) if is_waiting else node.dependencies
-    return replace(node, bindings=tuple(bindings), dependencies=needed)
+    dependencies = (*node.dependencies, bind) if is_waiting else node.dependencies
+    return replace(node, bindings=tuple(bindings), dependencies=dependencies)
 
 
 def with_inherited_lookups(
@@ -247,7 +247,7 @@ def known_result(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) 
 def _known_of_more_kinds(
     requested: Lookup, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
 ) -> Mapping[str, Any] | None:
-    """Return the entity of an earlier lookup of the same text that searched all wanted kinds and more."""
+    """Return the entity of an earlier lookup of the same text that searched all requested kinds and more."""
     for lookup, party in bound.items():
         if (lookup.search_text, lookup.filters) == (requested.search_text, requested.filters):
             kinds, searched = _kinds_of(requested.entity_type, resolver), _kinds_of(lookup.entity_type, resolver)
@@ -280,8 +280,8 @@ def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
     text, known_as = str(arguments["search_text"])[:_TITLE_CHARACTERS], arguments.get(KNOWN_AS)
     if known_as is None:
         return f"{text} ({arguments['entity_type']})"
-    called = f"{arguments[_CALLED]}, " if _CALLED in arguments else ""
-    return text if known_as == BY_ID else f"{known_as} ({called}{text})"
+    name_prefix = f"{arguments[_DISPLAY_NAME]}, " if _DISPLAY_NAME in arguments else ""
+    return text if known_as == BY_ID else f"{known_as} ({name_prefix}{text})"
 
 
 def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[str], Record | None]) -> dict[str, str]:
@@ -329,7 +329,7 @@ def binding_error(result: Any) -> NodeError | None:
     if not problems:
         return None
     message = " ".join(str(problem.get("message")) for problem in problems)
-    return NodeError(str(problems[0].get("code") or _NO_CODE), message[:_ERROR_CHARACTERS])
+    return NodeError(str(problems[0].get("code") or _DEFAULT_CODE), message[:_ERROR_CHARACTERS])
 
 
 def has_created(result: Any) -> bool:
@@ -340,13 +340,16 @@ def has_created(result: Any) -> bool:
 
 def resolved_lookups(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     """Yield the bindings of a run: each lookup once, in order, with its entity, the reason, and whether it is new."""
-    done: set[str] = set()
+    yielded: set[str] = set()
     for node, record, entry in _bound_entries(plan, records):
-        if record.status is NodeStatus.COMPLETED and node.id not in done and KNOWN_AS not in node.arguments:
-            done.add(node.id)
+        if record.status is NodeStatus.COMPLETED and node.id not in yielded and KNOWN_AS not in node.arguments:
+            yielded.add(node.id)
             # A text with an unknown key would be read as a filter of the lookup.
             known = {*_NO_FILTERS, *node.arguments}
-            yield {**node.arguments, **{k: v for k, v in entry.items() if k in known or not isinstance(v, str)}}
+            yield {
+                **node.arguments,
+                **{name: value for name, value in entry.items() if name in known or not isinstance(value, str)},
+            }
 
 
 def resolved_lookups_of_node(
@@ -358,7 +361,11 @@ def resolved_lookups_of_node(
         for find, record, entry in _bound_entries(plan, records)
         if record.status is NodeStatus.COMPLETED and "party" in entry
     }
-    binds = {each.id: each for each in plan.nodes[plan.written_count : plan.step_count]} if bound else {}
+    binds = (
+        {hidden_node.id: hidden_node for hidden_node in plan.nodes[plan.written_count : plan.step_count]}
+        if bound
+        else {}
+    )
     for path, template in node.bindings:
         part = template[0]
         find_id = find_id_of(binds.get(part.node), part.path) if isinstance(part, ResultOf) else None
@@ -368,10 +375,10 @@ def resolved_lookups_of_node(
 
 def problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the lookups that could not be bound: the id of the find node, and its problem."""
-    done: set[str] = set()
+    yielded: set[str] = set()
     for node, record, entry in _bound_entries(plan, records):
-        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in done:
-            done.add(node.id)
+        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in yielded:
+            yielded.add(node.id)
             yield node.id, entry["problem"]
 
 
@@ -382,8 +389,8 @@ def _bound_entries(
     for number in range(plan.written_count, plan.step_count):
         bind, record = plan.nodes[number], records[number]
         if is_bind(bind) and record.result is not None:
-            for needed, entry in zip(_finds_of(bind, plan), _entries(record.result), strict=False):
-                yield needed, record, entry
+            for find, entry in zip(_finds_of(bind, plan), _entries(record.result), strict=False):
+                yield find, record, entry
 
 
 def find_id_of(bind: CompiledNode | None, path: Any) -> str | None:
@@ -391,7 +398,7 @@ def find_id_of(bind: CompiledNode | None, path: Any) -> str | None:
 
     Args:
         bind: the node that made the result.
-        path: leads into the result.
+        path: path in the result.
     """
     if bind is None or not is_bind(bind) or not isinstance(path, tuple) or not path:
         return None

@@ -163,15 +163,15 @@ class Human(_Strict):
 
 
 AGENT_NAME, AGENT_INSIDE = "name", "inside"
-"""Forms of `agent`; pydantic puts one of them into the location of an error."""
+"""Names of the two forms of `agent`, which pydantic adds to the location of an error."""
 
 
-def _way_of_agent(value: Any) -> str:
+def _form_of_agent(value: Any) -> str:
     return AGENT_INSIDE if isinstance(value, dict | InlineAgent) else AGENT_NAME
 
 
 AgentOfNode = Annotated[
-    Annotated[str, Tag(AGENT_NAME)] | Annotated[InlineAgent, Tag(AGENT_INSIDE)], Discriminator(_way_of_agent)
+    Annotated[str, Tag(AGENT_NAME)] | Annotated[InlineAgent, Tag(AGENT_INSIDE)], Discriminator(_form_of_agent)
 ]
 
 

@@ -44,18 +44,18 @@ class Rule:
     arguments: Mapping[str, Any] | None = None
     undo: str | None = None
 
-    def is_about(self, tool: ToolDeclaration) -> bool:
+    def may_match(self, tool: ToolDeclaration) -> bool:
         """Return whether the rule can match a call of a tool."""
         is_named = self.tool is None or fnmatchcase(tool.name, self.tool)
         is_compensated = self.undo is None or (tool.undo is not None and fnmatchcase(tool.undo, self.undo))
         return is_named and is_compensated and (self.effects is None or tool.effects.value in self.effects)
 
-    def fits(self, tool: ToolDeclaration, arguments: Callable[[], Any]) -> bool:
+    def matches(self, tool: ToolDeclaration, arguments: Callable[[], Any]) -> bool:
         """Return whether the rule matches a call.
 
         Arguments in the payload store cannot be checked: a rule with `run` then does not match, any other rule does.
         """
-        if not self.is_about(tool):
+        if not self.may_match(tool):
             return False
         if self.arguments is None:
             return True
@@ -90,7 +90,7 @@ class Policy:
         """Return whether a call of a tool may need approval or be refused."""
         if tool.effects is Effects.PURE:
             return False
-        return self.otherwise != "run" or any(rule.then != "run" and rule.is_about(tool) for rule in self.rules)
+        return self.otherwise != "run" or any(rule.then != "run" and rule.may_match(tool) for rule in self.rules)
 
     def verdict(self, tool: ToolDeclaration, arguments: Callable[[], Any]) -> Verdict:
         """Return the verdict for a call.
@@ -101,7 +101,7 @@ class Policy:
         if tool.effects is Effects.PURE:
             return "run"
         for rule in self.rules:
-            if rule.fits(tool, arguments):
+            if rule.matches(tool, arguments):
                 return rule.then
         return self.otherwise
 
@@ -126,15 +126,17 @@ def with_tools_allowed(policy: Policy, tools: Collection[str]) -> Policy:
     """
     if not tools:
         return policy
-    named = [(tool, re.sub(r"([*?[])", r"[\1]", tool)) for tool in tools]
+    patterns = [(tool, re.sub(r"([*?[])", r"[\1]", tool)) for tool in tools]
     old_rules = [*policy.rules, *([Rule("ask")] if policy.otherwise == "ask" else [])]
     room = max(0, MAX_RULES - len(old_rules))
     rules: list[Rule] = []
     for rule in old_rules:
         if rule.then == "ask":
-            fitting = [glob for tool, glob in named if rule.tool is None or fnmatchcase(tool, rule.tool)][:room]
-            rules += [replace(rule, then="run", tool=glob) for glob in fitting]
-            room -= len(fitting)
+            allowed = [pattern for tool, pattern in patterns if rule.tool is None or fnmatchcase(tool, rule.tool)][
+                :room
+            ]
+            rules += [replace(rule, then="run", tool=pattern) for pattern in allowed]
+            room -= len(allowed)
         rules.append(rule)
     return replace(policy, rules=tuple(rules))
 
@@ -189,8 +191,8 @@ def _rule_from_json(encoded: Any, path: str) -> Rule:
     tool, undo = _pattern_of(encoded, "tool", path), _pattern_of(encoded, "undo", path)
     is_list = isinstance(effects, list) and bool(effects)
     if effects is not None and not (is_list and all(effect in _EFFECTS for effect in effects)):
-        why = "; calls of pure tools change nothing and never need approval"
-        raise ValueError(f"{path}.effects: expected a list of {', '.join(_EFFECTS)}{why}")
+        reason = "; calls of pure tools change nothing and never need approval"
+        raise ValueError(f"{path}.effects: expected a list of {', '.join(_EFFECTS)}{reason}")
     if arguments is not None:
         if not isinstance(arguments, Mapping):
             raise ValueError(f"{path}.arguments: expected a JSON Schema")

@@ -28,10 +28,10 @@ ARGUMENTS_CHARACTERS = 4 * 1024 + 1
 """Longest arguments in the lineage of an answer, with the mark of a cut; the call has all of them."""
 ERROR_CHOICES = ("retry", "value", "skip", "stop")
 """Actions for a failed node."""
-_LABEL_SHOWN = 160
-"""Most characters of the label of an option in an error message."""
+_LABEL_CHARACTERS = 160
+"""Longest label of an option in an error message."""
 _MAX_PROBLEMS = 5
-"""Most problems of one answer in an error message."""
+"""Maximum number of problems of one answer in an error message."""
 
 
 class BadAnswer(Exception):
@@ -39,7 +39,7 @@ class BadAnswer(Exception):
 
 
 def size_problem(value: Any, limit_bytes: int = ANSWER_BYTES, *, what: str = "the answer") -> str | None:
-    """Return why an answer, or another value, cannot be stored; `None` if it can.
+    """Return why an answer or another value cannot be stored; `None` if it can be stored.
 
     Args:
         what: name of the value in the message.
@@ -76,16 +76,16 @@ def normal_answer(request: Request, answer: Any) -> Any:
 
 
 def normal_form(request: Request, answer: Any) -> Any:
-    """Do what `normal_answer` does, for an answer whose size was checked.
+    """Return an answer with exactly the keys of its kind; `size_problem` has accepted the answer.
 
     Raises:
         BadAnswer: the answer does not fit.
     """
     if request.purpose == "error":
-        return _error_action(answer)
+        return _normal_error_action(answer)
     if request.purpose == "budget":
-        return _budget_answer(request, answer)
-    return _NORMAL[request.type](request, answer)
+        return _normal_budget_answer(request, answer)
+    return _NORMALIZERS[request.type](request, answer)
 
 
 def question_key(request: Request) -> bytes:
@@ -118,7 +118,7 @@ def _text_of(parts: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
-def _approval(request: Request, answer: Any) -> dict[str, Any]:
+def _normal_approval(request: Request, answer: Any) -> dict[str, Any]:
     is_gate = request.purpose == "approval"
     known = ("approved", "reason", "arguments", "remember") if is_gate else ("approved", "reason")
     parts = _checked_object(answer, known, '{"approved": true, "reason": "…"}')
@@ -138,7 +138,7 @@ def _approval(request: Request, answer: Any) -> dict[str, Any]:
     return normal | ({"remember": True} if remember else {})
 
 
-def _selection(request: Request, answer: Any) -> dict[str, Any]:
+def _normal_selection(request: Request, answer: Any) -> dict[str, Any]:
     example = '{"selected": ["x"]}' + (' or {"text": "…"}' if request.allow_text else "")
     if isinstance(answer, Mapping) and "approved" in answer:
         option = next(iter(request.options or ()), "x")
@@ -150,14 +150,14 @@ def _selection(request: Request, answer: Any) -> dict[str, Any]:
     if "text" in parts:
         if "selected" in parts:
             raise BadAnswer(f"either 'selected' or 'text' is allowed, not both; expected {example}")
-        return _text(request, answer)
+        return _normal_text(request, answer)
     selected = parts.get("selected")
-    chosen = selected if isinstance(selected, list) else [selected]
-    if not chosen or "selected" not in parts:
+    values = selected if isinstance(selected, list) else [selected]
+    if not values or "selected" not in parts:
         raise BadAnswer(f"nothing is selected; expected {example}")
-    if len(chosen) > 1 and not request.multiple:
-        raise BadAnswer(f"exactly one option can be selected, not {len(chosen)}")
-    options = [_option_of(request, value) for value in chosen]
+    if len(values) > 1 and not request.multiple:
+        raise BadAnswer(f"exactly one option can be selected, not {len(values)}")
+    options = [_option_of(request, value) for value in values]
     if len(set(map(_key_of, options))) < len(options):
         raise BadAnswer("an option is selected twice")
     return {"selected": options}
@@ -192,7 +192,7 @@ def _offered(option: Any) -> str:
     label = as_text(option["label"])
     if label == name:
         return _short_json(name)
-    return f"{_short_json(name)} ({cut_characters(label, _LABEL_SHOWN)})"
+    return f"{_short_json(name)} ({cut_characters(label, _LABEL_CHARACTERS)})"
 
 
 def _key_of(value: Any) -> bytes:
@@ -200,7 +200,7 @@ def _key_of(value: Any) -> bytes:
     return pydantic_core.to_json(value)
 
 
-def _text(request: Request, answer: Any) -> dict[str, Any]:  # noqa: ARG001 - as the others
+def _normal_text(request: Request, answer: Any) -> dict[str, Any]:  # noqa: ARG001 - the signature of `_NORMALIZERS`
     parts = _checked_object(answer, ("text",), '{"text": "…"}')
     text = _text_of(parts, "text")
     if not (text or "").strip():
@@ -208,11 +208,11 @@ def _text(request: Request, answer: Any) -> dict[str, Any]:  # noqa: ARG001 - as
     return {"text": text}
 
 
-def _guidance(request: Request, answer: Any) -> dict[str, Any]:
+def _normal_guidance(request: Request, answer: Any) -> dict[str, Any]:
     parts = _checked_object(answer, ("text", "nodes", "tools"), '{"text": "…"} or {"text": "…", "nodes": […]}')
     nodes, tools = parts.get("nodes"), parts.get("tools")
     if not nodes:
-        return _text(request, {name: part for name, part in parts.items() if name == "text"})
+        return _normal_text(request, {name: part for name, part in parts.items() if name == "text"})
     if not isinstance(nodes, list):
         raise BadAnswer(f"'nodes' must be a list of nodes as in a plan, not {_short_json(nodes)}")
     return {"text": _text_of(parts, "text") or "", "nodes": nodes, "tools": tools}
@@ -238,7 +238,7 @@ def adds_nodes(request: Request, answer: Any) -> bool:
     return request.type == "GUIDANCE" and "nodes" in answer
 
 
-def _information(request: Request, answer: Any) -> dict[str, Any]:
+def _normal_information(request: Request, answer: Any) -> dict[str, Any]:
     parts = _checked_object(answer, ("data",), '{"data": {…}}')
     if "data" not in parts:
         raise BadAnswer('the data is missing; expected {"data": {…}}')
@@ -254,16 +254,16 @@ def _information(request: Request, answer: Any) -> dict[str, Any]:
     return {"data": data}
 
 
-_NORMAL: Mapping[str, Callable[[Request, Any], dict[str, Any]]] = {
-    "APPROVAL": _approval,
-    "SELECTION": _selection,
-    "GUIDANCE": _guidance,
-    "CLARIFICATION": _text,
-    "INFORMATION": _information,
+_NORMALIZERS: Mapping[str, Callable[[Request, Any], dict[str, Any]]] = {
+    "APPROVAL": _normal_approval,
+    "SELECTION": _normal_selection,
+    "GUIDANCE": _normal_guidance,
+    "CLARIFICATION": _normal_text,
+    "INFORMATION": _normal_information,
 }
 
 
-def _budget_answer(request: Request, answer: Any) -> dict[str, Any]:
+def _normal_budget_answer(request: Request, answer: Any) -> dict[str, Any]:
     example = '{"data": {"finish": true}}, or how much more: {"data": {"tokens": 50000}}'
     data = _checked_object(answer, ("data",), example).get("data")
     if isinstance(data, Mapping) and "finish" in data:
@@ -271,7 +271,7 @@ def _budget_answer(request: Request, answer: Any) -> dict[str, Any]:
             raise BadAnswer(f"'finish' must be true and the only key; expected {example}")
         return {"finish": True}
     try:
-        more = limits_from_json(data, can_be_lifted=True)
+        more = limits_from_json(data, allow_null=True)
     except ValueError as error:
         raise BadAnswer(f"{error}; expected {example}") from None
     limited = [name for name in (request.schema or {}).get("properties", {}) if name != "finish"]
@@ -280,7 +280,7 @@ def _budget_answer(request: Request, answer: Any) -> dict[str, Any]:
     return {"more": more}
 
 
-def _error_action(answer: Any) -> dict[str, Any]:
+def _normal_error_action(answer: Any) -> dict[str, Any]:
     example = '{"selected": ["retry"]}, {"selected": ["value"], "value": …}, {"selected": ["skip"]}'
     parts = _checked_object(answer, ("selected", "action", "value", "arguments"), example)
     selected = parts.get("selected", parts.get("action"))
@@ -325,7 +325,8 @@ def request_of(
 
     Args:
         question: as in `CompiledNode.arguments` of a human node, with every binding filled.
-        request_id: its id, and `task` the id of the node or item that asks.
+        request_id: id of the request.
+        task: id of the node or item that asks.
         at: seconds since the epoch.
 
     Raises:
@@ -367,11 +368,11 @@ def _prompt_of(prompt: Any, name: str) -> str:
 def _ref_text(part: ValueRef) -> Any:
     """Return the text that a person sees in place of a stored value."""
     if isinstance(part, WorkerText):
-        return "".join(each if isinstance(each, str) else _beginning_of(each) for each in part.parts)
-    return _beginning_of(part)
+        return "".join(inner if isinstance(inner, str) else _preview_of(inner) for inner in part.parts)
+    return _preview_of(part)
 
 
-def _beginning_of(part: Any) -> str:
+def _preview_of(part: Any) -> str:
     if isinstance(part, StoredValue) and part.shape is not None:
         return f"{part.shape.preview}… ({part.shape.size_bytes:,} bytes)"
     return str(ref_for_display(part)) if isinstance(part, StoredValue | WorkerText) else as_text(part)
@@ -384,11 +385,11 @@ def _check(request: Request) -> None:
     if request.assignee is not None and not isinstance(request.assignee, str):
         raise BadQuestion(f"assignee: expected the name of a user, not {request.assignee!r:.80}")
     # The value of a reference may have any type.
-    last: Any = request.on_timeout
-    while isinstance(last, Mapping) and "escalate" in last:
-        if not isinstance(last["escalate"], str):
-            raise BadQuestion(f"on_timeout: expected the assignee to escalate to, not {last['escalate']!r:.80}")
-        last = last.get("then", "fail")
+    final_step: Any = request.on_timeout
+    while isinstance(final_step, Mapping) and "escalate" in final_step:
+        if not isinstance(final_step["escalate"], str):
+            raise BadQuestion(f"on_timeout: expected the assignee to escalate to, not {final_step['escalate']!r:.80}")
+        final_step = final_step.get("then", "fail")
     if request.type == "SELECTION" and not (isinstance(request.options, list) and 0 < len(request.options) <= OPTIONS):
         raise BadQuestion(f"options: expected a list of 1 to {OPTIONS:,} options, not {request.options!r:.80}")
     if request.schema is not None:
@@ -396,8 +397,8 @@ def _check(request: Request) -> None:
             validator_of(request.schema)
         except ValueError as error:
             raise BadQuestion(f"schema: {error}") from None
-    if isinstance(last, Mapping) and "default" in last:
+    if isinstance(final_step, Mapping) and "default" in final_step:
         try:
-            default_answer(replace(request, on_timeout=last))
+            default_answer(replace(request, on_timeout=final_step))
         except BadAnswer as error:
             raise BadQuestion(f"on_timeout: the default does not fit the question: {error}") from None

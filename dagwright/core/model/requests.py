@@ -1,4 +1,4 @@
-"""Human-in-the-loop requests of a run: requests, their answers, and the book that stores both.
+"""Human-in-the-loop requests of a run: requests, their answers, and the registry of both.
 
 A request is a record, not a task: it holds no slot and has no timer of its own. The effect of an answer on its node is
 decided in `dagwright.features.feedback.answer_handling`. This module must not import the scheduler.
@@ -41,9 +41,10 @@ RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INF
 NotificationKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
 
 HINTS_PER_ACTIVATION = 100
-"""Most refusals per activation that search for a similar name, which takes a millisecond; thousands may arrive."""
+"""Refusals per activation that may search for a similar name: a search takes 1 ms, and thousands of answers may
+arrive."""
 CHECK_BUDGET = MAX_WORK // 2
-"""Compute budget per activation to check nodes that people send; checks before they are in history have as much."""
+"""Compute budget per activation to check nodes that people send, both before and after the nodes are in history."""
 
 _ON_TIMEOUT_FAIL = "fail"
 _OF_RUN = -1
@@ -201,18 +202,18 @@ class Closing:
     """End of a request.
 
     Args:
-        how: it was answered, the deadline passed, or its node ended in another way.
-        what: one word for the answer: `approved`, `rejected`, `retry`, …
+        outcome: the request was answered, its deadline passed, or its node ended in another way.
+        answer: one word for the answer: `approved`, `rejected`, `retry`, …
         arguments: the given arguments that replace those of the plan; for long ones, the first characters as text.
         requested_from, requested_at, escalations: first assignee, time of the request, and its escalations, as in
             `Request`.
     """
 
-    how: Literal["answered", "expired", "closed"]
+    outcome: Literal["answered", "expired", "closed"]
     at: float
     by: str = ""
     through: Through = "signal"
-    what: str = ""
+    answer: str = ""
     note: str = ""
     arguments: Any = None
     requested_from: str | None = None
@@ -221,21 +222,21 @@ class Closing:
 
     def reason(self, request_id: str) -> str:
         """Return the reason why the request accepts no further answer."""
-        if self.how == "expired":
+        if self.outcome == "expired":
             return f"the deadline of {request_id!r} passed at {format_time(self.at)}"
-        if self.how == "closed":
+        if self.outcome == "closed":
             return f"{request_id!r} is closed: its node ended at {format_time(self.at)}"
         if self.through == "deadline":
             passed = f"the deadline of {request_id!r} passed at {format_time(self.at)}"
-            return f"{passed}, and the default of the plan was used ({self.what})"
+            return f"{passed}, and the default of the plan was used ({self.answer})"
         by = self.by or "a user without a name"
-        return f"{request_id!r} was answered by {by} at {format_time(self.at)} ({self.what}, through {self.through})"
+        return f"{request_id!r} was answered by {by} at {format_time(self.at)} ({self.answer}, through {self.through})"
 
     def to_json(self) -> dict[str, Any]:
         """Return the closing as documents and notifications show it; null if a value is unknown."""
         document: dict[str, Any] = {
-            "outcome": self.how,
-            "answer": self.what or None,
+            "outcome": self.outcome,
+            "answer": self.answer or None,
             "by": self.by or None,
             "at": format_time(self.at),
             "through": self.through,
@@ -302,10 +303,10 @@ class RequestRegistry:
         self.check_budget = ComputeBudget(CHECK_BUDGET)
         """Budget for checks of nodes from users, apart from the run's own budget, so that they never fail a node."""
         self.precheck_budget = ComputeBudget(CHECK_BUDGET)
-        """The same for checks before the nodes are in history; nothing in history depends on it."""
+        """Budget for checks before the nodes are in history; nothing in history depends on these checks."""
         self._of_task: dict[str, str] = {}
         self._alarms: list[tuple[float, int, str]] = []
-        self._order = 0
+        self._alarm_count = 0
 
     def of_task(self, task_id: str) -> Request | None:
         """Return the open request of a node or item."""
@@ -331,7 +332,7 @@ class RequestRegistry:
             escalations=request.escalations,
         )
         self.closed[request.id] = closing
-        self.notifications.append(Notification(closing.how, request, closing.at))
+        self.notifications.append(Notification(closing.outcome, request, closing.at))
 
     def drop_open(self) -> None:
         """Drop all open requests: the run has ended and no longer needs answers."""
@@ -367,8 +368,8 @@ class RequestRegistry:
     def watch(self, request: Request) -> None:
         """Schedule the next alarm of an open request."""
         if (at := request.alarm_at) is not None:
-            self._order += 1
-            heapq.heappush(self._alarms, (at, self._order, request.id))
+            self._alarm_count += 1
+            heapq.heappush(self._alarms, (at, self._alarm_count, request.id))
 
     @property
     def next_alarm(self) -> float | None:
@@ -391,7 +392,7 @@ class RequestRegistry:
     # From one execution to the next.
 
     def to_json(self) -> dict[str, Any]:
-        """Return the book as JSON, without empty parts."""
+        """Return the registry as JSON, without empty parts."""
         encoded = {
             "open": [_request_to_json(request) for request in self.open.values()],
             "closed": {name: _values_of(closing) for name, closing in self.closed.items()},
@@ -415,24 +416,24 @@ def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: the form is invalid.
     """
-    book = RequestRegistry()
+    registry = RequestRegistry()
     for request in encoded.get("open", ()):
-        book.add(_request_from_json(request))
-    book.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
-    book.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
-    book.early_of = {
+        registry.add(_request_from_json(request))
+    registry.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
+    registry.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
+    registry.early_of = {
         None if number == _OF_RUN else number: [*names] for number, names in encoded.get("early_nodes", ())
     }
-    book.counts = dict(encoded.get("counts", {}))
-    opened = book.open
-    book.notifications = [
-        Notification(kind, opened.get(request["id"]) or _request_from_json(request), at)
+    registry.counts = dict(encoded.get("counts", {}))
+    open_requests = registry.open
+    registry.notifications = [
+        Notification(kind, open_requests.get(request["id"]) or _request_from_json(request), at)
         for kind, request, at in encoded.get("notifications", ())
     ]
-    book.stored_bytes = int(encoded.get("stored_bytes", 0))
-    book.refusals = list(encoded.get("refusals", ()))
-    book.remembered = dict(encoded.get("remembered", {}))
-    return book
+    registry.stored_bytes = int(encoded.get("stored_bytes", 0))
+    registry.refusals = list(encoded.get("refusals", ()))
+    registry.remembered = dict(encoded.get("remembered", {}))
+    return registry
 
 
 def _values_of(entry: Closing | Feedback) -> list[Any]:

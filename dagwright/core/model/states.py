@@ -55,14 +55,14 @@ class Usage(BaseModel):
         return None if self.unpriced_calls or self.uncounted_calls else self.money
 
     @property
-    def is_something(self) -> bool:
-        """Return whether anything was used."""
+    def is_nonzero(self) -> bool:
+        """Whether anything was used."""
         return any(getattr(self, name) for name in Usage.model_fields)
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
 
-    def less(self, other: "Usage") -> "Usage":
+    def minus(self, other: "Usage") -> "Usage":
         """Return the difference to another usage; each field is at least 0."""
         return Usage(**{name: max(getattr(self, name) - getattr(other, name), 0) for name in Usage.model_fields})
 
@@ -105,7 +105,7 @@ def usages_from_json(encoded: Any) -> dict[str, Usage]:
 
 
 @dataclass(slots=True)
-class UsageBook:
+class RunUsage:
     """Usage of a run and its child runs; nodes without usage have no entry.
 
     Args:
@@ -133,29 +133,29 @@ class UsageBook:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for the state of the run; empty if nothing was used."""
-        if not self.total.is_something:
+        if not self.total.is_nonzero:
             return {}
         parts = {"tasks": usages_to_json(self.tasks), "agents": usages_to_json(self.agents)}
         return {"total": self.total.to_json(), **parts}
 
     def to_document(self) -> dict[str, Any]:
         """Return the total and the usage of each agent as documents show them; empty if nothing was used."""
-        if not self.total.is_something:
+        if not self.total.is_nonzero:
             return {}
         agents = {"agents": {name: usage.to_document() for name, usage in self.agents.items()}} if self.agents else {}
         return {**self.total.to_document(), **agents}
 
 
-def usage_book_from_json(encoded: Any) -> UsageBook:
-    """Parse the result of `UsageBook.to_json`.
+def run_usage_from_json(encoded: Any) -> RunUsage:
+    """Parse the result of `RunUsage.to_json`.
 
     Raises:
         ValueError, TypeError, AttributeError, KeyError: the form is invalid.
     """
     if not encoded:
-        return UsageBook()
+        return RunUsage()
     total = usage_from_json(encoded["total"])
-    return UsageBook(total, usages_from_json(encoded["tasks"]), usages_from_json(encoded["agents"]))
+    return RunUsage(total, usages_from_json(encoded["tasks"]), usages_from_json(encoded["agents"]))
 
 
 _JOIN_KEY = "all"
@@ -384,8 +384,8 @@ class Task:
         ref: the node or item.
         arguments: JSON object, resolved except for stored values; see `dagwright.core.expressions.stored_values`.
         path: typed path for the idempotency key: `[["node", id]]`, followed by `["item", key]` for an item.
-        chunk: for a large map, the batch of items for a child run, or the join of all results.
-        slice: number of the batch of a region, or of the manual retry; 1 for the first.
+        call_number: number of the batch of a region, or of the manual retry; 1 for the first.
+        map_batch: for a large map, the batch of items for a child run, or the join of all results.
         answers: answers to the questions that it asked while it ran: `{"request_id", "answer"}`, in order, with its
             `checkpoint` if it saved one.
         scope: scope of its idempotency key, if a fork reuses that of another run.
@@ -398,7 +398,7 @@ class Task:
     ref: TaskRef
     arguments: dict[str, Any]
     path: list[list[str]]
-    slice: int = 1
+    call_number: int = 1
     map_batch: MapBatch | None = None
     answers: Sequence[Mapping[str, Any]] = ()
     scope: str | None = None
@@ -418,7 +418,7 @@ class Task:
     @property
     def call_id(self) -> str:
         """The id of the call: the task id, with the suffix `#2` and so on for later batches and retries."""
-        return call_id(self.id, self.slice)
+        return call_id(self.id, self.call_number)
 
 
 def call_id(task_id: str, number: int) -> str:

@@ -23,8 +23,8 @@ GoalType = Literal["support", "deliverable"]
 
 SUB_GOAL = "sub_goal"
 """Parameter of a worker tool that receives the id of its sub-goal; the run sets it, and callers cannot."""
-_MOST_SLOTS = 50
-"""Most slots of a card; the card travels with every plan that names it."""
+_MAX_SLOTS = 50
+"""Maximum number of slots of a card; a card travels with every plan that names it."""
 
 
 def _slot(name: str) -> str:
@@ -50,7 +50,7 @@ def _not_empty(text: str) -> str:
 _Sentence = Annotated[str, Field(max_length=1_000), AfterValidator(_not_empty)]
 _Slots = Annotated[
     tuple[Annotated[str, AfterValidator(_slot)], ...],
-    Field(strict=False, max_length=_MOST_SLOTS),
+    Field(strict=False, max_length=_MAX_SLOTS),
     AfterValidator(_distinct),
 ]
 
@@ -62,7 +62,7 @@ class WorkerCard(BaseModel):
 
     description: Annotated[str, Field(max_length=4_000), AfterValidator(_not_empty)]
     """Purpose of the worker tool; it must distinguish the tool from all other worker tools."""
-    preconditions: Annotated[tuple[_Sentence, ...], Field(strict=False, max_length=_MOST_SLOTS)] = ()
+    preconditions: Annotated[tuple[_Sentence, ...], Field(strict=False, max_length=_MAX_SLOTS)] = ()
     """Conditions for choosing it, one sentence each; only a planner can evaluate them."""
     requires: _Slots = ()
     """Slots that must be filled before it is called; the run checks it, whatever a planner writes."""
@@ -133,7 +133,7 @@ _URL = re.compile(r"https?://[^\s/?#]+\S*")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 MODEL_KEYS = frozenset({"model", "model_config", "temperature", "max_tokens", "top_p"})
-"""Keys that other programs put in a card; here each request sets them."""
+"""Keys that other programs put in a card; in Dagwright each request sets them."""
 FIELDS_OF: Mapping[AgentType, frozenset[str]] = MappingProxyType(
     {
         "llm": frozenset({"prompt", "tools", "max_turns", "token_limit", "output_schema"}),
@@ -186,7 +186,7 @@ class AgentCard(BaseModel):
     tools: _ToolNames = ()
     """Names of the tools that an `llm` agent may call."""
     max_turns: _Turns | None = None
-    """Most model calls of an `llm` agent, the last of them without tools; default 12."""
+    """Maximum number of model calls of an `llm` agent, the last of them without tools; default 12."""
     token_limit: _Tokens | None = None
     """Tokens of all model calls of an `llm` agent; when they are used, one final call asks the model to finish."""
     output_schema: _AnswerSchema | None = None
@@ -282,7 +282,7 @@ class InlineAgent(BaseModel):
     tools: _ToolNames = ()
     """Names of the tools that it may call."""
     max_turns: _Turns | None = None
-    """Most model calls, the last of them without tools; default 12."""
+    """Maximum number of model calls, the last of them without tools; default 12."""
     token_limit: _Tokens | None = None
     """Tokens of all model calls; when they are used, one final call asks the model to finish."""
     output_schema: _AnswerSchema | None = None
@@ -420,10 +420,10 @@ def effects_of_call(
     return _EFFECTS.get(effects, tool.effects) if isinstance(effects, str) else tool.effects
 
 
-def problem_of_rule(rule: Any) -> str | None:
+def problem_of_effects_rule(rule: Any) -> str | None:
     """Return the problem of a `ToolDeclaration.effects_by`; `None` if it is valid."""
-    known = {"argument", "default", "effects"}
-    if not isinstance(rule, Mapping) or not {*rule} <= known or not isinstance(rule.get("argument"), str):
+    keys = {"argument", "default", "effects"}
+    if not isinstance(rule, Mapping) or not {*rule} <= keys or not isinstance(rule.get("argument"), str):
         return "expected an object with argument, default and effects"
     effects = rule.get("effects")
     if not isinstance(effects, Mapping) or not all(
@@ -435,9 +435,9 @@ def problem_of_rule(rule: Any) -> str | None:
 
 def with_compensating_tools(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> list[str]:
     """Return the names of tools, followed by the tools that compensate for them, each once."""
-    named = list(dict.fromkeys(names))
-    compensating = (tools[name].undo for name in named if name in tools)
-    return list(dict.fromkeys([*named, *(name for name in compensating if name is not None)]))
+    distinct = list(dict.fromkeys(names))
+    compensating = (tools[name].undo for name in distinct if name in tools)
+    return list(dict.fromkeys([*distinct, *(name for name in compensating if name is not None)]))
 
 
 def parameter_name(key: str, properties: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Schemas of values that exist only when a plan runs: their JSON types and their parts.
 
-Everything here allows more than there may be, never less: a part of a schema that is not understood allows any value.
-Arguments of tools are validated by pydantic in its lax mode, which converts some types; `accepted_types` has them too.
+A schema here never allows less than the real one: a part of a schema that is not supported allows any value. Pydantic
+validates the arguments of tools in its lax mode, which converts some types; `accepted_types` includes those types.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +12,15 @@ from dagwright.core.name_hints import NameHints, format_names, suggestion
 
 JsonTypes = frozenset[str]
 ALL: JsonTypes = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
-_MOST_STEPS = 50
-"""Most references followed to one schema, and levels of parts that are compared, because they may be circular."""
-_MOST_CHOICES = 300
-"""Most choices of one schema; nested choices may be circular, and their number grows exponentially."""
+_MAX_STEPS = 50
+"""Maximum number of references followed to one schema, and of nested parts compared, because both may be circular."""
+_MAX_CHOICES = 300
+"""Maximum number of choices of one schema; nested choices may be circular, and their number grows exponentially."""
 _SCALARS: JsonTypes = frozenset({"boolean", "integer", "number", "string"})
 _CONVERTED: Mapping[str, JsonTypes] = {"boolean": _SCALARS, "integer": _SCALARS, "number": _SCALARS}
 """Type of a parameter -> what pydantic's lax mode may convert to it."""
 _OPEN = ("allOf", "not", "if", "patternProperties", "$dynamicRef", "unevaluatedProperties", "dependentSchemas")
-"""Keywords with which a value may have parts that `properties` and `items` do not list."""
+"""Keywords that allow parts which `properties` and `items` do not list."""
 
 TypeNames = Mapping[str, str]
 """JSON type -> its name in messages."""
@@ -34,7 +34,7 @@ PYTHON_NAMES: TypeNames = {
 def names_of_types(types: JsonTypes, names: TypeNames) -> str:
     """Return types as text; in Python, a float may be an integer."""
     shown = types - {"integer"} if names is PYTHON_NAMES and "number" in types else types
-    return " or ".join(sorted(names[each] for each in shown))
+    return " or ".join(sorted(names[json_type] for json_type in shown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,13 @@ class ValueSchema:
     @property
     def constants(self) -> list[Any] | None:
         """The values that the value may have; `None` if they are not listed."""
-        found: list[Any] = []
+        constants: list[Any] = []
         for choice in self.choices():
             values = _constants_of(choice.schema)
             if values is None:
                 return None
-            found += values
-        return found
+            constants += values
+        return constants
 
     @property
     def properties(self) -> list[str]:
@@ -104,7 +104,7 @@ class ValueSchema:
     def choices(self) -> "Iterator[ValueSchema]":
         """Yield alternative schemas of the value, without references and `anyOf`."""
         rest = [(self.schema, self.schema if self.root is None else self.root)]
-        for _ in range(_MOST_CHOICES):
+        for _ in range(_MAX_CHOICES):
             if not rest:
                 return
             schema, root = _resolved(*rest.pop())
@@ -117,15 +117,15 @@ class ValueSchema:
 
     def part(self, step: str | int) -> "ValueSchema | None":
         """Return the schema of a part of the value; `None` if the value cannot have the part."""
-        found = [part for choice in self.choices() if (part := choice._own_part(step)) is not None]
-        return ValueSchema.any_of(*found) if found else None
+        parts = [part for choice in self.choices() if (part := choice._own_part(step)) is not None]
+        return ValueSchema.any_of(*parts) if parts else None
 
     def at(self, path: Sequence[str | int]) -> "ValueSchema":
         """Return the schema of the value at a path; of any value if the value cannot have the part."""
-        found: ValueSchema | None = self
+        schema: ValueSchema | None = self
         for step in path:
-            found = found.part(step) if found is not None else None
-        return found or ANY
+            schema = schema.part(step) if schema is not None else None
+        return schema or ANY
 
     def _own_part(self, step: str | int) -> "ValueSchema | None":
         schema, types = self.schema, _types_of(self.schema)
@@ -142,10 +142,10 @@ class ValueSchema:
         return None if more is False else self._inner(more)
 
     def _item(self, step: int) -> "ValueSchema | None":
-        first, most = self.schema.get("prefixItems", ()), self.schema.get("maxItems")
-        if step < 0 and most is not None and most == self.schema.get("minItems"):
-            step = step + most if step + most >= 0 else most
-        if isinstance(most, int) and step >= most:
+        first, max_items = self.schema.get("prefixItems", ()), self.schema.get("maxItems")
+        if step < 0 and max_items is not None and max_items == self.schema.get("minItems"):
+            step = step + max_items if step + max_items >= 0 else max_items
+        if isinstance(max_items, int) and step >= max_items:
             return None
         if step < 0 and first:
             return ANY
@@ -185,40 +185,40 @@ def type_of(value: Any) -> str:
     return names.get(type(value), "object")
 
 
-Misfit = tuple[tuple[str | int, ...], Literal["type", "missing"]]
+Mismatch = tuple[tuple[str | int, ...], Literal["type", "missing"]]
 """Path of a part, and the problem there."""
 
 
-def misfit(given: ValueSchema, expected: ValueSchema, *, depth: int = 0) -> Misfit | None:
+def find_mismatch(given: ValueSchema, expected: ValueSchema, *, depth: int = 0) -> Mismatch | None:
     """Return where no value of a schema matches another one, and whether it has the wrong `type` or is `missing` there.
 
     Nothing is converted, as a type checker would see it; an empty list is not an exception.
     """
-    found: list[Misfit] = []
+    mismatches: list[Mismatch] = []
     for choice in given.choices():
         for other in expected.choices():
-            each = _misfit_of_choice(choice, other, depth)
-            if each is None:
+            mismatch = _mismatch_of_choice(choice, other, depth)
+            if mismatch is None:
                 return None
-            found.append(each)
-    return max(found, key=lambda each: len(each[0]))
+            mismatches.append(mismatch)
+    return max(mismatches, key=lambda mismatch: len(mismatch[0]))
 
 
-def _misfit_of_choice(given: ValueSchema, expected: ValueSchema, depth: int) -> Misfit | None:
-    both = _types_of(given.schema) & _types_of(expected.schema)
-    if not both:
+def _mismatch_of_choice(given: ValueSchema, expected: ValueSchema, depth: int) -> Mismatch | None:
+    common_types = _types_of(given.schema) & _types_of(expected.schema)
+    if not common_types:
         return (), "type"
-    if len(both) > 1 or depth > _MOST_STEPS or not isinstance(given.schema, Mapping):
+    if len(common_types) > 1 or depth > _MAX_STEPS or not isinstance(given.schema, Mapping):
         return None
-    for step in _parts_of(given.schema, expected.schema, both):
-        inner, other = given.part(step), expected.part(step)
-        if other is None:
+    for step in _parts_of(given.schema, expected.schema, common_types):
+        given_part, expected_part = given.part(step), expected.part(step)
+        if expected_part is None:
             continue
-        if inner is None and step in expected.schema.get("required", ()):
+        if given_part is None and step in expected.schema.get("required", ()):
             return (step,), "missing"
-        found = misfit(inner, other, depth=depth + 1) if inner is not None else None
-        if found is not None:
-            return (step, *found[0]), found[1]
+        mismatch = find_mismatch(given_part, expected_part, depth=depth + 1) if given_part is not None else None
+        if mismatch is not None:
+            return (step, *mismatch[0]), mismatch[1]
     return None
 
 
@@ -231,7 +231,7 @@ def _parts_of(given: Mapping[str, Any], expected: Any, types: JsonTypes) -> Sequ
 
 
 def _resolved(schema: Any, root: Any) -> tuple[Any, Any]:
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if isinstance(schema, ValueSchema):
             schema, root = schema.schema, schema.schema if schema.root is None else schema.root
         elif isinstance(schema, Mapping) and "$ref" in schema:

@@ -109,7 +109,7 @@ def _unwrapped(value: Any) -> Unwrapped:
 
 
 def _unwrap_stored(value: StoredValue) -> Unwrapped:
-    """Do the same for a large result, of which these four fields were projected."""
+    """Return the content of a large result, of which these four fields were projected."""
     status, outputs, error, message = (
         _projected_field(value, name) for name in ("status", "outputs", "error", "message")
     )
@@ -170,9 +170,9 @@ def worker_result_of(node_id: str, record: Record) -> WorkerResult | None:
 
 def displayed_status(record: Record) -> NodeStatus:
     """Return the state of a node for people: a superseded node that was abandoned after a failure has failed."""
-    is_left = record.status is NodeStatus.SUPERSEDED and record.reason == ABANDONED
+    is_abandoned = record.status is NodeStatus.SUPERSEDED and record.reason == ABANDONED
     has_failed = record.error is not None and record.error.code != NOT_STARTED
-    return NodeStatus.FAILED if is_left and has_failed else record.status
+    return NodeStatus.FAILED if is_abandoned and has_failed else record.status
 
 
 def error_of_unfinished(record: Record) -> str:

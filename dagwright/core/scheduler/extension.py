@@ -135,8 +135,13 @@ def _check(extension: Extension, numbers: Mapping[str, int], *, count: int) -> N
             raise ValueError(f"{node.id!r} supersedes an unknown node {node.supersedes!r}")
     if len({node.id for node in extension.nodes}) < len(extension.nodes):
         raise ValueError("duplicate node id among the new nodes")
-    among_new = [[number - base for number in node.dependencies if base <= number < end] for node in extension.nodes]
-    if any(index in needed for index, needed in enumerate(among_new)) or levels_of(among_new) is None:
+    dependencies_among_new = [
+        [number - base for number in node.dependencies if base <= number < end] for node in extension.nodes
+    ]
+    if (
+        any(index in new_dependencies for index, new_dependencies in enumerate(dependencies_among_new))
+        or levels_of(dependencies_among_new) is None
+    ):
         raise ValueError("dependency cycle among the new nodes")
 
 
@@ -150,9 +155,9 @@ def _with_projections(node: CompiledNode, projections: Sequence[Projection]) -> 
     more = list(projections)
     if node.for_each is not None:
         # The first step of a path selects an item.
-        more = [(path[1:], how) for path, how in projections if not isinstance(path, str) and len(path) > 1]
+        more = [(path[1:], use) for path, use in projections if not isinstance(path, str) and len(path) > 1]
     if node.is_worker:
-        more += [(("outputs", *path), how) for path, how in more if not isinstance(path, str)]
+        more += [(("outputs", *path), use) for path, use in more if not isinstance(path, str)]
     return replace(node, projections=tuple(dict.fromkeys([*node.projections, *more])))
 
 

@@ -27,7 +27,7 @@ MAP_BATCH_ITEMS = 500
 """Largest map without batches, and largest batch; a child run of 500 items has a history of about 2,000 events."""
 MAP_BATCHES_AT_ONCE = 4
 """Batches of a node that run at once; they share the limit of concurrent items."""
-JOINED_HERE_BYTES = 8 * 1024
+JOINED_INLINE_BYTES = 8 * 1024
 """Largest JSON size of all results of a map that are joined without the payload store."""
 
 
@@ -36,12 +36,12 @@ class Width:
     """Concurrency of a large map.
 
     Args:
-        at_once: batches that run at once.
-        each: items of one batch that run at once.
+        batches: batches that run at once.
+        items: items of one batch that run at once.
     """
 
-    at_once: int
-    each: int
+    batches: int
+    items: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +66,20 @@ class MapBatchEnd:
 def width_of(node: CompiledNode, tool: ToolDeclaration | None, *, count: int, max_in_flight: int) -> Width:
     """Return the concurrency of a map over `count` items, within the limits of the node, its tool and the run."""
     limits = [max_in_flight, node.max_parallel, tool.max_parallel if tool else None]
-    most = min(limit for limit in limits if limit is not None)
-    at_once = min(MAP_BATCHES_AT_ONCE, most) if count > MAP_BATCH_ITEMS else 1
-    return Width(at_once, most // at_once)
+    max_items = min(limit for limit in limits if limit is not None)
+    batches = min(MAP_BATCHES_AT_ONCE, max_items) if count > MAP_BATCH_ITEMS else 1
+    return Width(batches, max_items // batches)
 
 
 def map_batches_of(items: Sequence[Any], width: Width) -> list[MapBatch]:
     """Split the items of a large map into batches of about equal size, so that the last ones do not run alone."""
-    least = -(-len(items) // MAP_BATCH_ITEMS)
-    number = -(-least // width.at_once) * width.at_once
-    size, larger = divmod(len(items), number)
+    min_batches = -(-len(items) // MAP_BATCH_ITEMS)
+    batch_count = -(-min_batches // width.batches) * width.batches
+    size, larger_batches = divmod(len(items), batch_count)
     map_batches: list[MapBatch] = []
     first = 0
-    for index in range(number):
-        count = size + (index < larger)
+    for index in range(batch_count):
+        count = size + (index < larger_batches)
         map_batches.append(MapBatch(first, count, items[first : first + count]))
         first += count
     return map_batches
@@ -162,7 +162,7 @@ def end_of_map(node: CompiledNode, record: Record, *, can_join: bool) -> tuple[N
         return join.status, join.error
     status, error = _end_of_map_batches(node, record)
     if status is NodeStatus.COMPLETED:
-        record.result = _joined_here(record)
+        record.result = _joined_inline(record)
         if record.result is None:
             return None if can_join else (NodeStatus.CANCELLED, None)
     _clear_results(record)
@@ -177,7 +177,7 @@ def _clear_results(record: Record) -> None:
 
 
 def _end_of_map_batches(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
-    """Return status and error of a node whose batches have all ended; the message is that of a map without batches."""
+    """Return status and error of a node whose batches have all ended, with the message of a map without batches."""
     map_batches = [item for item in record.items if is_map_batch(item)]
     if any(item.record.status is NodeStatus.CANCELLED for item in map_batches):
         return NodeStatus.CANCELLED, None
@@ -192,7 +192,7 @@ def _end_of_map_batches(node: CompiledNode, record: Record) -> tuple[NodeStatus,
     return NodeStatus.FAILED, NodeError(error.code if error else "failed", summary + (error.message if error else ""))
 
 
-def _joined_here(record: Record) -> list[Any] | None:
+def _joined_inline(record: Record) -> list[Any] | None:
     """Return the results of all items in order, or `None` if they have to be joined in the payload store."""
     values: list[Any] = []
     for item in record.items:
@@ -202,21 +202,22 @@ def _joined_here(record: Record) -> list[Any] | None:
             return None
         values += item.record.result or ()
     try:
-        return values if len(pydantic_core.to_json(values)) <= JOINED_HERE_BYTES else None
+        return values if len(pydantic_core.to_json(values)) <= JOINED_INLINE_BYTES else None
     except pydantic_core.PydanticSerializationError:
         # Some results are already in the store.
         return None
 
 
-OWN_ITEMS = 5_000
-"""Most items that are tasks of the run itself: starting and failing all of them in one activation takes 0.2 s."""
-RUN_ITEMS = 1_000_000
-"""Most items of one run, including those in child runs: some thousand batches, which the run keeps in memory."""
+MAX_OWN_ITEMS = 5_000
+"""Maximum number of items that are tasks of the run itself: starting and failing all of them in one activation takes
+0.2 s."""
+MAX_RUN_ITEMS = 1_000_000
+"""Maximum number of items of one run and its child runs: some thousand batches, which the run holds in memory."""
 _WORK_OF_MAP_BATCH = 40
 """Cost of a batch in units of the compute budget."""
 
 
-class ItemBook:
+class RunItems:
     """Items of one run.
 
     Args:
@@ -232,7 +233,7 @@ class ItemBook:
         """Item id -> its reference."""
         self.node_refs: list[TaskRef | None] = [None] * len(numbers)
         """Node number -> its reference, created once and cached until the node has ended."""
-        self._own = 0
+        self._own_count = 0
         self._count = 0
         self.open: dict[int, int] = {}
         """Node number -> number of its tasks that have to end before the node ends."""
@@ -279,14 +280,17 @@ class ItemBook:
             ComputeBudgetExceeded: resolving the keys exceeds the compute budget.
         """
         node = self._plan.nodes[number]
-        if self._count + len(items) > RUN_ITEMS:
+        if self._count + len(items) > MAX_RUN_ITEMS:
             counts = f"for_each has {len(items):,} items, and other nodes of the run have {self._count:,}"
             hint = "move some of them into sub-plans, which are separate runs"
-            return NodeError("too_large", f"{counts}; at most {RUN_ITEMS:,} are allowed in total: {hint}")
-        if may_open_requests and self._own + len(items) > OWN_ITEMS:
-            counts = f"for_each has {len(items):,} items that may ask people, and the run has {self._own:,} other items"
-            return NodeError("too_large", f"{counts}; at most {OWN_ITEMS:,} are allowed in total")
-        is_batched = not may_open_requests and (len(items) > MAP_BATCH_ITEMS or self._own + len(items) > OWN_ITEMS)
+            return NodeError("too_large", f"{counts}; at most {MAX_RUN_ITEMS:,} are allowed in total: {hint}")
+        if may_open_requests and self._own_count + len(items) > MAX_OWN_ITEMS:
+            others = f"the run has {self._own_count:,} other items"
+            counts = f"for_each has {len(items):,} items that may ask people, and {others}"
+            return NodeError("too_large", f"{counts}; at most {MAX_OWN_ITEMS:,} are allowed in total")
+        is_batched = not may_open_requests and (
+            len(items) > MAP_BATCH_ITEMS or self._own_count + len(items) > MAX_OWN_ITEMS
+        )
         # Without `key` the positions are the keys, and positions are unique.
         keys = [] if is_batched and node.key is None else keys_of(node, items, scope=scope)
         problem = keys if isinstance(keys, NodeError) else self._problem(number, keys)
@@ -296,7 +300,7 @@ class ItemBook:
             return [ItemRecord(key, item) for key, item in zip(keys, items, strict=True)]
         if isinstance(items, StoredList):
             # Otherwise every batch would store and pass on the projections of the whole list.
-            items = items.bare()
+            items = items.without_parts()
         batches = map_batches_of(items, self.width_of(number, len(items)))
         scope.budget.spend(_WORK_OF_MAP_BATCH * len(batches))
         records = records_of(batches)
@@ -314,9 +318,9 @@ class ItemBook:
             used_keys.add(name)
         return None
 
-    def claim(self, number: int, record: Record) -> None:
+    def register(self, number: int, record: Record) -> None:
         """Register the ids of the tasks of a node, and count its items."""
         node_id = self._plan.nodes[number].id
         self._refs |= {f"{node_id}[{item.key}]": TaskRef(number, index) for index, item in enumerate(record.items)}
-        self._own += 0 if is_batched(record) else len(record.items)
+        self._own_count += 0 if is_batched(record) else len(record.items)
         self._count += count_of(record)

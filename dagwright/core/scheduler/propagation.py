@@ -50,9 +50,9 @@ class Propagation:
     def new_queue(self) -> ReadyQueue:
         """Return an empty queue with the limits of the run."""
         plan, limit = self.state.plan, self.state.max_in_flight
-        bytes_of = [largest_result_bytes(node, plan.tools.get(node.tool)) for node in plan.nodes]
-        of_run = limit if limit < MAX_IN_FLIGHT else None
-        return ReadyQueue(gates_of(plan, of_run=of_run), MAX_IN_FLIGHT, bytes_of=bytes_of)
+        result_bytes = [largest_result_bytes(node, plan.tools.get(node.tool)) for node in plan.nodes]
+        run_limit = limit if limit < MAX_IN_FLIGHT else None
+        return ReadyQueue(gates_of(plan, run_limit=run_limit), MAX_IN_FLIGHT, result_bytes=result_bytes)
 
     # Dependents.
 
@@ -163,7 +163,7 @@ class Propagation:
             first = node.first_index
             outcomes = self._conditions.evaluate_items(condition, state.scope, items=items, first_index=first)
         record.status, record.items = NodeStatus.RUNNING, [*tasks]
-        state.items.claim(number, record)
+        state.items.register(number, record)
         state.items.open[number] = first_count
         self.widen(number)
         for index, outcome in enumerate(outcomes):
@@ -175,7 +175,7 @@ class Propagation:
         """Make each batch of a large map use one slot per item that it runs at once."""
         if map_items.is_batched(self.state.records[number]):
             width = self.state.width_of(number)
-            self.queue.widen(number, at_once=width.at_once, width=width.each)
+            self.queue.widen(number, at_once=width.batches, width=width.items)
 
     def _start_item(self, ref: TaskRef, outcome: bool | ConditionFailed, at: float) -> None:
         """Start an item, given the outcome of its condition."""
@@ -190,9 +190,9 @@ class Propagation:
         """Start the items of a node that were reset; end the node if it has no open items."""
         state = self.state
         items, open_count = state.records[number].items, state.items.open
-        again = [index for index, item in enumerate(items) if item.record.status is NodeStatus.PENDING]
-        open_count[number] += len(again)
-        for index in again:
+        reset_indexes = [index for index, item in enumerate(items) if item.record.status is NodeStatus.PENDING]
+        open_count[number] += len(reset_indexes)
+        for index in reset_indexes:
             self._start_item(TaskRef(number, index), True, at)
         if not open_count[number] and state.records[number].status is NodeStatus.RUNNING:
             self._end_items(number, at)

@@ -166,18 +166,18 @@ class ToolGate(Gate):
         heapq.heappush(self.waiting, entry)
 
 
-def max_calls_of_tool(of_others: int) -> int:
+def max_calls_of_tool(other_calls: int) -> int:
     """Return how many calls of a pausable tool a run may have in flight: four fifths of the slots others leave free.
 
     While a tool is paused, perhaps for days, its calls keep their slots, and calls of other tools have to continue
     (docs/guides/pausing-a-tool.md). Therefore each tool leaves slots to the next: 400, 80, 16 and 3 calls, then 1 each.
 
     Args:
-        of_others: calls in flight of all other pausable tools.
+        other_calls: calls in flight of all other pausable tools.
 
     Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998).
     """
-    return max(1, (MAX_IN_FLIGHT - of_others) * 4 // 5)
+    return max(1, (MAX_IN_FLIGHT - other_calls) * 4 // 5)
 
 
 def can_be_paused(tool: ToolDeclaration | None) -> bool:
@@ -185,24 +185,25 @@ def can_be_paused(tool: ToolDeclaration | None) -> bool:
     return tool is None or tool.effects is not Effects.PURE
 
 
-def gates_of(plan: CompiledPlan, *, of_run: int | None = None) -> list[list[Gate]]:
+def gates_of(plan: CompiledPlan, *, run_limit: int | None = None) -> list[list[Gate]]:
     """Return the gates of each node: the limit of its items, of the calls of its tool, and of the whole run.
 
     Args:
-        of_run: limit set when the run was started, which includes child runs of map batches; `None` if it was not set.
+        run_limit: limit set when the run was started, which includes child runs of map batches; `None` if it was not
+            set.
     """
-    shared = [Gate(of_run, spans_runs=True)] if of_run is not None else []
+    shared = [Gate(run_limit, spans_runs=True)] if run_limit is not None else []
     pool = Pool()
-    of_tools: dict[str, list[Gate]] = {}
+    tool_gates: dict[str, list[Gate]] = {}
     gates: list[list[Gate]] = []
     for node in plan.nodes:
         own = [Gate(node.max_parallel)] if node.max_parallel is not None else []
-        of_tool: list[Gate] = []
+        gates_of_tool: list[Gate] = []
         if node.tool and node.kind != "region":
-            if node.tool not in of_tools:
-                of_tools[node.tool] = _gates_of_tool(plan.tools.get(node.tool), pool)
-            of_tool = of_tools[node.tool]
-        gates.append([*own, *of_tool, *shared])
+            if node.tool not in tool_gates:
+                tool_gates[node.tool] = _gates_of_tool(plan.tools.get(node.tool), pool)
+            gates_of_tool = tool_gates[node.tool]
+        gates.append([*own, *gates_of_tool, *shared])
     return gates
 
 
@@ -222,17 +223,19 @@ class ReadyQueue:
         gates: node number -> gates of its tasks, those shared by fewer tasks first, so that a waiting task never
             occupies a slot that another task could use.
         max_in_flight: tasks in flight at most.
-        bytes_of: node number -> bytes that a task of the node may add to the history; `in_flight_bytes` is the sum
+        result_bytes: node number -> bytes that a task of the node may add to the history; `in_flight_bytes` is the sum
             over the tasks in flight.
     """
 
-    def __init__(self, gates: Sequence[Sequence[Gate]], max_in_flight: int, *, bytes_of: Sequence[int]) -> None:
+    def __init__(self, gates: Sequence[Sequence[Gate]], max_in_flight: int, *, result_bytes: Sequence[int]) -> None:
         self.in_flight = 0
         self.in_flight_bytes = 0
-        self._bytes_of = bytes_of
+        self._result_bytes = result_bytes
         self._gates = [*gates]
         self._widths: dict[int, int] = {}
-        self._of_tool = {number: gate for number, each in enumerate(gates) for gate in each if type(gate) is ToolGate}
+        self._tool_gates = {
+            number: gate for number, node_gates in enumerate(gates) for gate in node_gates if type(gate) is ToolGate
+        }
         """Number of a node -> gate of its tool, if the tool can be paused."""
         self._max_in_flight = max_in_flight
         self._ready: list[_WaitingEntry] = []
@@ -253,7 +256,7 @@ class ReadyQueue:
         shared = [gate for gate in self._gates[number] if gate.spans_runs]
         self._gates[number] = [Gate(at_once * width), *shared]
         self._widths[number] = width
-        self._of_tool.pop(number, None)
+        self._tool_gates.pop(number, None)
 
     def push(self, entry: Entry) -> None:
         """Add a task that became ready."""
@@ -290,19 +293,19 @@ class ReadyQueue:
             gate.in_use -= width
             if type(gate) is not ToolGate:
                 self._wake(gate, width)
-        if (of_tool := self._of_tool.get(number)) is not None:
+        if (tool_gate := self._tool_gates.get(number)) is not None:
             # The limit of every pausable tool has risen by at most one.
-            crowded, of_tool.pool.crowded = of_tool.pool.crowded, []
+            crowded, tool_gate.pool.crowded = tool_gate.pool.crowded, []
             for gate in crowded:
                 self._wake(gate, 1)
-            of_tool.pool.crowded += [gate for gate in crowded if gate.waiting]
+            tool_gate.pool.crowded += [gate for gate in crowded if gate.waiting]
 
     def _count(self, number: int, change: int) -> None:
         """Add to the number of tasks in flight; a negative number subtracts."""
         self.in_flight += change
-        self.in_flight_bytes += change * self._bytes_of[number]
-        if (of_tool := self._of_tool.get(number)) is not None:
-            of_tool.count(change)
+        self.in_flight_bytes += change * self._result_bytes[number]
+        if (tool_gate := self._tool_gates.get(number)) is not None:
+            tool_gate.count(change)
 
     def _wake(self, gate: Gate, count: int) -> None:
         """Move up to `count` of the tasks that wait at a gate back to the ready tasks."""

@@ -45,11 +45,11 @@ class Rebuild:
         state.unfinished = sum(not record.status.is_final for record in state.records)
         for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
             if record.status is NodeStatus.PENDING:
-                for needed in node.dependencies:
-                    if state.records[needed].status.is_final:
-                        state.waits[number].count(state.plan.nodes[needed], state.records[needed])
+                for dependency in node.dependencies:
+                    if state.records[dependency].status.is_final:
+                        state.waits[number].count(state.plan.nodes[dependency], state.records[dependency])
             if record.items:
-                state.items.claim(number, record)
+                state.items.register(number, record)
             if record.status is NodeStatus.RUNNING and node.for_each is not None:
                 # The task that joins results does not count as open until all others have ended.
                 waiting = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
@@ -77,7 +77,7 @@ class Rebuild:
         """Start or pass over every pending node whose dependencies allow a decision."""
         for number, record in enumerate(self.state.records):
             if record.status is NodeStatus.PENDING and not self.state.plan.nodes[number].dependencies:
-                # As when the run starts: the join does not matter.
+                # Without dependencies the join has no effect, as at the start of the run.
                 self.propagation.become_ready(number, at)
             elif record.status is NodeStatus.PENDING:
                 self.propagation.decide(number, at)

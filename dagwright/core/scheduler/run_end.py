@@ -95,9 +95,9 @@ def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple
     """Yield every written node with its record, and whether it is a sink (no node depends on it)."""
     written = plan.nodes[: plan.written_count]
     # The nodes of an offloaded region are not in the plan; the region has their dependencies.
-    needed = set(chain.from_iterable(node.dependencies for node in plan.nodes))
+    dependencies = set(chain.from_iterable(node.dependencies for node in plan.nodes))
     for number, (node, record) in enumerate(zip(written, records, strict=False)):
-        yield node, record, number not in needed
+        yield node, record, number not in dependencies
 
 
 def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStatus]:

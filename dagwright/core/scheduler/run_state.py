@@ -15,10 +15,10 @@ from dagwright.core.expressions.reference_resolution import Scope, resolve_bindi
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.lineage import RunLineage
-from dagwright.core.model.states import MapBatch, NodeStatus, Phase, Record, Task, TaskRef, UsageBook, call_id
+from dagwright.core.model.states import MapBatch, NodeStatus, Phase, Record, RunUsage, Task, TaskRef, call_id
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.extension import Extension, newest_of
-from dagwright.core.scheduler.map_items import ItemBook
+from dagwright.core.scheduler.map_items import RunItems
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, Wait
 from dagwright.core.scheduler.run_options import RunOptions
 
@@ -97,9 +97,9 @@ class NodeOverride:
         approved: whether a person approved the call.
         arguments: arguments that replace those of the plan, or `None`.
         retries: number of retries.
-        attempts: attempts of all tries before the last.
+        attempts: attempts of all calls before the last retry.
         answers: answers to requests that the call opened while it ran, in order: `{"request_id", "answer"}`, with
-            `checkpoint` if the call passed one.
+            `checkpoint` if the call saved one.
         steps: commands for the lineage, with actor and time: `{"command", "by", "at", …}`.
     """
 
@@ -120,12 +120,12 @@ class NodeOverride:
         return {name: value for name, value in self._parts() if value not in (False, None, 0, [])}
 
     def _parts(self) -> Iterator[tuple[str, Any]]:
-        return ((part.name, getattr(self, part.name)) for part in fields(self))
+        return ((override_field.name, getattr(self, override_field.name)) for override_field in fields(self))
 
 
 def override_from_json(encoded: Mapping[str, Any]) -> NodeOverride:
     """Return the override that `NodeOverride.to_json` encoded."""
-    known = {part.name for part in fields(NodeOverride)}
+    known = {override_field.name for override_field in fields(NodeOverride)}
     return NodeOverride(**{name: value for name, value in encoded.items() if name in known})
 
 
@@ -157,7 +157,7 @@ class RunTotals:
         lineage: files and addresses that the nodes have read.
     """
 
-    usage: UsageBook = field(default_factory=UsageBook)
+    usage: RunUsage = field(default_factory=RunUsage)
     lineage: RunLineage = field(default_factory=RunLineage)
 
 
@@ -232,7 +232,7 @@ class RunState:
         self.unfinished = len(plan.nodes)
         # One scope serves all tasks, because nothing in it changes.
         self.scope = Scope(self._value_of, self.inputs, budget=self.compute_budget)
-        self.items = ItemBook(plan, self.numbers, max_in_flight=self.max_in_flight)
+        self.items = RunItems(plan, self.numbers, max_in_flight=self.max_in_flight)
         self.regions = RegionMembers(plan)
 
     @property
@@ -294,7 +294,7 @@ class RunState:
         return None if ref.item is None else self.records[ref.node].items[ref.item].map_batch
 
     def map_batch_of(self, task_id: str) -> MapBatch | None:
-        """Return the same as `map_batch` for a task id."""
+        """Return the batch of items that a task id names, or `None` if the task is not a map batch."""
         return self.map_batch(self.items.ref(task_id))
 
     def dependents_of(self, number: int) -> Sequence[int]:
@@ -354,12 +354,12 @@ class RunState:
 
     def refusal_of_rebuild(self) -> str | None:
         """Return why the run cannot be rebuilt, or `None` if the plan is small enough."""
-        nodes, edges, most = len(self.records), self._edge_count, MAX_WORK // WORK_OF_REBUILD
-        if nodes + edges <= most:
+        nodes, edges, limit = len(self.records), self._edge_count, MAX_WORK // WORK_OF_REBUILD
+        if nodes + edges <= limit:
             return None
         return (
             f"the run has {nodes:,} nodes and {edges:,} edges; retrying nodes, setting results and adding nodes "
-            f"requires at most {most:,} nodes and edges in total"
+            f"requires at most {limit:,} nodes and edges in total"
         )
 
     # Values.

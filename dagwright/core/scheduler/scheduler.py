@@ -222,7 +222,7 @@ class Scheduler(Generic[Features]):
         self, task_id: str, value: Any, *, at: float, attempt: Attempt = ONE_ATTEMPT, is_partial: bool = False
     ) -> None:
         """Handle the result of a task; an event for a task that is not running is ignored."""
-        ref = self.take_attempt(task_id, attempt)
+        ref = self.record_end_of_call(task_id, attempt)
         if ref is None:
             return
         number, item = ref
@@ -264,7 +264,7 @@ class Scheduler(Generic[Features]):
 
     def fail(self, task_id: str, error: NodeError, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
         """Handle the final failure of a task; an event for a task that is not running is ignored."""
-        if (ref := self.take_attempt(task_id, attempt)) is not None:
+        if (ref := self.record_end_of_call(task_id, attempt)) is not None:
             self.propagation.end_failed(ref, error, at)
             self.propagate(at)
 
@@ -272,7 +272,7 @@ class Scheduler(Generic[Features]):
         self, task_id: str, *, at: float, attempt: Attempt = ONE_ATTEMPT, reason: str | None = None
     ) -> None:
         """Handle the end of a task that was cancelled; an event for a task that is not running is ignored."""
-        if (ref := self.take_attempt(task_id, attempt)) is not None:
+        if (ref := self.record_end_of_call(task_id, attempt)) is not None:
             record = self.state.record(ref)
             record.reason = reason or record.reason
             self.propagation.end(ref, NodeStatus.CANCELLED, at)
@@ -282,7 +282,7 @@ class Scheduler(Generic[Features]):
         self, task_id: str, end: map_items.MapBatchEnd, *, at: float, attempt: Attempt = ONE_ATTEMPT
     ) -> None:
         """Handle the end of a batch of a large map; an event for a task that is not running is ignored."""
-        if (ref := self.take_attempt(task_id, attempt)) is not None and ref.item is not None:
+        if (ref := self.record_end_of_call(task_id, attempt)) is not None and ref.item is not None:
             map_items.record_end(self.state.records[ref.node].items[ref.item], end)
             self.propagation.end(ref, end.status, at, error=end.error)
             self.propagate(at)
@@ -311,7 +311,7 @@ class Scheduler(Generic[Features]):
             self.propagation.end(ref, status, at)
         self.propagate(at)
 
-    def take_attempt(self, task_id: str, attempt: Attempt) -> TaskRef | None:
+    def record_end_of_call(self, task_id: str, attempt: Attempt) -> TaskRef | None:
         """Record the attempts of a running task that has ended, and release its slots.
 
         Returns:
@@ -341,7 +341,7 @@ class Scheduler(Generic[Features]):
 
     def _add_totals(self, task_id: str, ref: TaskRef, attempt: Attempt) -> None:
         """Add the usage and the lineage of an attempt to the totals."""
-        if attempt.usage.is_something:
+        if attempt.usage.is_nonzero:
             node = self.state.plan.nodes[ref.node]
             agent = agent_of(node)
             agents = {**attempt.agents, agent: attempt.usage} if agent is not None else attempt.agents

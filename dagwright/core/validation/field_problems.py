@@ -43,7 +43,7 @@ _EXPECTED_OF_INPUT = {
 }
 """Expected values of `inputs`, of one input, and of the `type` of an input, by depth."""
 
-_OF_TYPE = {
+_EXPECTED_BY_ERROR = {
     "string_type": "a text",
     "int_type": "a whole number",
     "float_type": "a number",
@@ -58,7 +58,7 @@ _OF_TYPE = {
 }
 """Error type of pydantic -> expected value."""
 
-_WORDS = {
+_ALLOWED_TEXTS = {
     "join": ("all", "any", "all_done"),
     "on_error": ("block", "skip", "ask", "replan"),
     "approval": ("policy", "required", "never"),
@@ -66,7 +66,7 @@ _WORDS = {
     "on_failure": ("continue", "fail_fast"),
 }
 """Field -> its allowed texts."""
-_INSIDE: Mapping[str, Collection[str]] = {
+_FIELDS_INSIDE: Mapping[str, Collection[str]] = {
     "retry": [*Retry.model_fields],
     "human": [field.alias or name for name, field in Human.model_fields.items()],
     "agent": [*InlineAgent.model_fields],
@@ -89,12 +89,12 @@ class ReadNodes:
     Args:
         nodes: index -> node; a placeholder node replaces a value that is not an object.
         problems: problems in document order.
-        unread: index -> invalid or misspelt fields, whose absence must not cause further problems.
+        invalid_fields: index -> invalid or misspelt fields, whose absence must not cause further problems.
     """
 
     nodes: dict[int, Node] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    unread: dict[int, frozenset[str]] = field(default_factory=dict)
+    invalid_fields: dict[int, frozenset[str]] = field(default_factory=dict)
 
 
 def read_nodes(raw_nodes: list[Any]) -> ReadNodes:
@@ -105,22 +105,22 @@ def read_nodes(raw_nodes: list[Any]) -> ReadNodes:
         pass
     result = ReadNodes()
     nodes, problems = result.nodes, result.problems
-    taken = {raw.get("id") for raw in raw_nodes if isinstance(raw, Mapping) and isinstance(raw.get("id"), str)}
-    for index, each in enumerate(raw_nodes):
+    used_ids = {raw.get("id") for raw in raw_nodes if isinstance(raw, Mapping) and isinstance(raw.get("id"), str)}
+    for index, raw_node in enumerate(raw_nodes):
         if len(problems) > MAX_PROBLEMS:
             break
-        raw = _with_few_unknown_keys(each, NODE_FIELDS)
+        raw = _with_few_unknown_keys(raw_node, NODE_FIELDS)
         try:
             nodes[index] = _NODE.validate_python(raw)
         except ValidationError as error:
             errors = error.errors(include_url=False)
             problems += _node_problems(raw, errors, index=index)
             stub = f"node {index}"
-            while stub in taken:
+            while stub in used_ids:
                 stub += "'"
-            taken.add(stub)
-            nodes[index] = _without_wrong_fields(raw, errors, stub=stub)
-            result.unread[index] = _unread_fields(errors)
+            used_ids.add(stub)
+            nodes[index] = _without_invalid_fields(raw, errors, stub=stub)
+            result.invalid_fields[index] = _unread_fields(errors)
     return result
 
 
@@ -144,7 +144,7 @@ def _with_few_unknown_keys(raw: Any, known: frozenset[str]) -> Any:
     return {key: value for key, value in raw.items() if key not in omitted}
 
 
-def _without_wrong_fields(raw: Any, errors: Sequence[ErrorDetails], *, stub: str) -> Node:
+def _without_invalid_fields(raw: Any, errors: Sequence[ErrorDetails], *, stub: str) -> Node:
     """Return the node without its invalid fields, so that its references are still checked.
 
     Args:
@@ -152,9 +152,9 @@ def _without_wrong_fields(raw: Any, errors: Sequence[ErrorDetails], *, stub: str
     """
     if not isinstance(raw, Mapping):
         return Node(id=stub, human=Human())
-    wrong = {str(item["loc"][0]) for item in errors if item["loc"]}
-    valid = {key: value for key, value in raw.items() if key not in wrong}
-    return _NODE.validate_python({**valid, "id": stub} if "id" in wrong else valid)
+    invalid = {str(item["loc"][0]) for item in errors if item["loc"]}
+    valid = {key: value for key, value in raw.items() if key not in invalid}
+    return _NODE.validate_python({**valid, "id": stub} if "id" in invalid else valid)
 
 
 def read_plan_fields(raw: Mapping[str, Any]) -> tuple[PlanDocument, list[Problem]]:
@@ -168,18 +168,18 @@ def read_plan_fields(raw: Mapping[str, Any]) -> tuple[PlanDocument, list[Problem
             errors = error.errors(include_url=False)
             field_problems = _field_problems(errors, base=(), node=None, known=PLAN_FIELDS, value=remaining)
             problems += islice(field_problems, MAX_PROBLEMS + 1)
-            remaining = _without_wrong_parts(remaining, errors)
+            remaining = _without_invalid_parts(remaining, errors)
 
 
-def _without_wrong_parts(raw: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
+def _without_invalid_parts(raw: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
     """Return a plan without invalid fields; valid inputs stay, so that they are checked further."""
     locations = [item["loc"] for item in errors]
-    wrong = {str(location[0]) for location in locations}
-    valid = {key: value for key, value in raw.items() if key not in wrong}
+    invalid = {str(location[0]) for location in locations}
+    valid = {key: value for key, value in raw.items() if key not in invalid}
     inputs = raw.get("inputs")
-    if "inputs" in wrong and isinstance(inputs, Mapping):
-        named = {location[1] for location in locations if location[0] == "inputs"}
-        valid["inputs"] = {name: declared for name, declared in inputs.items() if name not in named}
+    if "inputs" in invalid and isinstance(inputs, Mapping):
+        invalid_inputs = {location[1] for location in locations if location[0] == "inputs"}
+        valid["inputs"] = {name: declared for name, declared in inputs.items() if name not in invalid_inputs}
     return valid
 
 
@@ -207,7 +207,7 @@ def _field_problems(
         if name == "plan" and not base:
             yield _unknown_version(value.get(name))
             continue
-        path, expected = _place_and_expected(item["loc"], value)
+        path, expected = _path_and_expected(item["loc"], value)
         if not path or path in reported:
             continue
         reported.add(path)
@@ -221,10 +221,10 @@ def _field_problems(
             message = f"{label}: the name of an input has letters, digits and _ only"
             plain = re.sub(r"\W+", "_", str(path[-1]))
             yield Problem("invalid_field", message, at, node, f"write {plain}")
-        elif expected is not None or item["type"] in _OF_TYPE:
-            expected_text = expected or _OF_TYPE[item["type"]].format(**item.get("ctx", {}))
+        elif expected is not None or item["type"] in _EXPECTED_BY_ERROR:
+            expected_text = expected or _EXPECTED_BY_ERROR[item["type"]].format(**item.get("ctx", {}))
             actual = value.get(name) if expected is not None and name in _EXPECTED else item["input"]
-            allowed = _WORDS.get(name, ()) if expected is not None else _QUOTED.findall(expected_text)
+            allowed = _ALLOWED_TEXTS.get(name, ()) if expected is not None else _QUOTED.findall(expected_text)
             hint = _hint_of_value(path, actual, allowed)
             yield Problem("invalid_field", f"{label}: expected {expected_text}, not {actual!r:.60}", at, node, hint)
         else:
@@ -232,7 +232,7 @@ def _field_problems(
             yield Problem("invalid_field", f"{label}: {message[:1].lower()}{message[1:]}", at, node)
 
 
-def _place_and_expected(
+def _path_and_expected(
     path: tuple[str | int, ...], value: Mapping[str, Any]
 ) -> tuple[tuple[str | int, ...], str | None]:
     """Map a location of pydantic to the reported path and the expected value, if known.
@@ -251,7 +251,7 @@ def _place_and_expected(
         return path[:1], _EXPECTED[name]
     if path[:2] in _EXPECTED_INSIDE:
         return path[:2], _EXPECTED_INSIDE[path[:2]]
-    return _place_of_input(path) if name == "inputs" else (path, None)
+    return _path_of_input(path) if name == "inputs" else (path, None)
 
 
 def _unknown_version(version: Any) -> Problem:
@@ -267,7 +267,7 @@ def _unknown_field(
     name = str(path[-1])
     known = sorted(known, key=_FIELD_ORDER.index)
     if len(path) > 1:
-        known = _INSIDE.get("human" if path[0] == "approval" else str(path[0]), ())
+        known = _FIELDS_INSIDE.get("human" if path[0] == "approval" else str(path[0]), ())
     meant = "depends_on" if name in _DEPENDENCIES and "depends_on" in known else name
     message = f"unknown field {label!r}" + (f"; allowed are {format_names(known, near=meant)}" if known else "")
     hint = suggestion(meant, known)
@@ -286,7 +286,7 @@ def _hint_of_value(path: tuple[str | int, ...], value: Any, allowed: Collection[
     return suggestion(value, allowed) if isinstance(value, str) else None
 
 
-def _place_of_input(path: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str | None]:
+def _path_of_input(path: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str | None]:
     """Return the path of a problem in `inputs`, and the expected value."""
     if path[-1] == _NAME_OF_INPUT:
         return path[:-1], None

@@ -96,7 +96,7 @@ def flow_problems(checked: Checked, hints: NameHints) -> Iterator[Problem]:
     """
     yield from _short_heartbeats(checked)
     yield from _unknown_inputs(checked, hints)
-    yield from _wrong_values(checked, hints)
+    yield from _value_problems(checked, hints)
     for sub_plan in checked.sub_plans.values():
         yield from flow_problems(sub_plan, hints)
 
@@ -115,15 +115,17 @@ def _short_heartbeats(checked: Checked) -> Iterator[Problem]:
 # Values.
 
 
-def _wrong_values(checked: Checked, hints: NameHints) -> Iterator[Problem]:
+def _value_problems(checked: Checked, hints: NameHints) -> Iterator[Problem]:
     checks = ValueChecks(PlanValues.of(checked), hints, JSON_NAMES)
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         tool = checked.tools.get(node.tool or "")
-        for found in checks.problems_of(node, references, tool=tool, sub_plan=checked.sub_plans.get(index)):
-            yield Problem(found.code, found.message, _written_pointer(checked, index, *found.at), node.id, found.hint)
-    for found in checks.problems_of_output(checked.output_bindings):
-        at = checked.document.written_pointer(pointer(*checked.base, *found.at))
-        yield Problem(found.code, found.message, at, None, found.hint)
+        for problem in checks.problems_of(node, references, tool=tool, sub_plan=checked.sub_plans.get(index)):
+            yield Problem(
+                problem.code, problem.message, _written_pointer(checked, index, *problem.at), node.id, problem.hint
+            )
+    for problem in checks.problems_of_output(checked.output_bindings):
+        at = checked.document.written_pointer(pointer(*checked.base, *problem.at))
+        yield Problem(problem.code, problem.message, at, None, problem.hint)
 
 
 # Inputs of conditions.

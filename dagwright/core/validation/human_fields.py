@@ -37,27 +37,27 @@ def _error_message(path: tuple[str | int, ...], kind: str, message: str) -> str:
     return "; ".join(filter(None, [f"unknown field {label!r}", suggestion(str(path[-1]), known)]))
 
 
-def validate_question_fields(raised: Any) -> dict[str, Any]:
+def validate_question_fields(question: Any) -> dict[str, Any]:
     """Return the compiled form of a request that a running tool opens.
 
     Args:
-        raised: a text, or an object with the fields of `human`.
+        question: a text, or an object with the fields of `human`.
 
     Raises:
-        BadQuestion: `raised` is not a valid request.
+        BadQuestion: `question` is not a valid request.
     """
-    written = {"type": "CLARIFICATION", "prompt": raised} if isinstance(raised, str) else raised
+    fields = {"type": "CLARIFICATION", "prompt": question} if isinstance(question, str) else question
     try:
-        human = Human.model_validate(written)
+        human = Human.model_validate(fields)
     except ValidationError as error:
-        problems = [_error_message(each["loc"], each["type"], each["msg"]) for each in error.errors()]
+        problems = [_error_message(details["loc"], details["type"], details["msg"]) for details in error.errors()]
         raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_REPORTED_PROBLEMS])}") from None
     for path, message, _ in _problems_of_question(human, ()):
         raise BadQuestion(f"invalid question of the tool: {'.'.join(map(str, path))}: {message}")
     return question_of(human)
 
 
-def problems_of_people(
+def problems_of_requests(
     node: Node, *, human_bindings: Sequence[Binding], approval_bindings: Sequence[Binding]
 ) -> Iterator[FieldProblem]:
     """Yield the problems of the human request and the approval request of a node that can be found before the run.
@@ -79,14 +79,14 @@ def problems_of_people(
 
 def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
     """Yield the fields that have no effect on a human node."""
-    for name, why in _MEANINGLESS.items():
+    for name, reason in _MEANINGLESS.items():
         if getattr(node, name) is not None:
-            yield (name,), f"{name!r} has no effect on a question to a person: {why}", f"leave {name!r} out"
+            yield (name,), f"{name!r} has no effect on a question to a person: {reason}", f"leave {name!r} out"
     if node.arguments:
         yield ("arguments",), "a question to a person takes no 'arguments'", "put them into 'human'"
     if node.on_error == "ask":
-        why = "a question to a person cannot be asked about again"
-        yield ("on_error",), why, "use 'on_timeout' for a question that is not answered"
+        reason = "a question to a person cannot be asked about again"
+        yield ("on_error",), reason, "use 'on_timeout' for a question that is not answered"
     if node.approval not in ("policy", "never"):
         yield ("approval",), "a question to a person needs no approval", "leave 'approval' out"
 

@@ -35,23 +35,23 @@ _TYPES_ELSEWHERE = {
 _NOT_SCHEMAS = ("default", "enum", "const", "examples")
 
 
-def wrong_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
+def invalid_types(schema: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str, str]]:
     """Yield the path, the message and the hint of each type in a schema that is not a JSON type."""
     if isinstance(schema, list):
         for index, part in enumerate(schema):
-            yield from wrong_types(part, at=(*at, index))
+            yield from invalid_types(part, at=(*at, index))
     if not isinstance(schema, Mapping):
         return
-    named = schema.get("type")
-    for name in named if isinstance(named, list) else [named]:
+    types = schema.get("type")
+    for name in types if isinstance(types, list) else [types]:
         if isinstance(name, str) and name not in _TYPES:
-            meant = _TYPES_ELSEWHERE.get(name.casefold())
-            hint = f"did you mean {meant!r}?" if meant else suggestion(name, _TYPES)
+            json_type = _TYPES_ELSEWHERE.get(name.casefold())
+            hint = f"did you mean {json_type!r}?" if json_type else suggestion(name, _TYPES)
             message = f"{name!r:.60} is not a JSON type"
             yield (*at, "type"), message, hint or f"write one of {', '.join(_TYPES)}"
     for key, part in schema.items():
         if key not in _NOT_SCHEMAS and isinstance(part, Mapping | list):
-            yield from wrong_types(part, at=(*at, key))
+            yield from invalid_types(part, at=(*at, key))
 
 
 def schema_of(declared: Declared, names: TypeNames = JSON_NAMES) -> SchemaOfTool:
@@ -111,7 +111,7 @@ def schema_of_form(declared: Declared) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def wrong_inputs(declared: Declared, values: Mapping[str, Any]) -> list[Problem]:
+def invalid_inputs(declared: Declared, values: Mapping[str, Any]) -> list[Problem]:
     """Return a problem for every value that does not match the declaration of its input.
 
     Undeclared inputs and values in the payload store are not checked.
@@ -126,7 +126,7 @@ def wrong_inputs(declared: Declared, values: Mapping[str, Any]) -> list[Problem]
     ]
 
 
-def wrong_defaults(declared: Declared, names: TypeNames = JSON_NAMES) -> list[Problem]:
+def invalid_defaults(declared: Declared, names: TypeNames = JSON_NAMES) -> list[Problem]:
     """Return a problem for every default that does not match the declaration of its input.
 
     Args:

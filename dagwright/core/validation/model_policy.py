@@ -39,13 +39,15 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 def model_policy(request: str) -> Policy:
     """Return the default policy of a plan that a model writes for a request."""
     named = list(dict.fromkeys(named_files(request)))[:NAMED_FILES_LIMIT]
-    path_of: dict[str, Any] = {"enum": list(dict.fromkeys(path.rstrip("/") for path in named))}
+    path_schema: dict[str, Any] = {"enum": list(dict.fromkeys(path.rstrip("/") for path in named))}
     if folders := [_as_pattern(path) for path in named if path.endswith("/")]:
-        path_of = {"anyOf": [path_of, {"pattern": f"^(\\./)?({'|'.join(folders)})", "not": {"pattern": "\\.\\."}}]}
+        path_schema = {
+            "anyOf": [path_schema, {"pattern": f"^(\\./)?({'|'.join(folders)})", "not": {"pattern": "\\.\\."}}]
+        }
     rules = [*_rules_of_hosts(request), Rule("run", tool="search_files", arguments=_WITHOUT_TEXT)]
     for tool in ("read_file", "search_files"):
         if named:
-            paths = {"type": "object", "properties": {"path": path_of}, "required": ["path"]}
+            paths = {"type": "object", "properties": {"path": path_schema}, "required": ["path"]}
             rules.append(Rule("run", tool=tool, arguments=paths))
         rules.append(Rule("ask", tool=tool))
     return Policy((*CHANGES_ASK.rules[:1], *rules, *CHANGES_ASK.rules[1:]))
@@ -76,7 +78,9 @@ def _as_pattern_of_port(scheme: str, port: str) -> str:
 
 
 def _any_case(text: str) -> str:
-    letters = (f"[{each}{each.upper()}]" if "a" <= each <= "z" else _as_pattern(each) for each in text)
+    letters = (
+        f"[{character}{character.upper()}]" if "a" <= character <= "z" else _as_pattern(character) for character in text
+    )
     return "".join(letters)
 
 
@@ -105,7 +109,7 @@ def _paths_of(word: str, *, is_quoted: bool) -> Iterator[str]:
     path = word.removeprefix("./").rstrip("/")
     is_path = is_quoted or "." in path.strip(".") or "/" in word
     # Combining marks (category M) do not match `\w`.
-    letters = "".join(each for each in path if not unicodedata.category(each).startswith("M"))
+    letters = "".join(character for character in path if not unicodedata.category(character).startswith("M"))
     if is_path and len(path) <= _FILE_LIMIT and _PATH.fullmatch(letters) and ".." not in path.split("/"):
         ending = "/" if word.endswith("/") else ""
         yield path + ending

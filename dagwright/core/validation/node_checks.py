@@ -10,7 +10,7 @@ from dagwright.core.model.plan import Cache, Node
 from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, effects_of_call, is_inline
 from dagwright.core.validation.checked_plan import CheckReport
-from dagwright.core.validation.human_fields import problems_of_people
+from dagwright.core.validation.human_fields import problems_of_requests
 from dagwright.core.validation.node_references import NodeReferences
 from dagwright.core.validation.workers import WorkerTool, problems_of_worker
 
@@ -69,7 +69,7 @@ class NodeChecks:
     """Checks of the nodes of one plan.
 
     Args:
-        made_by: node id -> tool that produces the node's result.
+        makers: node id -> tool that produces the node's result.
     """
 
     def __init__(
@@ -79,50 +79,50 @@ class NodeChecks:
         *,
         tools: Mapping[str, ToolDeclaration],
         any_tool: bool,
-        made_by: Mapping[str, ToolDeclaration],
+        makers: Mapping[str, ToolDeclaration],
     ) -> None:
         self.document = document
         self.report = report
         self.tools = tools
         self.callable_tools = callable_tools(tools)
         self.tool_names = [name for name, tool in self.callable_tools.items() if tool.agent is None]
-        self.entities = EntityChecks(resolver_of(tools), made_by)
+        self.entities = EntityChecks(resolver_of(tools), makers)
         self.any_tool = any_tool
-        self.made_by = made_by
+        self.makers = makers
         self.schemas: dict[str, SchemaOfTool | None] = {}
 
-    def check(self, index: int, node: Node, references: NodeReferences, *, unread: frozenset[str]) -> None:
+    def check(self, index: int, node: Node, references: NodeReferences, *, invalid_fields: frozenset[str]) -> None:
         """Check one node, without its sub-plan.
 
         Args:
-            unread: invalid fields, whose absence must not cause further problems.
+            invalid_fields: invalid fields, whose absence must not cause further problems.
         """
-        self._check_kind(index, node, unread=unread)
+        self._check_kind(index, node, invalid_fields=invalid_fields)
         self._check_questions(index, node, references)
-        if "depends_on" not in unread:
+        if "depends_on" not in invalid_fields:
             self._check_join(index, node, references)
         declared = tool_of_agent(node.agent_name, self.tools) if node.agent_name else self.tools.get(node.tool or "")
-        if (wrong := problem_of_effects(declared, node)) is not None:
+        if (effects_problem := problem_of_effects(declared, node)) is not None:
             self.report.report_problem(
-                "invalid_field", wrong[0], ("nodes", index, "effects"), node=node.id, hint=wrong[1]
+                "invalid_field", effects_problem[0], ("nodes", index, "effects"), node=node.id, hint=effects_problem[1]
             )
         if isinstance(node.cache, Cache):
             self._check_cache(index, node, declared, [path for path, _ in references.argument_bindings])
         if node.plan is None and node.tool is not None:
-            self._check_tool(index, node, references, has_arguments="arguments" not in unread)
+            self._check_tool(index, node, references, has_arguments="arguments" not in invalid_fields)
         elif node.plan is None and node.agent_name is not None:
-            self._check_agent(index, node, has_objective="objective" not in unread)
+            self._check_agent(index, node, has_objective="objective" not in invalid_fields)
 
-    def _check_kind(self, index: int, node: Node, *, unread: frozenset[str]) -> None:
+    def _check_kind(self, index: int, node: Node, *, invalid_fields: frozenset[str]) -> None:
         missing = (node.tool is None) + (node.agent_name is None) + (node.human is None) + (node.plan is None)
-        if missing != len(_KINDS) - 1 and not (missing == len(_KINDS) and unread.intersection(_KINDS)):
+        if missing != len(_KINDS) - 1 and not (missing == len(_KINDS) and invalid_fields.intersection(_KINDS)):
             kinds = [name for name in _KINDS if getattr(node, name) is not None]
             got = " and ".join(kinds) if kinds else "none of them"
             message = f"a node has exactly one of tool, agent, human and plan; this one has {got}"
             hint = "leave all but one of them out" if kinds else "write tool: NAME, or another one of them"
             self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id, hint=hint)
         for name, needs in _NEEDS:
-            if getattr(node, name) is not None and getattr(node, needs) is None and needs not in unread:
+            if getattr(node, name) is not None and getattr(node, needs) is None and needs not in invalid_fields:
                 self.report.report_problem(
                     "invalid_field", f"{name!r} needs {needs!r}", ("nodes", index, name), node=node.id
                 )
@@ -133,7 +133,7 @@ class NodeChecks:
                 self.report.report_problem("invalid_field", message, ("nodes", index, name), node=node.id)
 
     def _check_questions(self, index: int, node: Node, references: NodeReferences) -> None:
-        problems = problems_of_people(
+        problems = problems_of_requests(
             node, human_bindings=references.human_bindings, approval_bindings=references.approval_bindings
         )
         for at, message, hint in problems:
@@ -192,33 +192,31 @@ class NodeChecks:
             message = f"{node.tool!r} is compensated by an unknown tool {declaration.undo!r}"
             hint = self._tool_hint(declaration.undo)
             self.report.report_problem("unknown_tool", message, ("nodes", index, "tool"), node=node.id, hint=hint)
-        if not has_arguments:
-            return
+        if has_arguments:
+            self._check_arguments(index, node, references, declaration)
+
+    def _check_arguments(
+        self, index: int, node: Node, references: NodeReferences, declaration: ToolDeclaration
+    ) -> None:
+        bindings = references.argument_bindings
         if declaration.worker is not None:
-            problems = problems_of_worker(
-                node,
-                WorkerTool(declaration, declaration.worker),
-                references.argument_bindings,
-                made_by=self.made_by,
-                is_sub_goal=index in self.document.workers,
-            )
-            for code, at, message, advice in problems:
-                self.report.report_problem(code, message, ("nodes", index, *at), node=node.id, hint=advice)
+            worker, is_sub_goal = WorkerTool(declaration, declaration.worker), index in self.document.workers
+            for code, at, message, hint in problems_of_worker(
+                node, worker, bindings, makers=self.makers, is_sub_goal=is_sub_goal
+            ):
+                self.report.report_problem(code, message, ("nodes", index, *at), node=node.id, hint=hint)
         schema = self._schema(declaration, index=index)
         if schema is None:
             return
         has_dashes = self.document.dialect == "intents"
-        for path, message, advice in schema.problems_of(
-            node.arguments, references.argument_bindings, has_dashes=has_dashes
-        ):
+        for path, message, hint in schema.problems_of(node.arguments, bindings, has_dashes=has_dashes):
             at = ("nodes", index, "arguments", *path)
-            self.report.report_problem("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
-        bindings = references.argument_bindings
-        for path, message, advice in self.entities.misplaced(
+            self.report.report_problem("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=hint)
+        for path, message, hint in self.entities.misplaced(
             declaration, bindings, references.lookups, node=node.id, arguments=node.arguments
         ):
             at = ("nodes", index, "arguments", *path)
-            self.report.report_problem("invalid_arguments", message, at, node=node.id, hint=advice)
+            self.report.report_problem("invalid_arguments", message, at, node=node.id, hint=hint)
 
     def _check_agent(self, index: int, node: Node, *, has_objective: bool) -> None:
         assert node.agent_name is not None

@@ -81,30 +81,32 @@ def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Ref
     """
     references = NodeReferences()
     reader = _Reader(node, ids, references)
-    reader.arguments(node.arguments)
+    reader.read_arguments(node.arguments)
     for key, reference in extra.items():
         if isinstance(reference, Lookup):
             references.lookups[reference] = None
             references.argument_bindings.append(((key,), (Placeholder(reference.input),)))
             continue
         references.argument_bindings.append(((key,), (reference,)))
-        reader.note((reference,), at=("arguments", key), secrets_allowed=True)
+        reader.record((reference,), at=("arguments", key), secrets_allowed=True)
     if node.objective is not None:
-        references.objective = reader.text(node.objective, at=("objective",))
+        references.objective = reader.parse_text(node.objective, at=("objective",))
     if node.for_each is not None:
-        reader.items(node.for_each)
+        reader.read_items(node.for_each)
     if node.key is not None:
-        references.key = reader.text(node.key, at=("key",))
+        references.key = reader.parse_text(node.key, at=("key",))
     if node.human is not None:
-        references.human_bindings = reader.question(node.human, "human")
+        references.human_bindings = reader.read_question(node.human, "human")
     if isinstance(node.approval, Human):
-        references.approval_bindings = reader.question(node.approval, "approval")
+        references.approval_bindings = reader.read_question(node.approval, "approval")
     if node.when is not None:
-        reader.condition(node.when)
+        reader.read_condition(node.when)
     return references
 
 
 class _Reader:
+    """Reader of the texts of one node: adds their references and problems to `references`."""
+
     def __init__(self, node: Node, ids: Collection[str], references: NodeReferences) -> None:
         self.node = node
         self.ids = ids
@@ -113,49 +115,49 @@ class _Reader:
     def report(self, code: str, message: str, *, at: tuple[str | int, ...]) -> None:
         self.references.problems.append(ReferenceProblem(code, message, at))
 
-    def keys(self, value: Any, *, at: tuple[str | int, ...]) -> None:
+    def report_keys(self, value: Any, *, at: tuple[str | int, ...]) -> None:
         """Report references in the keys of objects, which are not allowed."""
         for path, message in reference_keys(value, self.ids):
             self.references.problems.append(ReferenceProblem("invalid_reference", message, (*at, *path), KEY_HINT))
 
-    def arguments(self, arguments: Mapping[str, Any]) -> None:
-        self.keys(arguments, at=("arguments",))
+    def read_arguments(self, arguments: Mapping[str, Any]) -> None:
+        self.report_keys(arguments, at=("arguments",))
         for key, value in arguments.items():
             # Nearly every argument is a plain value, for which a walk would be expensive.
             if isinstance(value, dict | list):
                 for path, text in walk_texts(value, at=(key,)):
-                    self.argument(path, text)
+                    self.read_argument(path, text)
             elif isinstance(value, str) and contains_reference(value):
-                self.argument((key,), value)
+                self.read_argument((key,), value)
 
-    def argument(self, path: BindingPath, text: str) -> None:
-        template = self.text(text, at=("arguments", *path), secrets_allowed=self.node.plan is None)
+    def read_argument(self, path: BindingPath, text: str) -> None:
+        template = self.parse_text(text, at=("arguments", *path), secrets_allowed=self.node.plan is None)
         if template is not None:
             self.references.argument_bindings.append((path, template))
 
-    def items(self, for_each: str | list[Any]) -> None:
+    def read_items(self, for_each: str | list[Any]) -> None:
         if isinstance(for_each, str):
-            template = self.references.for_each = self.text(for_each, at=("for_each",), in_item=False)
+            template = self.references.for_each = self.parse_text(for_each, at=("for_each",), in_item=False)
             if template is not None and (len(template) != 1 or isinstance(template[0], str)):
                 self.report("invalid_field", "for_each must be one reference to a list, or a list", at=("for_each",))
             return
-        self.keys(for_each, at=("for_each",))
+        self.report_keys(for_each, at=("for_each",))
         for path, text in walk_texts(for_each):
-            template = self.text(text, at=("for_each", *path), in_item=False)
+            template = self.parse_text(text, at=("for_each", *path), in_item=False)
             if template is not None:
                 self.references.item_bindings.append((path, template))
 
-    def question(self, human: Human, name: str) -> list[Binding]:
+    def read_question(self, human: Human, name: str) -> list[Binding]:
         """Return the bindings of a human request, with paths in its compiled form."""
         bindings: list[Binding] = []
-        self.keys(question_of(human), at=(name,))
+        self.report_keys(question_of(human), at=(name,))
         for path, text in walk_texts(question_of(human)):
-            template = self.text(text, at=(name, *path))
+            template = self.parse_text(text, at=(name, *path))
             if template is not None:
                 bindings.append((path, template))
         return bindings
 
-    def text(
+    def parse_text(
         self,
         text: str,
         *,
@@ -172,12 +174,12 @@ class _Reader:
                 self.references.problems.append(
                     ReferenceProblem("invalid_reference", message, at, hint, unknown=bad.unknown)
                 )
-            self.note(error.parts, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
+            self.record(error.parts, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
             return None
-        self.note(template, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
+        self.record(template, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
         return template
 
-    def note(
+    def record(
         self, template: Template, *, at: tuple[str | int, ...], in_item: bool = True, secrets_allowed: bool
     ) -> None:
         for part in template:
@@ -190,14 +192,14 @@ class _Reader:
                 case Secret() if secrets_allowed:
                     self.references.has_secrets = True
                 case Secret():
-                    self.refuse(part, "secrets are only allowed in the arguments of a tool", at=at)
+                    self.report_misplaced(part, "secrets are only allowed in the arguments of a tool", at=at)
                 case Item() | Index() if self.node.for_each is None or not in_item:
-                    self.refuse(part, "only allowed in a node with for_each", at=at)
+                    self.report_misplaced(part, "only allowed in a node with for_each", at=at)
 
-    def refuse(self, part: Reference, reason: str, *, at: tuple[str | int, ...]) -> None:
+    def report_misplaced(self, part: Reference, reason: str, *, at: tuple[str | int, ...]) -> None:
         self.report("invalid_reference", f"Invalid reference: {{{{{part}}}}}: {reason}", at=at)
 
-    def condition(self, text: str) -> None:
+    def read_condition(self, text: str) -> None:
         try:
             condition = parse_condition(text, self.ids.__contains__)
         except ValueError as error:

@@ -28,7 +28,7 @@ PartOfValue = tuple[ValueSchema, tuple[str | int, ...]]
 _TEXT_OR_NULL = ValueSchema({"type": ["string", "null"]})
 STATUS = ValueSchema({"type": "string", "enum": [status.value for status in NodeStatus]})
 """Schema of the status of a node; with a `join`, also of a node that has not ended."""
-_MOST_LITERALS = 100
+_MAX_LITERALS = 100
 """Longest literal list whose items are read for their types."""
 _ERROR_FIELDS = {"code": TEXT, "message": TEXT, "retryable": ValueSchema({"type": "boolean"}), "ref": TEXT}
 ERROR = ValueSchema.any_of(ValueSchema.of_object(_ERROR_FIELDS), ValueSchema({"type": "null"}))
@@ -53,14 +53,14 @@ class PlanValues:
     def of(cls, checked: Checked) -> "PlanValues":
         """Return the values of a checked plan."""
         declared = {name: checked.inputs.get(name) for name in checked.plan.inputs}
-        found = cls(inputs={name: ValueSchema(schema) for name, schema in declared.items() if schema})
+        values = cls(inputs={name: ValueSchema(schema) for name, schema in declared.items() if schema})
         for index, node in enumerate(checked.nodes):
-            found.add(node, tools=checked.tools, sub_plan=checked.sub_plans.get(index))
-        return found
+            values.add(node, tools=checked.tools, sub_plan=checked.sub_plans.get(index))
+        return values
 
     def add(self, node: Node, *, tools: Mapping[str, ToolDeclaration], sub_plan: Checked | None) -> ValueSchema:
         """Add the result of a node, and return its schema; of two nodes with one ID, nothing is known."""
-        schema = _schema_of_work(node, tools, sub_plan) if node.id not in self.results else ANY
+        schema = _schema_of_result(node, tools, sub_plan) if node.id not in self.results else ANY
         if isinstance(node.on_error, OnErrorValue):
             schema = ValueSchema.any_of(schema, ValueSchema.of_value(node.on_error.value))
         if node.for_each is not None:
@@ -78,11 +78,11 @@ class PlanValues:
         """
         match reference:
             case ResultOf(node, value, path):
-                return _searched(self._of_node(node, value), path)
+                return _as_part(self._of_node(node, value), path)
             case Placeholder(name):
                 return self.inputs.get(name, ANY), ()
             case Item(path):
-                return _searched(items, path)
+                return _as_part(items, path)
             case Index():
                 return INTEGER, ()
         return TEXT, ()
@@ -122,19 +122,19 @@ class PlanValues:
         return self.of_template(template).at((0,)) if template is not None else ANY
 
 
-def _searched(schema: ValueSchema, path: Path) -> PartOfValue:
+def _as_part(schema: ValueSchema, path: Path) -> PartOfValue:
     """Return a schema and a path; a query finds a list."""
     return (ValueSchema({"type": "array"}), ()) if isinstance(path, str) else (schema, path)
 
 
 def _items(literals: Sequence[Any]) -> ValueSchema:
     """Return the schema of the items of a literal list."""
-    if not 0 < len(literals) <= _MOST_LITERALS or any(True for _ in walk_texts(literals)):
+    if not 0 < len(literals) <= _MAX_LITERALS or any(True for _ in walk_texts(literals)):
         return ANY
     return ValueSchema.any_of(*map(ValueSchema.of_value, literals))
 
 
-def _schema_of_work(node: Node, tools: Mapping[str, ToolDeclaration], sub_plan: Checked | None) -> ValueSchema:
+def _schema_of_result(node: Node, tools: Mapping[str, ToolDeclaration], sub_plan: Checked | None) -> ValueSchema:
     if node.human is not None:
         return schema_of_answer(node.human)
     if node.plan is not None:
@@ -170,8 +170,8 @@ def schema_of_output(checked: Checked) -> ValueSchema:
     """Return the schema of the output of a plan; without `output`, it has the results of the sinks."""
     values = PlanValues.of(checked)
     if checked.plan.output is None and not checked.output_bindings:
-        needed = {number for numbers in checked.dependencies for number in numbers}
-        sinks = [node.id for number, node in enumerate(checked.nodes) if number not in needed]
+        dependencies = {number for numbers in checked.dependencies for number in numbers}
+        sinks = [node.id for number, node in enumerate(checked.nodes) if number not in dependencies]
         return ValueSchema.of_object({name: values.results[name] for name in sinks})
     parts = [(path, values.of_template(template)) for path, template in checked.output_bindings]
     return _composed(with_parts(checked.plan.output, parts))

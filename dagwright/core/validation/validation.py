@@ -24,7 +24,7 @@ from dagwright.core.model.agent_tools import agent_declaration
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document
 from dagwright.core.model.lookup_kinds import LookupKinds
-from dagwright.core.model.lookups import MOST_LOOKUPS
+from dagwright.core.model.lookups import MAX_LOOKUPS
 from dagwright.core.model.plan import Node, PlanDocument
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, InlineAgent, ToolDeclaration
@@ -33,7 +33,7 @@ from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest
 from dagwright.core.validation.checked_plan import Checked, CheckReport
 from dagwright.core.validation.dependency_checks import DependencyChecks, levels, number_nodes
 from dagwright.core.validation.field_problems import read_nodes, read_plan_fields
-from dagwright.core.validation.inputs import schema_of, wrong_defaults, wrong_types
+from dagwright.core.validation.inputs import invalid_defaults, invalid_types, schema_of
 from dagwright.core.validation.node_checks import NodeChecks
 from dagwright.core.validation.node_references import NodeReferences, read_references
 
@@ -49,7 +49,7 @@ def check_document(
     *,
     tools: Mapping[str, ToolDeclaration],
     any_tool: bool = False,
-    most_compared: int = HINT_BUDGET,
+    hint_budget: int = HINT_BUDGET,
 ) -> Checked:
     """Check a document and return its plan.
 
@@ -57,12 +57,12 @@ def check_document(
         document: document as parsed by its dialect.
         tools: name -> declaration of every known tool.
         any_tool: accept unknown tools and agents.
-        most_compared: budget of all hints (see `NameHints`).
+        hint_budget: budget of all hints (see `NameHints`).
 
     Raises:
         PlanInvalid: the plan has problems; they are in document order, those of the dialect first.
     """
-    checked, problems = inspect_document(document, tools=tools, any_tool=any_tool, most_compared=most_compared)
+    checked, problems = inspect_document(document, tools=tools, any_tool=any_tool, hint_budget=hint_budget)
     if checked is None or problems:
         raise PlanInvalid(problems)
     return checked
@@ -73,7 +73,7 @@ def inspect_document(
     *,
     tools: Mapping[str, ToolDeclaration],
     any_tool: bool = False,
-    most_compared: int = HINT_BUDGET,
+    hint_budget: int = HINT_BUDGET,
 ) -> tuple[Checked | None, list[Problem]]:
     """Return the valid part of a plan and its problems; the plan is `None` if `nodes` is not a list.
 
@@ -84,11 +84,11 @@ def inspect_document(
         PlanInvalid: the number of problems exceeds the limit of a report.
     """
     problems = ProblemList(document.problems)
-    report = CheckReport(document, problems=problems, hints=NameHints(most_compared))
+    report = CheckReport(document, problems=problems, hints=NameHints(hint_budget))
     # A copy, because inline agents are added during the check.
     checked = _Checker(document, report, tools=dict(tools), any_tool=any_tool).check()
-    if checked is not None and (count := len(checked.lookups)) > MOST_LOOKUPS:
-        message = f"the plan looks up {count:,} entities; a run can look up at most {MOST_LOOKUPS:,}"
+    if checked is not None and (count := len(checked.lookups)) > MAX_LOOKUPS:
+        message = f"the plan looks up {count:,} entities; a run can look up at most {MAX_LOOKUPS:,}"
         problems.append(Problem("too_large", message, hint="split the plan"))
     is_unresolved = checked is not None and not any_tool and resolver_of(checked.tools) is UNKNOWN_RESOLVER
     if checked is not None and is_unresolved and not problems and checked.lookups:
@@ -185,7 +185,7 @@ class _Checker:
             self.report.report_problem("empty_plan", "the plan has no nodes", ("nodes",), node=None)
         nodes = {index: self._with_inline_agent(index, node) for index, node in read.nodes.items()}
         numbers = number_nodes(nodes, raw_nodes if read.problems else (), self.report)
-        references = self._read_references(nodes, numbers, unread=read.unread)
+        references = self._read_references(nodes, numbers, invalid_fields=read.invalid_fields)
         output_bindings = self._read_output(plan, numbers)
         dependency_checks = DependencyChecks(self.document, self.report, extra=self.extra)
         dependencies = dependency_checks.edges(nodes, references, numbers, count=len(raw_nodes))
@@ -219,8 +219,8 @@ class _Checker:
             if problem.unknown is None:
                 at = ("nodes", 0, *problem.at)
                 self.report.report_problem(problem.code, problem.message, at, node=node.id, hint=problem.hint)
-        checks = NodeChecks(self.document, self.report, tools=self.tools, any_tool=True, made_by=makers)
-        checks.check(0, node, references, unread=frozenset())
+        checks = NodeChecks(self.document, self.report, tools=self.tools, any_tool=True, makers=makers)
+        checks.check(0, node, references, invalid_fields=frozenset())
         if node.plan is not None:
             self._check_sub_plan(0, node, references)
         return node, references
@@ -243,25 +243,25 @@ class _Checker:
         return node.model_copy(update={"agent": card.name})
 
     def _read_references(
-        self, nodes: Mapping[int, Node], numbers: Mapping[str, int], *, unread: Mapping[int, frozenset[str]]
+        self, nodes: Mapping[int, Node], numbers: Mapping[str, int], *, invalid_fields: Mapping[int, frozenset[str]]
     ) -> dict[int, NodeReferences]:
         resolver = resolver_of(self.tools)
         kinds = LookupKinds(
             nodes, self.extra, self.tools, resolver=resolver, reads_ids=self.document.dialect == "intents"
         )
-        for index, key, message, advice in kinds.problems():
+        for index, key, message, hint in kinds.problems():
             at = ("nodes", index, "arguments", key, "entity_type")
-            self.report.report_problem("invalid_arguments", message, at, node=nodes[index].id, hint=advice)
-        made_by = {
+            self.report.report_problem("invalid_arguments", message, at, node=nodes[index].id, hint=hint)
+        makers = {
             node.id: self.tools[node.tool]
             for node in nodes.values()
             if node.tool in self.tools and node.for_each is None
         }
-        checks = NodeChecks(self.document, self.report, tools=self.tools, any_tool=self.any_tool, made_by=made_by)
+        checks = NodeChecks(self.document, self.report, tools=self.tools, any_tool=self.any_tool, makers=makers)
         references: dict[int, NodeReferences] = {}
         for index, node in nodes.items():
             references[index] = self._read_node(index, node, numbers, kinds)
-            checks.check(index, node, references[index], unread=unread.get(index, frozenset()))
+            checks.check(index, node, references[index], invalid_fields=invalid_fields.get(index, frozenset()))
             if node.plan is not None:
                 self._check_sub_plan(index, node, references[index])
         return references
@@ -289,7 +289,7 @@ class _Checker:
             self.report.report_problem("too_large", f"sub-plans are nested deeper than {MAX_DEPTH}", at, node=node.id)
             return
         document = self.document.sub_documents.get(index, Document(node.plan))
-        if not document.is_read:
+        if not document.is_parsed:
             return
         before = len(self.report.problems)
         inner = self.report.child(*at)
@@ -313,16 +313,16 @@ class _Checker:
                 self.report.report_problem("missing_input", message, ("nodes", index, "arguments"), node=node.id)
         bindings = references.argument_bindings
         schema = schema_of(checked.inputs if len(self.report.problems) == before else {}, self.report.names)
-        for path, message, advice in schema.problems_of(node.arguments, bindings):
+        for path, message, hint in schema.problems_of(node.arguments, bindings):
             at_value = ("nodes", index, "arguments", *path)
             self.report.report_problem(
-                "invalid_arguments", f"the sub-plan's input {message}", at_value, node=node.id, hint=advice
+                "invalid_arguments", f"the sub-plan's input {message}", at_value, node=node.id, hint=hint
             )
         for name in unknown:
             hint = self.hints.near(name, checked.inputs)
-            where = ("nodes", index, "arguments", name)
+            at_input = ("nodes", index, "arguments", name)
             self.report.report_problem(
-                "invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint
+                "invalid_arguments", f"the sub-plan has no input {name!r}", at_input, node=node.id, hint=hint
             )
 
     def _read_output(self, plan: PlanDocument, numbers: Mapping[str, int]) -> list[Binding]:
@@ -349,17 +349,17 @@ class _Checker:
     ) -> dict[str, dict[str, Any]]:
         inputs = {name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()}
         for name, schema in inputs.items():
-            wrong = [*wrong_types(schema)]
-            for path, message, hint in wrong:
+            problems = [*invalid_types(schema)]
+            for path, message, hint in problems:
                 label = ".".join(map(str, ("inputs", name, *path)))
                 self.report.report_problem(
                     "invalid_field", f"{label}: {message}", ("inputs", name, *path), node=None, hint=hint
                 )
-            if wrong:
+            if problems:
                 inputs[name] = {}
                 continue
             try:
-                for problem in wrong_defaults({name: schema}):
+                for problem in invalid_defaults({name: schema}):
                     self.report.report_problem("invalid_field", problem.message, ("inputs", name, "default"), node=None)
             except ValueError as error:
                 self.report.report_problem("invalid_field", f"input {name!r}: {error}", ("inputs", name), node=None)

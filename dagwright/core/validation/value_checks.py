@@ -1,4 +1,4 @@
-"""Checks of the values that a node reads: parts that they do not have, and types that their places do not accept."""
+"""Checks of the values that a node reads: missing parts, and types that the reading argument does not accept."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from dagwright.core.model.value_schemas import (
     JsonTypes,
     TypeNames,
     ValueSchema,
-    misfit,
+    find_mismatch,
     names_of_types,
 )
 from dagwright.core.name_hints import NameHints
@@ -30,7 +30,7 @@ _HINT = "name a part of the result of that type, or convert it with a tool in be
 
 
 class ValueProblem(NamedTuple):
-    """A problem of a value, with the path of its place in the node or the plan."""
+    """A problem of a value, with the path of its target in the node or the plan."""
 
     code: str
     message: str
@@ -38,11 +38,11 @@ class ValueProblem(NamedTuple):
     hint: str | None
 
 
-class _Place(NamedTuple):
-    """A place that takes a value: its path, what takes the value there, and the schema of accepted values."""
+class _Target(NamedTuple):
+    """A target that takes a value: its path, what takes the value there, and the schema of accepted values."""
 
     at: tuple[str | int, ...]
-    taker: str
+    owner: str
     expected: ValueSchema
     is_strict: bool
 
@@ -77,16 +77,16 @@ class ValueChecks:
             yield from self._missing_parts(at, template, items)
         yield from self._problems_of_condition(node, items)
         for path, template in references.argument_bindings:
-            if (place := self._place_of_argument(path, tool, sub_plan)) is not None:
+            if (target := self._target_of_argument(path, tool, sub_plan)) is not None:
                 # With another join, a node may run although a node that it reads was skipped, with null as its result.
                 given = self.values.of_template(template, items=items)
                 given = given if node.join == "all" else ValueSchema.any_of(given, _NULL)
-                yield from self._mismatch(place, template, given)
+                yield from self._mismatch(target, template, given)
         if references.for_each is not None:
-            yield from self._no_list(("for_each",), references.for_each, ANY)
+            yield from self._check_list(("for_each",), references.for_each, ANY)
         for path, template in references.human_bindings:
             if path == ("options",):
-                yield from self._no_list(("human", "options"), template, items)
+                yield from self._check_list(("human", "options"), template, items)
 
     def problems_of_output(self, bindings: Sequence[Binding]) -> Iterator[ValueProblem]:
         """Yield the problems of the output of the plan."""
@@ -109,14 +109,14 @@ class ValueChecks:
         for number, step in enumerate(path):
             if schema is ANY:
                 return
-            found = schema.part(step)
-            if found is None:
-                why = schema.problem_of(step, names=self.names, hints=self.hints)
-                assert why is not None
-                message = f"{start}{format_path(tuple(path[:number]))} has no part {step!r:.80}: {why[0]}"
-                yield ValueProblem("invalid_reference", message, at, why[1])
+            part = schema.part(step)
+            if part is None:
+                problem = schema.problem_of(step, names=self.names, hints=self.hints)
+                assert problem is not None
+                message = f"{start}{format_path(tuple(path[:number]))} has no part {step!r:.80}: {problem[0]}"
+                yield ValueProblem("invalid_reference", message, at, problem[1])
                 return
-            schema = found
+            schema = part
 
     def _problems_of_condition(self, node: Node, items: ValueSchema) -> Iterator[ValueProblem]:
         if node.when is None:
@@ -132,48 +132,51 @@ class ValueChecks:
                 start += str(read.steps[0]) if read.steps and read.source in ("nodes", "inputs") else ""
                 yield from self._missing_part(("when",), start, schema, path)
             value = schema.at(path)
-            is_whole = read.aspect == "value" and reading.program.strip() == read.variable
-            if is_whole and "boolean" not in value.types:
+            is_only_read = read.aspect == "value" and reading.program.strip() == read.variable
+            if is_only_read and "boolean" not in value.types:
                 message = f"when: {node.when} is {names_of_types(value.types, self.names)}, and not a condition"
                 yield ValueProblem("invalid_field", message, ("when",), hint_of_condition(node.when, value))
 
     # Types.
 
-    def _place_of_argument(
+    def _target_of_argument(
         self, path: tuple[str | int, ...], tool: ToolDeclaration | None, sub_plan: Checked | None
-    ) -> _Place | None:
-        """Return the place of an argument; `None` if it takes any value, or a converter may take others."""
+    ) -> _Target | None:
+        """Return the target of an argument; `None` if it takes any value, or a converter may take others."""
         if sub_plan is not None and (declared := sub_plan.inputs.get(str(path[0]))):
-            taker = f"the sub-plan's input {path[0]!r}"
-            return _Place(("arguments", *path), taker, ValueSchema(declared).at(path[1:]), is_strict=True)
+            owner = f"the sub-plan's input {path[0]!r}"
+            return _Target(("arguments", *path), owner, ValueSchema(declared).at(path[1:]), is_strict=True)
         if tool is None or tool.input_schema is None:
             return None
         if not self.is_strict and path[0] not in tool.plain_parameters:
             return None
-        taker = f"{path[0]!r} of {tool.name!r}"
+        owner = f"{path[0]!r} of {tool.name!r}"
         expected = ValueSchema(tool.input_schema).at(path)
-        return _Place(("arguments", *path), taker, expected, is_strict=self.is_strict)
+        return _Target(("arguments", *path), owner, expected, is_strict=self.is_strict)
 
-    def _mismatch(self, place: _Place, template: Template, given: ValueSchema) -> Iterator[ValueProblem]:
-        if given is ANY or place.expected is ANY:
+    def _mismatch(self, target: _Target, template: Template, given: ValueSchema) -> Iterator[ValueProblem]:
+        if given is ANY or target.expected is ANY:
             return
-        accepted = place.expected.types if place.is_strict else place.expected.accepted_types
+        accepted = target.expected.types if target.is_strict else target.expected.accepted_types
         if not given.types & accepted:
             text, hint = self._described(template, given.types)
-            message = f"{text}, and {place.taker} takes {names_of_types(accepted, self.names)}"
-            yield ValueProblem("invalid_arguments", message, place.at, hint)
-        elif place.is_strict and (found := misfit(given, place.expected)) is not None:
-            (*path, last), kind = found
+            message = f"{text}, and {target.owner} takes {names_of_types(accepted, self.names)}"
+            yield ValueProblem("invalid_arguments", message, target.at, hint)
+        elif target.is_strict and (mismatch := find_mismatch(given, target.expected)) is not None:
+            (*path, last), kind = mismatch
             inner = format_path((*path, last))
             shown = f"{{{{{template[0]}}}}}"
             if kind == "missing":
-                message = f"{shown} has no {inner.lstrip('.')}, which {place.taker} needs"
+                message = f"{shown} has no {inner.lstrip('.')}, which {target.owner} needs"
             else:
-                types = [names_of_types(each.at((*path, last)).types, self.names) for each in (given, place.expected)]
-                message = f"{shown}{inner} is {types[0]}, and {inner.lstrip('.')} in {place.taker} is {types[1]}"
-            yield ValueProblem("invalid_arguments", message, place.at, _HINT)
+                types = [
+                    names_of_types(value_schema.at((*path, last)).types, self.names)
+                    for value_schema in (given, target.expected)
+                ]
+                message = f"{shown}{inner} is {types[0]}, and {inner.lstrip('.')} in {target.owner} is {types[1]}"
+            yield ValueProblem("invalid_arguments", message, target.at, _HINT)
 
-    def _no_list(self, at: tuple[str | int, ...], template: Template, items: ValueSchema) -> Iterator[ValueProblem]:
+    def _check_list(self, at: tuple[str | int, ...], template: Template, items: ValueSchema) -> Iterator[ValueProblem]:
         types = self.values.of_template(template, items=items).types
         if not types & _LIST_OR_NULL:
             text, hint = self._described(template, types)
@@ -212,10 +215,10 @@ def _templates(references: NodeReferences) -> Iterator[tuple[tuple[str | int, ..
         "human": references.human_bindings,
         "approval": references.approval_bindings,
     }
-    for name, each in bindings.items():
-        for path, template in each:
+    for name, field_bindings in bindings.items():
+        for path, template in field_bindings:
             yield (name, *path), template
     texts = {"objective": references.objective, "for_each": references.for_each, "key": references.key}
-    for name, found in texts.items():
-        if found is not None:
-            yield (name,), found
+    for name, text_template in texts.items():
+        if text_template is not None:
+            yield (name,), text_template

@@ -53,25 +53,25 @@ def check_workers(workers: Mapping[str, WorkerTool]) -> None:
 
 
 def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
-    by_name: dict[str, str] = {}
-    puts_out: dict[str, str] = {}
+    by_normal_name: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for name, card in workers.items():
-        first = by_name.setdefault(name.casefold().replace("-", "_"), name)
+        first = by_normal_name.setdefault(name.casefold().replace("-", "_"), name)
         if first != name:
             yield f"the workers {first!r} and {name!r} have the same name except for case and '-' or '_'"
         for slot in card.outputs:
-            owner = puts_out.setdefault(slot, name)
+            owner = owners.setdefault(slot, name)
             if owner != name:
-                yield f"the workers {owner!r} and {name!r} both put out {slot!r}; a slot is put out by one worker"
-    stood_for = {other for card in workers.values() for other in card.same_as.values()}
+                yield f"the workers {owner!r} and {name!r} both output {slot!r}; only one worker can output a slot"
+    replaceable = {other for card in workers.values() for other in card.same_as.values()}
     for name, card in workers.items():
         for slot in card.requires:
-            if slot not in puts_out and slot not in stood_for:
-                near = suggestion(slot, list(puts_out))
-                yield f"the worker {name!r} requires {slot!r}, which no worker puts out" + (f"; {near}" if near else "")
+            if slot not in owners and slot not in replaceable:
+                near = suggestion(slot, list(owners))
+                yield f"the worker {name!r} requires {slot!r}, which no worker outputs" + (f"; {near}" if near else "")
     if workers and not any(card.goal_type == "deliverable" for card in workers.values()):
-        named = ", ".join(map(repr, workers))
-        yield f"none of the workers makes a deliverable ({named}), so no question could be answered"
+        names = ", ".join(map(repr, workers))
+        yield f"none of the workers makes a deliverable ({names}), so no question could be answered"
 
 
 # Checks of a plan before it runs.
@@ -85,14 +85,14 @@ def problems_of_worker(
     worker: WorkerTool,
     bindings: Sequence[Binding],
     *,
-    made_by: Mapping[str, ToolDeclaration],
+    makers: Mapping[str, ToolDeclaration],
     is_sub_goal: bool,
 ) -> Iterator[WorkerProblem]:
     """Yield the problems of a node that calls a worker tool, except for the schema of its arguments.
 
     Args:
         bindings: bindings in the arguments.
-        made_by: node id -> tool that produces the node's result.
+        makers: node id -> tool that produces the node's result.
         is_sub_goal: the node was written as a sub-goal, which declares the outputs of its worker tool.
     """
     card, tool_name = worker.card, worker.tool.name
@@ -100,26 +100,26 @@ def problems_of_worker(
     written = {parameter_name(key, properties): key for key in node.arguments}
     for slot in slots_not_given(card, node.arguments):
         key = written.get(slot)
-        hint = _producer_hint(slot, made_by)
+        hint = _producer_hint(slot, makers)
         message = f"{tool_name!r} requires the slot {slot!r}, which it is not given"
         yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
-    yield from _unknown_slots(bindings, made_by)
-    yield from _other_slots(bindings, worker, made_by)
+    yield from _unknown_slots(bindings, makers)
+    yield from _other_slots(bindings, worker, makers)
     if is_sub_goal:
-        yield from _wrong_card(node, tool_name, card)
+        yield from _card_mismatches(node, tool_name, card)
 
 
-def _unknown_slots(bindings: Sequence[Binding], made_by: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
-    """Yield a problem for each reference to a slot that the worker tool does not put out."""
+def _unknown_slots(bindings: Sequence[Binding], makers: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
+    """Yield a problem for each reference to a slot that the worker tool does not output."""
     for path, template in bindings:
         for part in template:
             if not isinstance(part, ResultOf) or part.field != "result" or not part.path or isinstance(part.path, str):
                 continue
-            maker = made_by.get(part.node)
+            maker = makers.get(part.node)
             slot = part.path[0]
             if maker is not None and maker.worker is not None and slot not in maker.worker.outputs:
                 message = (
-                    f"Invalid reference: {part}: {maker.name!r} does not put out {slot!r}; it puts out "
+                    f"Invalid reference: {part}: {maker.name!r} does not output {slot!r}; it outputs "
                     f"{', '.join(maker.worker.outputs)}"
                 )
                 hint = suggestion(str(slot), maker.worker.outputs)
@@ -127,7 +127,7 @@ def _unknown_slots(bindings: Sequence[Binding], made_by: Mapping[str, ToolDeclar
 
 
 def _other_slots(
-    bindings: Sequence[Binding], worker: WorkerTool, made_by: Mapping[str, ToolDeclaration]
+    bindings: Sequence[Binding], worker: WorkerTool, makers: Mapping[str, ToolDeclaration]
 ) -> Iterator[WorkerProblem]:
     """Yield a problem for each reference to a slot other than the required one."""
     properties = (worker.tool.input_schema or {}).get("properties", {})
@@ -137,16 +137,16 @@ def _other_slots(
             continue
         if len(part.path) != 1:
             continue
-        maker, name = made_by.get(part.node), parameter_name(str(path[0]), properties)
+        maker, name = makers.get(part.node), parameter_name(str(path[0]), properties)
         if maker is not None and maker.worker is not None and part.path[0] in maker.worker.outputs:
             message = other_slot(worker, name, maker.worker, str(part.path[0]))
             if message is not None:
-                yield "invalid_reference", ("arguments", *path), message, _producer_hint(name, made_by)
+                yield "invalid_reference", ("arguments", *path), message, _producer_hint(name, makers)
 
 
-def _producer_hint(slot: str, made_by: Mapping[str, ToolDeclaration]) -> str:
-    makers = [name for name, tool in made_by.items() if tool.worker and slot in tool.worker.outputs]
-    return f"{makers[0]!r} puts it out" if makers else f"no node before it puts out {slot!r}"
+def _producer_hint(slot: str, makers: Mapping[str, ToolDeclaration]) -> str:
+    producers = [name for name, tool in makers.items() if tool.worker and slot in tool.worker.outputs]
+    return f"{producers[0]!r} outputs it" if producers else f"no node before it outputs {slot!r}"
 
 
 def other_slot(worker: WorkerTool, name: str, maker: WorkerCard, slot: str) -> str | None:
@@ -154,19 +154,19 @@ def other_slot(worker: WorkerTool, name: str, maker: WorkerCard, slot: str) -> s
 
     Args:
         name: name of the argument.
-        maker: card of the worker tool that puts the slot out.
+        maker: card of the worker tool that outputs the slot.
     """
     if name not in worker.card.requires or maker.fills(slot, name):
         return None
     return f"{worker.tool.name!r} requires {name!r}, and {slot!r} is another slot"
 
 
-def _wrong_card(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerProblem]:
+def _card_mismatches(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerProblem]:
     """Yield the differences between the declarations of a sub-goal and the card of its worker tool."""
     outputs, goal_type = node.metadata.get("outputs", []), node.metadata.get("goal_type")
     unknown = [slot for slot in outputs if slot not in card.outputs]
     if unknown:
-        message = f"{name!r} does not put out {', '.join(map(repr, unknown))}; it puts out {', '.join(card.outputs)}"
+        message = f"{name!r} does not output {', '.join(map(repr, unknown))}; it outputs {', '.join(card.outputs)}"
         yield "invalid_field", ("metadata", "outputs"), message, suggestion(str(unknown[0]), card.outputs)
     if goal_type is not None and goal_type != card.goal_type:
         message = f"the goal_type of {name!r} is {card.goal_type!r}, not {goal_type!r:.50}"
@@ -196,7 +196,7 @@ def refusal_of_slots(task_id: str, result: Any, declared: ToolDeclaration) -> st
         return None
     slots = ", ".join(declared.worker.outputs)
     if not isinstance(result, Mapping):
-        return f"the result of {task_id!r} is an object of the slots that {declared.name!r} puts out: {slots}"
+        return f"the result of {task_id!r} is an object of the slots that {declared.name!r} outputs: {slots}"
     problem = declared.worker.slots_problem([*result], is_partial=False)
     return problem and f"the result of {task_id!r} has exactly the slots {slots}, of which some may be null; {problem}"
 
@@ -215,16 +215,16 @@ def missing_slots(
     missing: list[tuple[str, str | None]] = []
     not_given = slots_not_given(card, arguments)
     for slot in card.requires:
-        wired = [binding for binding in bindings if _is_of(binding[0], slot)]
-        empty = next((template for path, template in wired if _at(arguments, path) is None), None)
-        if empty is not None:
-            missing.append((slot, "".join(map(str, empty))))
+        slot_bindings = [binding for binding in bindings if _is_of(binding[0], slot)]
+        null_template = next((template for path, template in slot_bindings if _at(arguments, path) is None), None)
+        if null_template is not None:
+            missing.append((slot, "".join(map(str, null_template))))
         elif slot in not_given:
             missing.append((slot, None))
     return missing
 
 
-def prepared_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
+def prepare_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
     """Return a task that may start; a call of a worker tool gets its sub-goal as an argument.
 
     Raises:
@@ -235,8 +235,8 @@ def prepared_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
         return task
     card = declared.worker
     if missing := missing_slots(card, task.arguments, task.node.bindings):
-        named = ", ".join(f"{slot!r}" + (f" ({text} is null)" if text else "") for slot, text in missing)
-        raise PreconditionMissing(f"{declared.name!r} was not called: it requires {named}")
+        slots = ", ".join(f"{slot!r}" + (f" ({text} is null)" if text else "") for slot, text in missing)
+        raise PreconditionMissing(f"{declared.name!r} was not called: it requires {slots}")
     if not card.takes_sub_goal:
         return task
     return replace(task, arguments={**task.arguments, SUB_GOAL: _sub_goal_argument(task.node, declared.name, card)})
@@ -247,13 +247,13 @@ def _sub_goal_argument(node: CompiledNode, worker: str, card: WorkerCard) -> dic
         "id": sub_goal_id_of(node.id),
         "worker": worker,
         "description": node.title or "",
-        "inputs": _wired_inputs(node.bindings),
+        "inputs": _inputs_from_sub_goals(node.bindings),
         "outputs": list(card.outputs),
         "goal_type": card.goal_type,
     }
 
 
-def _wired_inputs(bindings: Sequence[Binding]) -> dict[str, Any]:
+def _inputs_from_sub_goals(bindings: Sequence[Binding]) -> dict[str, Any]:
     """Return the arguments that are slots of other sub-goals, in the form of the planner; a list is one input."""
     inputs: dict[str, Any] = {}
     for path, template in bindings:

@@ -123,9 +123,9 @@ class BudgetAdmission(SchedulerComponent):
         map_batch = self._state.map_batch(ref)
         if self._state.plan.nodes[ref.node].kind == "plan" or (map_batch is not None and map_batch.count):
             budget.end_child(call_of_task(self._state, task_id), attempt.usage)
-        elif attempt.usage.is_something or ("", task_id) in budget.reserved:
+        elif attempt.usage.is_nonzero or ("", task_id) in budget.reserved:
             # Without a reported start, the usage of the call is unknown.
-            is_known = attempt.usage.is_something or attempt.started_at is not None
+            is_known = attempt.usage.is_nonzero or attempt.started_at is not None
             budget.settle(("", task_id), attempt.usage if is_known else None)
 
     def before_start(self, task: Task, at: float) -> bool:

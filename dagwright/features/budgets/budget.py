@@ -27,7 +27,7 @@ from dagwright.core.model.budget_limits import (
     limit_text,
     limit_to_json,
     limits_from_json,
-    most_of,
+    max_limit,
 )
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NO_USAGE, Usage, usage_from_json
@@ -263,19 +263,19 @@ class Budget:
         """
         self.changes += 1
         reported = self.reported.pop(call, NO_USAGE)
-        self._reported = self._reported.less(reported)
+        self._reported = self._reported.minus(reported)
         self.pending_grants.pop(call, None)
         self.busy.set_idle(call, is_idle=False)
         # Usage that its end does not contain: all of it, or that of a nested child run that ended without a report.
-        missing = reported.less(usage)
+        missing = reported.minus(usage)
         self.unreported.tokens, self.unreported.calls = (
             self.unreported.tokens + missing.tokens,
             self.unreported.calls + missing.calls,
         )
         self.unreported.money += missing.money
         for name in [name for name in (*self.reserved, *self.waiting) if name[0] == call]:
-            self.settle(name, NO_USAGE if usage.is_something else None)
-        if self.is_child and (late_usage := usage.less(reported)).is_something:
+            self.settle(name, NO_USAGE if usage.is_nonzero else None)
+        if self.is_child and (late_usage := usage.minus(reported)).is_nonzero:
             # It ended before it reported its last calls, and the parent run receives the total much later.
             self.pending_report.settled[_path((call, ""))] = late_usage
 
@@ -435,7 +435,7 @@ class Budget:
         for kind, added in more.items():
             limit = self.limits.pop(kind, None)
             if limit is not None and added is not None:
-                self.limits[kind] = min(limit + added, most_of(kind))
+                self.limits[kind] = min(limit + added, max_limit(kind))
 
     def set_limits(self, limits: Mapping[Kind, Limit | None]) -> None:
         """Replace limits; null removes a limit."""

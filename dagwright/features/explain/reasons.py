@@ -309,7 +309,7 @@ class _Ended:
             self._scheduler.plan.nodes[number].id for number in self._scheduler.state.visible_dependencies(self._node)
         ]
         message = "completed"
-        if any(closing.what == "value" for _, closing in self._closings(self._id)):
+        if any(closing.answer == "value" for _, closing in self._closings(self._id)):
             message = "failed and was given a value manually"
         elif self._record.error is not None:
             message = "failed and continued with the value of its on_error"
@@ -333,7 +333,7 @@ class _Ended:
             causes = [name for name in self._needed() if self._passes_skip(name)]
             if causes and node.join[0] in ("all", "any", "at_least"):
                 return self._reason("skipped", f"was skipped because of {listed(causes)}", because=causes)
-        if any(closing.what == "skip" for _, closing in self._closings(self._id)):
+        if any(closing.answer == "skip" for _, closing in self._closings(self._id)):
             return self._reason("skipped", "was skipped manually")
         if node.when is not None:
             because = [name for name in self._read_by_condition() if self._scheduler.record_of(name) is not None]
@@ -347,8 +347,8 @@ class _Ended:
         """Yield how people decided the approvals among nodes: `approval was rejected by ann`."""
         for name in names:
             for _, closing in self._closings(name)[-1:]:
-                if closing.what in ("approved", "rejected"):
-                    yield f"{name} was {closing.what}{f' by {closing.by}' if closing.by else ''}"
+                if closing.answer in ("approved", "rejected"):
+                    yield f"{name} was {closing.answer}{f' by {closing.by}' if closing.by else ''}"
 
     def _needed(self) -> list[str]:
         return [self._scheduler.plan.nodes[number].id for number in self._node.dependencies]

@@ -220,7 +220,7 @@ class AnswerHandler:
             except (UnresolvedReference, ComputeBudgetExceeded):
                 continue
             if verdict != "ask":
-                self._requests.close(request, Closing("answered", at, by, "policy", what=what))
+                self._requests.close(request, Closing("answered", at, by, "policy", answer=what))
                 self._state.record(ref).reason = None
                 self._restart(ref, at)
 

@@ -252,8 +252,8 @@ class AnswerReader:
             return f"{name!r} is not open: the questions of a lookup depend on earlier answers{there}"
         if (reason := self._reason_without_request(self._state.plan.nodes[ref.node])) is not None:
             return f"{name!r} never asks: {reason}"
-        if (misfit := _mismatch_with_question(self._state.plan.nodes[ref.node], feedback)) is not None:
-            return misfit
+        if (mismatch := _mismatch_with_question(self._state.plan.nodes[ref.node], feedback)) is not None:
+            return mismatch
         refusal = self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
         return refusal or self._problem_of_nodes(feedback, check_budget)
 

@@ -152,7 +152,7 @@ class HumanFeedback(SchedulerComponent):
         Returns:
             Why the request is refused, or `None`.
         """
-        ref = self._scheduler.take_attempt(task_id, attempt)
+        ref = self._scheduler.record_end_of_call(task_id, attempt)
         if ref is None:
             return None
         problem: NodeError | None = None

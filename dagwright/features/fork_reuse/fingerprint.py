@@ -120,8 +120,8 @@ def _definition(state: "RunState", number: int, version: str | None, table: Reus
         # Independent of the tool version, because a person may have resolved the lookup.
         return ["lookup", node.tool]
     tool = tool_of(node, state.plan.tools)
-    made_by = None if tool.effects in CHANGING_EFFECTS else tool.version if version is None else version
-    return ["tool", node.tool, node.is_worker, made_by]
+    makers = None if tool.effects in CHANGING_EFFECTS else tool.version if version is None else version
+    return ["tool", node.tool, node.is_worker, makers]
 
 
 def _definition_of_plan(number: int, plan: CompiledPlan, table: ReuseTable | None) -> str:

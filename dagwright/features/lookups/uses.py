@@ -63,8 +63,8 @@ def _target_text(plan: CompiledPlan, part: Reference | str) -> str | None:
         return None
     if (bound := lookup_text(plan, part)) is not None:
         return _short(bound)
-    made_by = next((node for node in plan.nodes[:_NODES_LOOKED_AT] if node.id == part.node), None)
-    name = made_by.arguments.get("name") if made_by is not None else None
+    makers = next((node for node in plan.nodes[:_NODES_LOOKED_AT] if node.id == part.node), None)
+    name = makers.arguments.get("name") if makers is not None else None
     return f"{part.node} {_short(name)!r}" if isinstance(name, str) else part.node
 
 

@@ -64,7 +64,7 @@ def checked_extension(
             return "checking these nodes would take too long: send fewer or smaller nodes at once"
         budget.spend(work)
     try:
-        extension = extension_of(nodes, state, tools=tools, most_compared=_MOST_COMPARED)
+        extension = extension_of(nodes, state, tools=tools, hint_budget=_MOST_COMPARED)
     except PlanInvalid as invalid:
         budget.remaining = max(0, budget.remaining - _WORK_OF_HINTS)
         return format_problems(PlanInvalid([_with_hint(problem, state, tools) for problem in invalid.problems]))

@@ -44,14 +44,14 @@ def extension_of(
     state: "RunState",
     *,
     tools: Mapping[str, ToolDeclaration],
-    most_compared: int = HINT_BUDGET,
+    hint_budget: int = HINT_BUDGET,
 ) -> Extension:
     """Check nodes and return the extension that adds them to a running plan.
 
     Args:
         nodes: nodes as JSON, as in a plan.
         tools: tools that the nodes may use in addition to those of the plan, which take precedence.
-        most_compared: budget of all hints (see `NameHints`).
+        hint_budget: budget of all hints (see `NameHints`).
 
     Raises:
         PlanInvalid: the nodes are invalid; pointers refer to `{"nodes": […]}`.
@@ -68,7 +68,7 @@ def extension_of(
                 pointers={pointer("nodes", len(stubs) + index): pointer("nodes", index) for index in range(len(nodes))},
             ),
             tools={**known, _STUB_TOOL: ToolDeclaration(_STUB_TOOL)},
-            most_compared=most_compared,
+            hint_budget=hint_budget,
         )
     except PlanInvalid as invalid:
         stub_ids = {stub["id"] for stub in stubs}

@@ -15,7 +15,7 @@ from dagwright.core.model.tools import (
     ToolDeclaration,
     WorkerCard,
     card_from_json,
-    problem_of_rule,
+    problem_of_effects_rule,
     with_compensating_tools,
     worker_card_from_json,
 )
@@ -112,7 +112,7 @@ def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
         raise ValueError(f"the tool {name!r} has a wrong {wrong[0] if wrong else 'timeout_s'!r}")
     if any(values.get(field, 1) < 1 for field in ("max_parallel", "max_attempts")):
         raise ValueError(f"the limits of the tool {name!r} must be at least 1")
-    if "effects_by" in values and (problem := problem_of_rule(values["effects_by"])) is not None:
+    if "effects_by" in values and (problem := problem_of_effects_rule(values["effects_by"])) is not None:
         raise ValueError(f"the tool {name!r}: effects_by: {problem}")
     try:
         effects = Effects(encoded.get("effects", "write"))

@@ -55,7 +55,7 @@ def read_new_limits(text: str) -> Mapping[str, Any]:
     """
     try:
         parts = {name: None if value == _NO_LIMIT else value for name, value in _parts(text).items()}
-        limits_from_json(parts, can_be_lifted=True)
+        limits_from_json(parts, allow_null=True)
     except ValueError as error:
         raise _refused(text, error) from None
     return parts

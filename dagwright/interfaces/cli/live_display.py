@@ -67,8 +67,8 @@ class Picture:
         if view.scheduler is None:
             sent = view.run_input
             # Only large plans, and plans that were sent as text, are read by an activity.
-            is_read = sent is not None and (sent.plan is not None or bool(sent.pages))
-            return Group(_header(view, now=now), Text("reading the plan" if is_read else "starting", style="dim"))
+            is_parsed = sent is not None and (sent.plan is not None or bool(sent.pages))
+            return Group(_header(view, now=now), Text("reading the plan" if is_parsed else "starting", style="dim"))
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
         listed_requests = requests[:_REQUESTS_SHOWN]
         # Half of the terminal is for requests.

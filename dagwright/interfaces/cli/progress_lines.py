@@ -92,12 +92,12 @@ class LineWriter:
         """Write the answers to requests with an assignee, and the requests that expired."""
         for request_id, closing in closed.items():
             is_named = closing.requested_from is not None or closing.escalations
-            if is_named and closing.how != "closed" and request_id not in self._answered:
+            if is_named and closing.outcome != "closed" and request_id not in self._answered:
                 self._answered.add(request_id)
                 document = closing.to_json()
                 self._show_escalations(request_id, document["escalations"])
                 message = closing_text(document)
-                word = "answered" if closing.how == "answered" else "expired"
+                word = "answered" if closing.outcome == "answered" else "expired"
                 self._line(closing.at, word, one_line(f"{request_id}: {message}", limit=300))
 
     def _show(self, view: RunView, task_id: str, record: Record, *, what: str = "") -> None:

@@ -321,7 +321,7 @@ def _print_nodes(view: RunView, document: Document, output: Output, *, is_all: b
 def _print_answers(view: RunView, output: Output) -> None:
     """Write the answers to the requests of a run."""
     closed = view.scheduler.features.feedback.requests.closed.items() if view.scheduler is not None else ()
-    answered = [(name, closing) for name, closing in closed if closing.how != "closed"]
+    answered = [(name, closing) for name, closing in closed if closing.outcome != "closed"]
     for name, closing in answered[:_REQUESTS_SHOWN]:
         output.print(f"{one_line(name)}: {one_line(closing_text(closing.to_json()), limit=300)}")
     if len(answered) > _REQUESTS_SHOWN:

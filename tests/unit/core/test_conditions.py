@@ -166,7 +166,7 @@ def test_text_that_is_not_a_condition_is_refused(text: str, message: str) -> Non
 def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scheduler take every item itself; otherwise the runs of the chunks ask for their own."""
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 10_000)
-    monkeypatch.setattr(map_items, "OWN_ITEMS", 10_000)
+    monkeypatch.setattr(map_items, "MAX_OWN_ITEMS", 10_000)
 
 
 def mapped(when: str, *, result: Any, items: list[Any]) -> RunScheduler:

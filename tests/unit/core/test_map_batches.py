@@ -142,7 +142,7 @@ def test_large_map_is_continued_at_any_moment(ended: int) -> None:
 
 
 def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_items, "OWN_ITEMS", 500)
+    monkeypatch.setattr(map_items, "MAX_OWN_ITEMS", 500)
     scheduler = started_scheduler(
         compiled(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500
     )
@@ -153,7 +153,7 @@ def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch:
 
 
 def test_run_of_too_many_items_fails_the_map_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_items, "RUN_ITEMS", 1_500)
+    monkeypatch.setattr(map_items, "MAX_RUN_ITEMS", 1_500)
     scheduler = scheduler_of(*(_map(f"m{number}", 600) for number in range(3)))
     assert states(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
     assert error_of(scheduler, "m2") == (
@@ -165,7 +165,7 @@ def test_run_of_too_many_items_fails_the_map_that_brings_them(monkeypatch: pytes
 
 @pytest.mark.parametrize("continues", [False, True])
 def test_items_of_all_nodes_are_counted_in_all_executions(monkeypatch: pytest.MonkeyPatch, continues: bool) -> None:
-    monkeypatch.setattr(map_items, "RUN_ITEMS", 1_500)
+    monkeypatch.setattr(map_items, "MAX_RUN_ITEMS", 1_500)
     nodes = (node("m", for_each=list(range(1_000))), node("a"), node("n", "a", for_each=list(range(600))))
     scheduler = started_run(*nodes)
     if continues:
@@ -198,7 +198,7 @@ def test_keys_or_map_batches_over_the_compute_budget_fail_their_node() -> None:
 
 def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
     tool = Gate(5, spans_runs=True)
-    queue = ReadyQueue([[tool], [tool]], 500, bytes_of=[0, 0])
+    queue = ReadyQueue([[tool], [tool]], 500, result_bytes=[0, 0])
     queue.widen(0, at_once=2, width=2)
     entries = [(3, TaskRef(0, 0)), (3, TaskRef(0, 1)), (3, TaskRef(0, 2)), (4, TaskRef(1, 0)), (4, TaskRef(1, 1))]
     for entry in entries:
@@ -214,7 +214,7 @@ def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
 def test_calls_that_wait_for_one_run_hold_no_slots_of_map_batches() -> None:
     tools = {"t": ToolDeclaration("t", max_parallel=450)}
     plan = compiled(plan_of(node("each", tool="t"), node("wide", tool="t")), tools=tools)
-    queue = ReadyQueue(gates_of(plan), 500, bytes_of=[0, 0])
+    queue = ReadyQueue(gates_of(plan), 500, result_bytes=[0, 0])
     queue.widen(1, at_once=5, width=10)
     for item in range(450):
         queue.push((3, TaskRef(0, item)))
@@ -230,7 +230,7 @@ def test_maps_share_the_max_parallel_of_the_run(of_run: int, most: int) -> None:
     scheduler = started_scheduler(compiled(plan_of(*maps, node("a"))), at=1.0, max_in_flight=of_run)
     running, at_once = started(scheduler), []
     while running:
-        at_once.append(sum(scheduler.state.width_of(task.ref.node).each if task.is_run else 1 for task in running))
+        at_once.append(sum(scheduler.state.width_of(task.ref.node).items if task.is_run else 1 for task in running))
         task = running.pop(0)
         if task.is_run:
             _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])

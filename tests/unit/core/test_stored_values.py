@@ -128,7 +128,7 @@ def test_facts_of_each_item_of_a_list_are_reported_of_the_items() -> None:
     items = StoredList(found, 0, 400)
     parts: dict[Path, ProjectedPart] = {("id",): ProjectedPart("small", "r7"), ("some", "n"): ProjectedPart("small", 7)}
     assert items[7] == StoredValue("r", name="a.result", paths=(("rows", 7),), parts=parts)
-    assert items[2:9].bare()[5] == StoredValue("r", name="a.result", paths=(("rows", 7),))
+    assert items[2:9].without_parts()[5] == StoredValue("r", name="a.result", paths=(("rows", 7),))
 
 
 def test_path_after_a_query_is_another_path() -> None:

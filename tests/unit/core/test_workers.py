@@ -26,7 +26,7 @@ from dagwright.core.validation.workers import (
     WorkerTool,
     check_workers,
     missing_slots,
-    prepared_call,
+    prepare_call,
 )
 from dagwright.dialects import to_document
 from dagwright.features.run_scheduler import RunScheduler
@@ -100,7 +100,7 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
     [
         (
             {"x": card("a", goal_type="deliverable"), "y": card("b", "a")},
-            "the workers 'x' and 'y' both put out 'a'; a slot is put out by one worker",
+            "the workers 'x' and 'y' both output 'a'; only one worker can output a slot",
         ),
         (
             {"x-y": card("a", goal_type="deliverable"), "X_y": card("b")},
@@ -109,7 +109,7 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
         ({"x": card("a"), "y": card("b")}, "none of the workers makes a deliverable ('x', 'y'), so no question"),
         (
             {"x": card("found", goal_type="deliverable"), "y": card("b", requires=("fuond",))},
-            "the worker 'y' requires 'fuond', which no worker puts out; did you mean 'found'?",
+            "the worker 'y' requires 'fuond', which no worker outputs; did you mean 'found'?",
         ),
     ],
 )
@@ -139,12 +139,12 @@ def problems_in(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
 def test_missing_required_slot_is_reported_with_its_producers(arguments: dict[str, Any]) -> None:
     message = "'show' requires the slot 'found', which it is not given"
     assert problems_in(FOUND, node("b", tool="show", arguments=arguments)) == [
-        ("precondition_missing", "/nodes/1/arguments/found" if arguments else "/nodes/1", message, "'a' puts it out")
+        ("precondition_missing", "/nodes/1/arguments/found" if arguments else "/nodes/1", message, "'a' outputs it")
     ]
 
 
 def test_a_sub_goal_is_held_against_its_worker_and_its_slots() -> None:
-    message = "Invalid reference: a.result.fond: 'find' does not put out 'fond'; it puts out found, count"
+    message = "Invalid reference: a.result.fond: 'find' does not output 'fond'; it outputs found, count"
     assert problems_in(FOUND, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
         ("invalid_reference", "/nodes/1/arguments/found", message, "did you mean 'found'?")
     ]
@@ -169,7 +169,7 @@ def test_a_sub_goal_is_held_against_its_worker_and_its_slots() -> None:
 def test_a_misplaced_slot_is_refused(written: Any, at: str) -> None:
     message = "'show' requires 'found', and 'count' is another slot"
     assert problems_in(FOUND, node("b", tool="show", arguments={"found": written})) == [
-        ("invalid_reference", f"/nodes/1/arguments/found{at}", message, "'a' puts it out")
+        ("invalid_reference", f"/nodes/1/arguments/found{at}", message, "'a' outputs it")
     ]
     # An argument that is not required may be anything, and so may a part of a slot: its content is unknown.
     free = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
@@ -215,7 +215,7 @@ def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_resul
         (("words",), ("about ", refs[0])),
     ]
     asked = CompiledNode("sg5", tool="find", bindings=tuple(bindings))
-    result = prepared_call(Task("sg5", asked, TaskRef(0), {}, []), WORKERS).arguments["sub_goal"]
+    result = prepare_call(Task("sg5", asked, TaskRef(0), {}, []), WORKERS).arguments["sub_goal"]
     assert result["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
 
 

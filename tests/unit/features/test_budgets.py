@@ -97,7 +97,7 @@ def test_one_request_asks_for_more_and_all_that_waited_continues() -> None:
     assert scheduler.status().value == "waiting"
     assert answer(scheduler, {"calls": 2}) is None
     assert ids_of(started(scheduler)) == ["b", "c"]
-    assert scheduler.features.feedback.requests.closed["budget"].what == "more"
+    assert scheduler.features.feedback.requests.closed["budget"].answer == "more"
 
 
 def test_finish_leaves_out_what_has_not_started_and_makes_an_answer_of_what_there_is() -> None:

@@ -15,7 +15,7 @@ from dagwright.core.model.argument_checks import ENTITY_KEYWORD
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.lookups import (
     KNOWN_BEFORE,
-    MOST_LOOKUPS,
+    MAX_LOOKUPS,
     KnownEntities,
     known_result,
     resolved_lookups,
@@ -297,7 +297,7 @@ def test_generated_ids_differ_from_those_of_the_plan() -> None:
 
 
 def test_too_many_lookups_are_refused_with_the_plan() -> None:
-    raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MOST_LOOKUPS + 1)]}
+    raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MAX_LOOKUPS + 1)]}
     with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; a run can look up at most 1,000"):
         check_plan(raw, RESOLVER.tools(), any_tool=True)
 

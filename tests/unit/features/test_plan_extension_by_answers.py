@@ -66,7 +66,7 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     assert states(scheduler) == expected
     actor = {"by": "ann", "at": 1.0, "through": "signal", "reason": "it is missing"}
     assert overrides_of(scheduler, "look") == [{"command": "add_nodes", **actor, "request_id": "ask"}]
-    assert scheduler.features.feedback.requests.closed["ask"].what == "answered"
+    assert scheduler.features.feedback.requests.closed["ask"].answer == "answered"
 
 
 class _Giving(FreePursuit):
@@ -262,7 +262,7 @@ def test_retry_with_other_arguments_is_a_new_node_and_none_for_an_item() -> None
     assert (task.id, task.arguments, task.path) == ("a#2", {"to": "eve"}, [["node", "a#2"]])
     [step] = overrides_of(answered, "a#2")
     assert step == overrides_of(retried, "a#2")[0] | {"request_id": "a"}
-    assert answered.features.feedback.requests.closed["a"].what == "retry"
+    assert answered.features.feedback.requests.closed["a"].answer == "retry"
     answered.complete("a#2", 1, at=3.0)
     assert ids_of(started(answered)) == ["b"]
     scheduler = _failed(for_each=[1])

@@ -417,7 +417,7 @@ def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
     planning = question.planning()
     slots = "the result of 'sg1' has exactly the slots numbers, of which some may be null; "
     for wrong, refusal in (
-        ("text", "the result of 'sg1' is an object of the slots that 'pick' puts out: numbers"),
+        ("text", "the result of 'sg1' is an object of the slots that 'pick' outputs: numbers"),
         ({}, f"{slots}missing: 'numbers'"),
         ({"numbers": [1], "total": 1}, f"{slots}not declared: 'total'"),
     ):

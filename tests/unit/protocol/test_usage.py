@@ -11,7 +11,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY, METADATA_USAGE
 from dagwright.core.model.lineage import lineage_of_locations
-from dagwright.core.model.states import Attempt, NodeStatus, Usage, UsageBook, usage_book_from_json
+from dagwright.core.model.states import Attempt, NodeStatus, RunUsage, Usage, run_usage_from_json
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import apply_command
@@ -97,7 +97,7 @@ def test_unreadable_usage_is_none(encoded_as: bytes) -> None:
     scheduler = started_run(node("a"), node("b"))
     apply_result(scheduler, "a", answered(1, encoded_as), at=1.0)
     apply_failure(scheduler, "b", failure({"usage": encoded_as.decode()}), at=1.0)
-    assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, UsageBook())
+    assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, RunUsage())
 
 
 def test_every_try_of_a_node_and_all_its_items_count() -> None:
@@ -133,7 +133,7 @@ def test_agents_are_reported_by_name_in_all_executions() -> None:
     apply_sub_plan_end(scheduler, end, at=3.0)
     failed = {"task": "q", "status": "failed", "error": {"message": "no"}, "usage": USED.to_document()}
     apply_sub_plan_end(scheduler, sub_plan_end_from_json(failed), at=2.0)
-    assert scheduler.state.totals.usage == UsageBook(
+    assert scheduler.state.totals.usage == RunUsage(
         USED + USED + USED + USED, {"w": USED, "p": USED + USED, "q": USED}, {"writer": USED + USED, "critic": USED}
     )
     assert result_document(scheduler, FACTS)["usage"]["agents"] == {
@@ -144,7 +144,7 @@ def test_agents_are_reported_by_name_in_all_executions() -> None:
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
     following = resumed(scheduler)
     assert following.state.totals.usage == scheduler.state.totals.usage
-    assert usage_book_from_json(None) == UsageBook()
+    assert run_usage_from_json(None) == RunUsage()
 
 
 STORE_TOOLS: Mapping[str, ToolDeclaration] = {

@@ -213,7 +213,7 @@ def test_workers_that_cannot_work_together_are_refused_at_the_start(tmp_path: Pa
     first, second = (_MODULE.format(goal_type="deliverable", name=name) for name in ("one", "two"))
     assert list(_load(tmp_path, fine=first).own.specs) == ["one"]
     for files, message in (
-        ({"x": first, "y": second}, "the workers 'one' and 'two' both put out 'a'"),
+        ({"x": first, "y": second}, "the workers 'one' and 'two' both output 'a'"),
         ({"z": _MODULE.format(goal_type="support", name="three")}, "none of the workers makes a deliverable"),
         (
             {"v": _MODULE.format(goal_type="deliverable", name="render_template")},
