@@ -26,8 +26,8 @@ from dagwright.activities.batch_records import Records
 from dagwright.activities.call_headers import current_headers, limited_subjects, use_headers
 from dagwright.activities.call_limits import CallLimits
 from dagwright.activities.call_tool import CallableTool, ToolCall
+from dagwright.activities.detached_calls import BatchHeartbeats, DetachedCalls, RunningCall
 from dagwright.activities.errors import CallDeferred
-from dagwright.activities.left_calls import BatchHeartbeats, LeftCalls, RunningCall
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import CALL_BATCH_RESULT_BYTES, CALL_BATCH_S, SLOW_CALL_S, activity_id
@@ -80,7 +80,7 @@ class BatchSetup:
         records_of: returns the records of a batch.
         slots: counts the calls of all batches.
         paused: pauses of tools; `None` if tools cannot be paused.
-        left: takes the slow calls.
+        detached: receives the slow calls.
         limits: limits of calls across all runs; `None` if calls have no limits.
     """
 
@@ -88,7 +88,7 @@ class BatchSetup:
     records_of: Callable[[activity.Info], Records]
     slots: CallSlots
     paused: PausedCalls | None
-    left: LeftCalls
+    detached: DetachedCalls
     limits: CallLimits | None = None
 
 
@@ -213,7 +213,7 @@ class CallBatch:
         self._recording: asyncio.Task[bool] | None = None
         self._recording_until = 0
         """How many results are recorded after that."""
-        self._left: dict[str, str | None] = {}
+        self._detached: dict[str, str | None] = {}
         self._separate: dict[str, None] = {}
         self._result_bytes = 0
         self._close_at = time.monotonic() + CALL_BATCH_S
@@ -237,7 +237,7 @@ class CallBatch:
 
     def _continue_from(self, earlier: CallBatchResult) -> None:
         """Continue from the results that earlier attempts recorded."""
-        self._ended, self._left, self._recorded = [*earlier.ended], dict(earlier.left), len(earlier.ended)
+        self._ended, self._detached, self._recorded = [*earlier.ended], dict(earlier.detached), len(earlier.ended)
         self._separate = dict.fromkeys(earlier.separate)
         recorded = {end.task_id: end.payload for end in earlier.ended}
         calls = [*self._given.calls]
@@ -246,7 +246,7 @@ class CallBatch:
                 if call.task_id in recorded:
                     self._followers.allows_more(call.task_id)
                     self._followers.end(call.task_id, recorded[call.task_id])
-                elif call.task_id not in self._left:
+                elif call.task_id not in self._detached:
                     self._ready.append(call)
             calls = self._followers.next_calls()
         if self._info.attempt > 1:
@@ -271,7 +271,7 @@ class CallBatch:
             tool = self._setup.tools.get(call.tool)
             # A call waits in an activity of its own, and a worker without the tool leaves it to others.
             if tool is None or await self._must_wait(call.tool, tool):
-                self._left[call.task_id] = None
+                self._detached[call.task_id] = None
                 self._separate[call.tool] = None
                 continue
             heartbeats = BatchHeartbeats(self._info)
@@ -338,9 +338,9 @@ class CallBatch:
             task, task_id = started.running.task, started.call.task_id
             del self._running[task_id]
             if task.cancelled():
-                self._left[task_id] = None
+                self._detached[task_id] = None
             elif (error := task.exception()) is not None:
-                self._left[task_id] = encode_failure(_failure_of(error))
+                self._detached[task_id] = encode_failure(_failure_of(error))
             else:
                 payload = task.result().payload
                 self._ended.append(CallEnd(task_id, payload))
@@ -352,13 +352,13 @@ class CallBatch:
         for started in [each for each in self._running.values() if self._is_cancelled or now - each.at >= SLOW_CALL_S]:
             call = started.call
             del self._running[call.task_id]
-            self._left[call.task_id] = None
+            self._detached[call.task_id] = None
             self._close()
             if self._is_cancelled:
                 started.running.task.cancel()
             else:
                 self._separate[call.tool] = None
-                self._setup.left.add(call.activity_id, started.running)
+                self._setup.detached.add(call.activity_id, started.running)
 
     # Records.
 
@@ -388,7 +388,7 @@ class CallBatch:
         self._ready += self._followers.next_calls()
 
     def _result(self) -> CallBatchResult:
-        return CallBatchResult([*self._ended], {**self._left}, [*self._separate])
+        return CallBatchResult([*self._ended], {**self._detached}, [*self._separate])
 
 
 def _payload(value: Any) -> Payload:

@@ -42,6 +42,7 @@ from dagwright.activities.call_headers import (
 from dagwright.activities.call_limits import NO_LEASES, Admission, CallLimits
 from dagwright.activities.call_starts import CallStarts, CallStopped
 from dagwright.activities.deferral import Deferrals, counted_backoff
+from dagwright.activities.detached_calls import DetachedCalls
 from dagwright.activities.errors import (
     CallDeferred,
     OutcomeUnknown,
@@ -54,7 +55,6 @@ from dagwright.activities.errors import (
     worker_tool_retry_decision,
 )
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.activities.left_calls import LeftCalls
 from dagwright.activities.model_caller import ModelCaller, failure_details
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import CacheLookup, ResultCache
@@ -123,14 +123,14 @@ class CallGuards:
     Args:
         paused: pauses calls of paused tools; `None` if tools cannot be paused.
         starts: records the starts of `write` calls; `None` to record nothing.
-        left: slow calls that left their batch; `None` if the worker runs no batches.
+        detached: slow calls that left their batch; `None` if the worker runs no batches.
         deferrals: ends attempts without counting them; `None` if every attempt counts.
         limits: limits of calls across all runs; `None` if calls have no limits.
     """
 
     paused: PausedCalls | None = None
     starts: CallStarts | None = None
-    left: LeftCalls | None = None
+    detached: DetachedCalls | None = None
     deferrals: Deferrals | None = None
     limits: CallLimits | None = None
 
@@ -197,7 +197,7 @@ def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
         if info.attempt == 1 and (failure := batch_failure()) is not None:
             await _record_deferral(failure, shared.guards.deferrals)
             raise failure
-        if shared.guards.left is not None and (running := shared.guards.left.take(info)) is not None:
+        if shared.guards.detached is not None and (running := shared.guards.detached.take(info)) is not None:
             try:
                 return await running.adopt()
             except ApplicationError as failure:

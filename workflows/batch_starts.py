@@ -48,7 +48,7 @@ class StartedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftCall:
+class DetachedCall:
     """A call that left its batch; its encoded failure is `None` if the call is slow or was not made."""
 
     failure: str | None = None
@@ -68,7 +68,7 @@ class CallBatches:
         self._waiting: list[ReadyCall] = []
         self._separate_until: dict[str, float] = {}
         """Tool -> time until which its calls have activities of their own."""
-        self._left: dict[str, LeftCall] = {}
+        self._detached: dict[str, DetachedCall] = {}
         """Task that left its batch and has not started since."""
 
     @property
@@ -79,15 +79,15 @@ class CallBatches:
     def add(self, ready: ReadyCall, *, at: float) -> bool:
         """Add a call that may start, unless it needs an activity of its own; return whether it was added."""
         task = ready.task
-        if task.id in self._left or not can_lead(self._scheduler, task) or task.node.tool in self._separate(at):
+        if task.id in self._detached or not can_lead(self._scheduler, task) or task.node.tool in self._separate(at):
             return False
         self._waiting.append(ready)
         return True
 
     def take_failure(self, task: Task) -> str | None:
         """Return the encoded failure of a call that left its batch, which its own activity repeats."""
-        left = self._left.pop(task.id, None)
-        return left.failure if left is not None and task.call_number == 1 else None
+        detached = self._detached.pop(task.id, None)
+        return detached.failure if detached is not None and task.call_number == 1 else None
 
     def start_next(self, at: float) -> Iterator[StartedBatch | ReadyCall]:
         """Start the first of the added calls, with others that can share its activity: yield their batch, or the call
@@ -150,13 +150,13 @@ class CallBatches:
             result: `None` if the activity failed.
         """
         read = CallBatchResult() if result is None else read_call_batch_result(result.payload)
-        has_result = bool(read.ended or read.left)
+        has_result = bool(read.ended or read.detached)
         running = apply_call_batch(self._scheduler, read, calls=[ready.task.id for ready in calls], at=at)
         self._separate_until |= dict.fromkeys(read.separate, at + limits.SLOW_TOOL_S)
-        self._left |= {task_id: LeftCall(failure) for task_id, failure in read.left.items()}
+        self._detached |= {task_id: DetachedCall(failure) for task_id, failure in read.detached.items()}
         if not has_result:
             # Another batch would not have one either.
-            self._left |= {task_id: LeftCall() for task_id in running}
+            self._detached |= {task_id: DetachedCall() for task_id in running}
         return [ready for ready in calls if ready.task.id in running]
 
     def give_back(self) -> Sequence[ReadyCall]:

@@ -61,7 +61,7 @@ def initial_budget(run_input: RunInput) -> Budget | None:
     """Return the budget at the start of a run; `None` means no limits."""
     if run_input.parent is not None and run_input.shared_budget is not None:
         finishing = run_input.shared_budget.get("finishing")
-        is_timed = run_input.shared_budget.get("timed") is True
+        is_timed = run_input.shared_budget.get("is_timed") is True
         return Budget(is_child=True, finishing=None if finishing is None else str(finishing), is_timed=is_timed)
     return budget_from_json(run_input.budget) if run_input.budget is not None else None
 
@@ -71,7 +71,7 @@ def shared_budget(scheduler: "RunScheduler") -> Mapping[str, Any] | None:
     budget = scheduler.features.budget.budget
     if budget is None:
         return None
-    timed = {"timed": True} if budget.is_timed or "time" in budget.limits else {}
+    timed = {"is_timed": True} if budget.is_timed or "time" in budget.limits else {}
     return timed if budget.finishing is None else {**timed, "finishing": budget.finishing}
 
 

@@ -84,17 +84,22 @@ class CallBatchResult:
 
     Args:
         ended: calls that have ended with a result, in order.
-        left: calls that left the batch -> their encoded failure; `None` if they are slow or were not made.
+        detached: calls that need an activity of their own -> their encoded failure; `None` if they are slow or were not
+            made.
         separate: tools whose next calls should have activities of their own.
     """
 
     ended: Sequence[CallEnd] = ()
-    left: Mapping[str, str | None] = field(default_factory=dict)
+    detached: Mapping[str, str | None] = field(default_factory=dict)
     separate: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"ended": [end.encoded for end in self.ended], "left": {**self.left}, "separate": [*self.separate]}
+        return {
+            "ended": [end.encoded for end in self.ended],
+            "detached": {**self.detached},
+            "separate": [*self.separate],
+        }
 
 
 def encode_call_batch(
@@ -158,7 +163,7 @@ def result_from_json(encoded: Any) -> CallBatchResult:
             )
             for task_id, metadata, text in encoded["ended"]
         ]
-        failures = {str(task_id): failure for task_id, failure in encoded["left"].items()}
+        failures = {str(task_id): failure for task_id, failure in encoded["detached"].items()}
         return CallBatchResult(ended, failures, [str(tool) for tool in encoded["separate"]])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not the result of a call batch: {error!r}") from None

@@ -22,8 +22,8 @@ from dagwright.activities.call_starts import CallStarts
 from dagwright.activities.call_tool import CallGuards, ToolActivity, activities_of_tools, callable_tools
 from dagwright.activities.compile_plan import CompileScope, compile_activity
 from dagwright.activities.deferral import Deferrals
+from dagwright.activities.detached_calls import DetachedCalls
 from dagwright.activities.ended_runs import end_cancelled, find_ended
-from dagwright.activities.left_calls import LeftCalls
 from dagwright.activities.map_items import map_activities
 from dagwright.activities.notify import notify_activity
 from dagwright.activities.paused_calls import PausedCalls
@@ -97,7 +97,7 @@ def create_activities(
         activity_slots: calls at once; those in batches have as many slots of their own.
     """
     values, cache = LargeValues(toolset.store), ResultCache(toolset.store)
-    paused, left, records = PausedCalls(client), LeftCalls(), BatchRecords(toolset.store, client)
+    paused, detached, records = PausedCalls(client), DetachedCalls(), BatchRecords(toolset.store, client)
     slots, deferrals = CallSlots(activity_slots), Deferrals(client)
     limits = CallLimits(client, declared_limits(toolset), task_queue=task_queue)
     tools_of = partial(
@@ -105,7 +105,7 @@ def create_activities(
         environment=toolset.environment,
         values=values,
         cache=cache,
-        guards=CallGuards(paused, CallStarts(client), left, deferrals, limits),
+        guards=CallGuards(paused, CallStarts(client), detached, deferrals, limits),
         models=models,
     )
 
@@ -123,7 +123,7 @@ def create_activities(
     def activities_on(queue: str) -> list[Activity]:
         own = toolset.own.served_on(queue)
         batch_tools = {**tools_of(toolset.built_in), **tools_of(own)}
-        batch = batch_activity(BatchSetup(batch_tools, records.of, slots, paused, left, limits))
+        batch = batch_activity(BatchSetup(batch_tools, records.of, slots, paused, detached, limits))
         region = region_activity(
             toolset.built_in.merged(own), toolset.environment, store=toolset.store, values=values, cache=cache
         )

@@ -482,14 +482,14 @@ class Budget:
         parts = {
             **options_to_json(self),
             "is_child": self.is_child,
-            "timed": self.is_timed,
+            "is_timed": self.is_timed,
             "finishing": self.finishing,
             "reserved": [_reservation_to_json(name, reservation) for name, reservation in self.reserved.items()],
             "waiting": [_reservation_to_json(name, reservation) for name, reservation in self.waiting.items()],
             "reported": {call: usage.to_json() for call, usage in self.reported.items()},
             "added_by_child": self.added_by_child,
-            "lost": [self.unreported.tokens, self.unreported.calls, str(self.unreported.money)],
-            "rate": None if self.token_price is None else str(self.token_price),
+            "unreported": [self.unreported.tokens, self.unreported.calls, str(self.unreported.money)],
+            "token_price": None if self.token_price is None else str(self.token_price),
             "requested": len(self.requested),
             "withdrawn": [[*name, count] for name, count in self.withdrawn.items()],
             "busy": None if self.busy == BusyTime() else self.busy.to_json(),
@@ -529,7 +529,7 @@ def budget_from_json(encoded: Any) -> Budget:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
-    tokens, calls, money = encoded.get("lost", (0, 0, "0"))
+    tokens, calls, money = encoded.get("unreported", (0, 0, "0"))
     waiting = dict(map(_reservation_from_json, encoded.get("waiting", ())))
     return Budget(
         {kind: limit_from_json(kind, encoded[kind]) for kind in KINDS if kind in encoded},
@@ -542,9 +542,9 @@ def budget_from_json(encoded: Any) -> Budget:
         {call: usage_from_json(usage) for call, usage in encoded.get("reported", {}).items()},
         dict(encoded.get("added_by_child", {})),
         UsageTotals(tokens, calls, Decimal(money)),
-        Decimal(encoded["rate"]) if "rate" in encoded else None,
+        Decimal(encoded["token_price"]) if "token_price" in encoded else None,
         busy_time_from_json(encoded["busy"]) if "busy" in encoded else BusyTime(),
-        encoded.get("timed", False),
+        encoded.get("is_timed", False),
         withdrawn={(owner, key): count for owner, key, count in encoded.get("withdrawn", ())},
     )
 

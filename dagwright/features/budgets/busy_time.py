@@ -55,7 +55,7 @@ class BusyTime:
         parts = {
             "before_s": self.before_s or None,
             "since": self.since,
-            "resting": [*self.idle_children] or None,
+            "idle_children": [*self.idle_children] or None,
             "is_idle": self.is_idle or None,
             "reported": self.reported or None,
         }
@@ -72,7 +72,7 @@ def busy_time_from_json(encoded: Mapping[str, Any]) -> BusyTime:
     return BusyTime(
         float(encoded.get("before_s", 0.0)),
         None if since is None else float(since),
-        dict.fromkeys(encoded.get("resting", ())),
+        dict.fromkeys(encoded.get("idle_children", ())),
         bool(encoded.get("is_idle", False)),
         bool(encoded.get("reported", False)),
     )

@@ -41,7 +41,7 @@ class CallState:
 
     def to_text(self) -> str:
         """Serialize it for the client."""
-        return json.dumps({"run_id": self.workflow_id, "left": list(self.skipped), "rounds": self.rounds})
+        return json.dumps({"run_id": self.workflow_id, "skipped": list(self.skipped), "rounds": self.rounds})
 
 
 class StateUnreadable(Exception):
@@ -58,7 +58,7 @@ def parse_call_state(params: types.CallToolRequestParams) -> CallState | None:
         return None
     try:
         state = json.loads(params.request_state)
-        state = CallState(str(state["run_id"]), tuple(map(str, state["left"])), int(state["rounds"]))
+        state = CallState(str(state["run_id"]), tuple(map(str, state["skipped"])), int(state["rounds"]))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         raise StateUnreadable(_UNREADABLE) from None
     if state.rounds < 0:

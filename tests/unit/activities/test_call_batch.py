@@ -14,11 +14,11 @@ import pytest
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from dagwright.activities import batch_records, call_batch, left_calls
+from dagwright.activities import batch_records, call_batch, detached_calls
 from dagwright.activities.batch_records import BatchRecords, StoreRecords
 from dagwright.activities.call_batch import BatchSetup, CallSlots, batch_activity
 from dagwright.activities.call_tool import CallGuards, activities_of_tools, callable_tools
-from dagwright.activities.left_calls import BatchHeartbeats, LeftCalls, RunningCall
+from dagwright.activities.detached_calls import BatchHeartbeats, DetachedCalls, RunningCall
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import HEADER_BATCH_FAILURE
@@ -61,21 +61,21 @@ class Scene:
         self.released = asyncio.Event()
         self.running: Counter[str] = Counter()
         self.most = 0
-        self.records, self.left, store = Records(), LeftCalls(), MemoryStore()
+        self.records, self.detached, store = Records(), DetachedCalls(), MemoryStore()
         self._registry = ToolRegistry.of(*self._tools())
         tools = callable_tools(
             self._registry,
             ToolEnvironment(Path(), secret=lambda _: None),
             values=LargeValues(store),
             cache=ResultCache(store),
-            guards=CallGuards(left=self.left),
+            guards=CallGuards(detached=self.detached),
         )
         self.activities = activities_of_tools(tools)
         self.paused: set[str] = set()
         self.slots = CallSlots(100)
         # The scene has the one method of paused calls that a batch needs.
         paused: Any = self
-        self._batch = batch_activity(BatchSetup(tools, lambda _: self.records, self.slots, paused, self.left))
+        self._batch = batch_activity(BatchSetup(tools, lambda _: self.records, self.slots, paused, self.detached))
 
     async def is_paused(self, tool: str) -> bool:
         return tool in self.paused
@@ -153,7 +153,7 @@ _CHAIN = (call("a", 7), call("b", "{{a.result}}"), call("c", "{{b.result}}", whe
 async def test_each_result_is_recorded_before_its_dependents_start(scene: Scene) -> None:
     result = await scene.run(*_CHAIN, call("no", "{{a.result}}", when="a.result > 7"), call("other"))
     assert results(result) == {"a": 7, "other": 1, "b": 7, "c": 7}
-    assert (result.left, result.separate) == ({}, [])
+    assert (result.detached, result.separate) == ({}, [])
     assert scene.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
     assert [recorded[-1] for recorded in scene.records.recorded_ids] == ["other", "b"], "nothing waits for the last one"
     [end] = [end for end in result.ended if end.task_id == "b"]
@@ -178,21 +178,21 @@ async def test_without_a_record_no_dependent_starts(scene: Scene) -> None:
 async def test_a_failed_call_leaves_the_batch_and_its_own_activity_fails_as_it_did(scene: Scene) -> None:
     result = await scene.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
     assert results(result) == {"c": 1}
-    assert [*result.left] == ["a"]
+    assert [*result.detached] == ["a"]
     own = scene.own("short", "a")
-    failure = await own.failure({"value": "bad"}, **{HEADER_BATCH_FAILURE: result.left["a"]})
+    failure = await own.failure({"value": "bad"}, **{HEADER_BATCH_FAILURE: result.detached["a"]})
     assert (failure.message, failure.non_retryable) == ("not now", False)
     assert failure.next_retry_delay == timedelta(seconds=5)
     assert failure.details[0]["attempt"] == 1
     assert len(scene.calls) == 2, "the first attempt is not made again"
     own.temporal.info = replace(own.temporal.info, attempt=2)
-    assert (await own.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.left["a"]})).data == b"5"
+    assert (await own.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.detached["a"]})).data == b"5"
 
 
 async def test_slow_call_leaves_the_batch_for_its_own_activity(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
     result = await scene.run(call("slow", 3, tool="held"), call("next", "{{slow.result}}"))
-    assert (results(result), result.left, result.separate) == ({}, {"slow": None}, ["held"])
+    assert (results(result), result.detached, result.separate) == ({}, {"slow": None}, ["held"])
     own = asyncio.ensure_future(scene.own("held", "slow").payload({"value": 3}))
     await asyncio.sleep(0)
     scene.released.set()
@@ -208,7 +208,7 @@ async def test_limits_of_run_and_worker_hold(
     scene.slots.limit = slots
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
     result = await scene.run(*(call(f"n{n}", tool="held") for n in range(5)), parallel=parallel)
-    assert (scene.most, [*result.left], scene.slots.in_use) == (2, ["n0", "n1"], 2)
+    assert (scene.most, [*result.detached], scene.slots.in_use) == (2, ["n0", "n1"], 2)
     scene.released.set()
     await eventually(lambda: scene.slots.in_use == 0)
 
@@ -216,7 +216,7 @@ async def test_limits_of_run_and_worker_hold(
 async def test_calls_of_a_paused_tool_leave_the_batch(scene: Scene) -> None:
     scene.paused.add("short")
     result = await scene.run(call("a"), call("b", "{{a.result}}"))
-    assert (result.ended, result.left, result.separate, scene.calls) == ([], {"a": None}, ["short"], [])
+    assert (result.ended, result.detached, result.separate, scene.calls) == ([], {"a": None}, ["short"], [])
 
 
 async def test_a_tool_that_the_worker_lacks_leaves_the_batch(scene: Scene) -> None:
@@ -225,7 +225,7 @@ async def test_a_tool_that_the_worker_lacks_leaves_the_batch(scene: Scene) -> No
     payload = await ActivityBench(scene._batch).payload(message)
     scene.released.set()
     result = result_from_json(json.loads(payload.data))
-    assert (result.left["a"], result.separate[0]) == (None, "gone")
+    assert (result.detached["a"], result.separate[0]) == (None, "gone")
     with pytest.raises(ApplicationError, match="not a call batch"):
         await ActivityBench(scene._batch).payload({"calls": [1]})
 
@@ -234,15 +234,15 @@ async def test_records_in_the_store_are_those_of_the_same_activity_and_are_delet
     store, info = MemoryStore(), ActivityBench(len).temporal.info
     deleted: list[str] = []
     first = StoreRecords(store, replace(info, attempt=1), delete_later=deleted.append)
-    assert await first.record(CallBatchResult(left={"a": None}))
+    assert await first.record(CallBatchResult(detached={"a": None}))
     second = StoreRecords(store, replace(info, attempt=2), delete_later=deleted.append)
-    assert (await second.earlier()).left == {"a": None}
+    assert (await second.earlier()).detached == {"a": None}
     other = StoreRecords(store, replace(info, attempt=2, activity_id="x"), delete_later=deleted.append)
-    assert (await other.earlier()).left == {}
+    assert (await other.earlier()).detached == {}
     assert len(deleted) == len(store.cached) == 1
     store.is_down = True
     assert not await first.record(CallBatchResult())
-    assert (await second.earlier()).left == {}
+    assert (await second.earlier()).detached == {}
     assert isinstance(BatchRecords(MemoryStore(), _NoClient()).of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
 
 
@@ -263,25 +263,25 @@ def _call() -> RunningCall:
 
 
 async def test_call_of_a_later_attempt_replaces_the_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_calls, "activity", SimpleNamespace(info=lambda: INFO))
-    monkeypatch.setattr(left_calls, "DETACHED_CALL_S", 0.01)
-    left, (first, second) = LeftCalls(), (_call(), _call())
-    left.add("n", first)
-    monkeypatch.setattr(left_calls, "DETACHED_CALL_S", 60)
-    left.add("n", second)
+    monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: INFO))
+    monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 0.01)
+    detached, (first, second) = DetachedCalls(), (_call(), _call())
+    detached.add("n", first)
+    monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 60)
+    detached.add("n", second)
     await asyncio.wait([first.task])
     assert (first.task.cancelled(), second.task.done()) == (True, False)
     # The timer of the first call is over, and the second one is there.
     await asyncio.wait([second.task], timeout=0.03)
-    assert left.take(INFO) is second
-    assert left.take(INFO) is None
+    assert detached.take(INFO) is second
+    assert detached.take(INFO) is None
     second.task.cancel()
 
 
 async def test_call_that_no_activity_adopts_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_calls, "activity", SimpleNamespace(info=lambda: INFO))
-    monkeypatch.setattr(left_calls, "DETACHED_CALL_S", 0.01)
-    left, call = LeftCalls(), _call()
-    left.add("n", call)
+    monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: INFO))
+    monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 0.01)
+    detached, call = DetachedCalls(), _call()
+    detached.add("n", call)
     await asyncio.wait([call.task])
-    assert (call.task.cancelled(), left.take(INFO)) == (True, None)
+    assert (call.task.cancelled(), detached.take(INFO)) == (True, None)

@@ -171,7 +171,7 @@ def test_a_stopped_run_keeps_the_results_of_calls_that_were_made() -> None:
 
 
 def test_a_result_in_another_form_counts_as_none() -> None:
-    for odd in (b"[]", b"no JSON", b'{"ended": [["a"]], "left": {}, "separate": []}'):
+    for odd in (b"[]", b"no JSON", b'{"ended": [["a"]], "detached": {}, "separate": []}'):
         assert read_call_batch_result(Payload(data=odd)) == CallBatchResult()
     with pytest.raises(ValueError, match="not a failure"):
         decode_failure("AAAA")

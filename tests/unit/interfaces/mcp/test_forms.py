@@ -118,6 +118,6 @@ def brought(text: str | None) -> CallState | None:
 def test_state_is_restored_and_an_invalid_one_refused(rounds: str) -> None:
     state = CallState("run-1", ("check",), 2)
     assert (brought(state.to_text()), brought(None)) == (state, None)
-    given = json.dumps({"run_id": "run-1", "left": []})
+    given = json.dumps({"run_id": "run-1", "skipped": []})
     with pytest.raises(StateUnreadable, match="repeat the call from the start"):
         brought(f'{given[:-1]}, "rounds": {rounds}}}')

@@ -1,4 +1,4 @@
-"""Calls that left their batch because they are slow: they continue until an activity of their own adopts them.
+"""Slow calls that left their batch: they continue until an activity of their own adopts them.
 
 This module must not import workflows.
 """
@@ -51,14 +51,14 @@ class RunningCall:
                     self.task.cancel()
 
 
-class LeftCalls:
-    """Slow calls of a worker, by run and activity ID, until they are adopted or their time is over."""
+class DetachedCalls:
+    """Slow calls of a worker, by run and activity ID, until they are adopted or expire."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], tuple[RunningCall, asyncio.TimerHandle]] = {}
 
     def add(self, activity_id: str, call: RunningCall) -> None:
-        """Keep a slow call of the current activity's run; an earlier one of the same activity is cancelled."""
+        """Store a slow call of the current run; an earlier call with the same activity ID is cancelled."""
         key = (activity.info().workflow_run_id or "", activity_id)
         if key in self._calls:
             # Another attempt of the batch has made the call again.
