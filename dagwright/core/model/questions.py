@@ -18,7 +18,7 @@ from dagwright.core.expressions.stored_values import StoredValue, ValueRef, Work
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.core.model.budget_limits import limits_from_json
-from dagwright.core.model.requests import Purpose, Request
+from dagwright.core.model.requests import Purpose, Request, is_labelled
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import cut_characters
 
@@ -181,7 +181,7 @@ def _option_of(request: Request, value: Any) -> Any:
 
 def _id_of(option: Any) -> Any:
     """Return the `id` of an option `{"id": …, "label": …}`; `None` for any other option."""
-    return option.get("id") if isinstance(option, Mapping) and {*option} == {"id", "label"} else None
+    return option["id"] if is_labelled(option) else None
 
 
 def _offered(option: Any) -> str:

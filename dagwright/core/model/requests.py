@@ -51,6 +51,11 @@ _OF_RUN = -1
 """Number in JSON for an early answer that belongs to no node."""
 
 
+def is_labelled(option: Any) -> bool:
+    """Return whether an option of a SELECTION is `{"id", "label"}`: its `id` selects it."""
+    return isinstance(option, Mapping) and {*option} == {"id", "label"}
+
+
 @dataclass(slots=True)
 class Request:
     """A question to a person; times are seconds since the epoch.

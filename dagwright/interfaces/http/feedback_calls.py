@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dagwright.core.model.argument_checks import validator_of
+from dagwright.core.model.requests import is_labelled
 from dagwright.interfaces.http.conversation import ANSWER_FUNCTION
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
@@ -188,8 +189,7 @@ def answer_schema(request: Request) -> dict[str, Any]:
 
 
 def _option_id(option: Any) -> Any:
-    is_labelled = isinstance(option, Mapping) and {*option} == {"id", "label"}
-    return option["id"] if is_labelled else option
+    return option["id"] if is_labelled(option) else option
 
 
 def parse_answer(request: Request, text: str) -> dict[str, Any]:

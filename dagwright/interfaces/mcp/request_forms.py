@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dagwright.core.model.requests import is_labelled
+
 Request = Mapping[str, Any]
 """The result of `dagwright.core.model.requests.Request.to_json`."""
 Form = dict[str, Any]
@@ -104,16 +106,12 @@ def _choice(options: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _name_of(option: Any) -> str:
-    option_id = option["id"] if _is_labelled(option) else option
+    option_id = option["id"] if is_labelled(option) else option
     return option_id if isinstance(option_id, str) else json.dumps(option_id, ensure_ascii=False)
 
 
 def _label_of(option: Any) -> str:
-    return str(option["label"]) if _is_labelled(option) else _name_of(option)
-
-
-def _is_labelled(option: Any) -> bool:
-    return isinstance(option, Mapping) and {*option} == {"id", "label"}
+    return str(option["label"]) if is_labelled(option) else _name_of(option)
 
 
 def _form_of_data(schema: Mapping[str, Any] | None) -> Form:
