@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.command_arguments import account_name
 from tests.e2e.command import CommandLine, ended, line_with
 from tests.e2e.conftest import Plans, calculation, pause
 from tests.support.eventually import eventually

@@ -22,7 +22,6 @@ from sqlalchemy.orm import Session
 
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.entity_types import RESOLVER
-from dagwright_onboarding.jurisdictions import parse_jurisdiction
 from dagwright_onboarding.models import NameUse, Party, PartyIdentifier, PartyName, PartySearch, PartyStatus
 from dagwright_onboarding.name_search import NAMES_RETURNED, KnownName, NameIndex, is_within
 from dagwright_onboarding.names import (
@@ -37,6 +36,7 @@ from dagwright_onboarding.names import (
 from dagwright_onboarding.search_index import OWN_NAME, core_of
 from dagwright_onboarding.spelling import name_similarity
 from dagwright_onboarding.terms import TermNames
+from dagwright_onboarding.text_formats import parse_jurisdiction
 
 CANDIDATE_LIMIT = 10
 """Candidates returned for one lookup."""

@@ -4,9 +4,10 @@ Every command that lists tools imports this module, so it must not import SQLAlc
 command may take to start. The store and the verbs are imported at the first call of a tool.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dagwright.settings import Settings
 from dagwright.tools import ToolSpec, context, spec_of, tool
 from dagwright_onboarding.catalogue import (
     AnyPartyId,
@@ -211,3 +212,8 @@ def _undo_tool(verbs: Verbs) -> Callable[..., Any]:
         return verbs().undo(key)
 
     return undo
+
+
+def tools(settings: Settings) -> Sequence[ToolSpec]:
+    """Return the tools for the database of the settings, which is opened at the first call."""
+    return onboarding_tools(settings.database_url)

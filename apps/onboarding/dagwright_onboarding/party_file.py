@@ -25,11 +25,10 @@ from dagwright_onboarding.catalogue import (
     validate_date_of_birth,
     validate_lei,
 )
-from dagwright_onboarding.jurisdictions import parse_jurisdiction
 from dagwright_onboarding.models import PartyStatus
 from dagwright_onboarding.names import clean_name, identifier_key
 from dagwright_onboarding.parties import NaturalKey, is_id
-from dagwright_onboarding.text_formats import check_name
+from dagwright_onboarding.text_formats import check_name, parse_jurisdiction
 
 REQUIRED_COLUMNS = ("name", "kind")
 OPTIONAL_COLUMNS = (*("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),)

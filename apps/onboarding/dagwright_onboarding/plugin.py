@@ -3,11 +3,11 @@
 from dagwright.plugins import Plugin
 
 PLUGIN = Plugin(
-    tools="dagwright_onboarding.tools:tools",
+    tools="dagwright_onboarding.onboarding:tools",
     text_formats={
         "name": "dagwright_onboarding.text_formats:check_name",
         "date_of_birth": "dagwright_onboarding.text_formats:check_date_of_birth",
-        "jurisdiction": "dagwright_onboarding.jurisdictions:parse_jurisdiction",
+        "jurisdiction": "dagwright_onboarding.text_formats:parse_jurisdiction",
     },
     commands={"entities": "dagwright_onboarding.commands:entities"},
 )

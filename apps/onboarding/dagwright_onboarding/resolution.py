@@ -16,9 +16,9 @@ from dagwright.tools.errors import AskPerson
 from dagwright_onboarding.catalogue import PartyKind, kinds_of_entity_type, validate_date_of_birth
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.gateway import EntityGateway, KnownParty
-from dagwright_onboarding.jurisdictions import parse_jurisdiction
 from dagwright_onboarding.lookup import Candidate, Findings
 from dagwright_onboarding.names import clean_name, name_key
+from dagwright_onboarding.text_formats import parse_jurisdiction
 
 LOOKUP_AMBIGUOUS = "lookup_ambiguous"
 LOOKUP_NOT_FOUND = "lookup_not_found"

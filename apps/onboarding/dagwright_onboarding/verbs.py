@@ -21,7 +21,6 @@ from dagwright_onboarding.catalogue import (
 )
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.effects import EffectLog, Row, VerbCall
-from dagwright_onboarding.jurisdictions import parse_jurisdiction
 from dagwright_onboarding.models import Party, ProductSubscription, RelationKind, RoleAssignment
 from dagwright_onboarding.names import clean_name
 from dagwright_onboarding.parties import (
@@ -41,6 +40,7 @@ from dagwright_onboarding.parties import (
     relations_of,
     required_party,
 )
+from dagwright_onboarding.text_formats import parse_jurisdiction
 from dagwright_onboarding.undo import undo_call
 from dagwright_onboarding.verb_results import (
     CbuFound,

@@ -4,9 +4,8 @@ from dataclasses import asdict
 
 from dagwright.client.call_limits import Limit, check_subject, limit_of
 from dagwright.core.model.call_limits import CallLimitInvalid, parse_limit, parse_subject
-from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import CallLimitRequest
+from dagwright.interfaces.cli.command_arguments import CallLimitRequest, author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
@@ -21,7 +20,7 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
         CommandRefused: the subject or the limit is invalid.
     """
     settings = command_settings()
-    by = request.by if request.by is not None else account_name()
+    by = author_name(request.by)
 
     async def work(_: InterruptHandling) -> int:
         toolset = load_toolset(settings, request.tools)

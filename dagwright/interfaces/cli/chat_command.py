@@ -23,7 +23,6 @@ from dagwright.client.sessions import Sessions
 from dagwright.client.starts import new_run_id
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.history.run_reader import RunClosed, RunView
-from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.ask_command import prepare_turn
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
@@ -41,7 +40,7 @@ from dagwright.interfaces.cli.chat_text import (
     typed,
     unknown_command,
 )
-from dagwright.interfaces.cli.command_arguments import AskRequest, ChatRequest, refuse_half_characters
+from dagwright.interfaces.cli.command_arguments import AskRequest, ChatRequest, account_name, refuse_half_characters
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import Following

@@ -1,5 +1,7 @@
 """Arguments of the commands, as their modules get them from the command line."""
 
+import os
+import pwd
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal
@@ -346,3 +348,16 @@ def refuse_half_characters(request: object) -> None:
         invalid = next((text for text in texts if any("\ud800" <= sign <= "\udfff" for sign in text)), None)
         if invalid is not None and field.name not in _FILES:
             raise CommandRefused(f"'{one_line(invalid, limit=60)}' is not valid UTF-8", status=Refusal.INVALID_FIELD)
+
+
+def account_name() -> str | None:
+    """Return the name of the account that runs the command; `None` if it has none, as in some containers."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return None
+
+
+def author_name(by: str | None) -> str | None:
+    """Return the name that `--by` gives, else the name of the account."""
+    return by if by is not None else account_name()

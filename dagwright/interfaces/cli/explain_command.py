@@ -1,6 +1,5 @@
 """`explain`: why a node waits, back to the root cause, or where its result comes from."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from dagwright.interfaces.cli.command_connection import command_settings, connec
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
 from dagwright.interfaces.cli.node_text import closing_text, counted, near_time, step_text
 from dagwright.interfaces.cli.output import Output, one_line
+from dagwright.interfaces.cli.plan_input import value_as_text
 from dagwright.interfaces.cli.request_text import answer_command, option_lines
 from dagwright.interfaces.cli.round_text import reason_lines, rounds_of
 from dagwright.interfaces.cli.run_summary import bound_lines, facts_of_entity
@@ -118,7 +118,7 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
     if reason.because and reason.kind == "completed":
         yield f"from {', '.join(reason.because)}"
     for name, value in facts.get("inputs", {}).items():
-        yield f"input {name}: {_value_text(value)}"
+        yield f"input {name}: {value_as_text(value)}"
     for bound in facts.get("lookups", ()):
         yield from _lookup_lines(bound)
     for answer in facts.get("answers", ()):
@@ -126,7 +126,7 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
     for step in facts.get("steps", ()):
         yield step_text(step)
     if "result" in facts:
-        yield f"result: {_value_text(facts['result'])}"
+        yield f"result: {value_as_text(facts['result'])}"
 
 
 def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
@@ -140,8 +140,3 @@ def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
         yield f"{bound['argument']}: {bound['search_text']!r} ({bound['entity_type']}) {is_called}: {reason}"
     for answer in bound["answers"]:
         yield f"  {answer['request_id']}: {closing_text(answer)}"
-
-
-def _value_text(value: Any) -> str:
-    """Return a string as it is, and any other value as JSON on one line."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

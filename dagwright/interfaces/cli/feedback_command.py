@@ -17,14 +17,13 @@ from dagwright.client.feedback import Answer, NamespaceRequests, OpenRequest, Re
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import Steering
 from dagwright.core.errors import PlanInvalid
-from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import AnswerRequest
+from dagwright.interfaces.cli.command_arguments import AnswerRequest, author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, Refusal
-from dagwright.interfaces.cli.json_texts import json_of
 from dagwright.interfaces.cli.output import Output, acted
+from dagwright.interfaces.cli.plan_input import json_of
 from dagwright.interfaces.cli.request_text import answer_command, field_lines, following_lines, listed, request_line
 from dagwright.interfaces.cli.run_changes import nodes_in, print_invalid
 from dagwright.server import Connection
@@ -131,7 +130,7 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
 
     async def send(_: InterruptHandling) -> int:
         async with connected(settings, output) as connection:
-            answer = Answer(content, _name(request), request.note)
+            answer = Answer(content, author_name(request.by), request.note)
             extras = partial(_nodes_for, connection, request.workflow_id, nodes)
             feedback = NamespaceRequests(connection)
             outcome = await send_answer(feedback, targets[0], answer, extras=extras)
@@ -222,7 +221,3 @@ def _from_form(requests: Sequence[OpenRequest], output: Output) -> dict[str, Any
     if len(requests) > 1:
         output.print(f"one answer for {listed([open_request.document for open_request in requests], most=_LISTED)}")
     return ask_answer(first)
-
-
-def _name(request: AnswerRequest) -> str | None:
-    return request.by if request.by is not None else account_name()

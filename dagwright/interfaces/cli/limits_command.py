@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dagwright.client.steering import Command, CommandAuthor, read_scheduler
+from dagwright.client.steering import Command, read_scheduler
 from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.times import parse_duration
 from dagwright.core.text import cut_bytes
@@ -11,7 +11,6 @@ from dagwright.features.budgets.budget import budget_of_options as checked_budge
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.history.run_reader import RunReader
-from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import LimitsRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read
@@ -19,7 +18,7 @@ from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, value_text
 from dagwright.interfaces.cli.plan_input import read_policy
-from dagwright.interfaces.cli.run_changes import send
+from dagwright.interfaces.cli.run_changes import author_of, send
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -100,7 +99,7 @@ def limits(request: LimitsRequest, output: Output) -> int:
         changed["budget"] = read_new_limits(request.budget)
     if not changed:
         return _show(request, output, document=limits_to_json, message=_limits_text)
-    return send(request.workflow_id, Command.set_limits(changed), _actor(request), output)
+    return send(request.workflow_id, Command.set_limits(changed), author_of(request), output)
 
 
 def policy(request: LimitsRequest, output: Output) -> int:
@@ -111,11 +110,7 @@ def policy(request: LimitsRequest, output: Output) -> int:
     """
     if (steps := read_policy(request.policy_file)) is None:
         return _show(request, output, document=policy_to_json, message=_policy_text)
-    return send(request.workflow_id, Command.set_policy(steps.to_json()), _actor(request), output)
-
-
-def _actor(request: LimitsRequest) -> CommandAuthor:
-    return CommandAuthor(request.by or account_name(), request.reason)
+    return send(request.workflow_id, Command.set_policy(steps.to_json()), author_of(request), output)
 
 
 def _deadline(text: str) -> str | None:

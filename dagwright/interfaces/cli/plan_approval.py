@@ -11,7 +11,7 @@ from dagwright.client.errors import FeedbackRejected
 from dagwright.client.feedback import Answer, RequestRef, requests_in
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.cli.account import account_name
+from dagwright.interfaces.cli.command_arguments import account_name
 from dagwright.interfaces.cli.input_prompts import NO, YES
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.planning.plan_and_execute.goal_spec import APPROVE, is_own, own_id

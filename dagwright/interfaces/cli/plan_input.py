@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from pydantic import JsonValue
 
+from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.dialects.reading import (
@@ -298,6 +299,21 @@ def _as_json(text: str, *, kind: str) -> Any:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"invalid JSON: {name}")
+
+
+def json_of(text: str, *, option: str) -> Any:
+    """Decode a JSON text.
+
+    Args:
+        option: name of the option for the error message.
+
+    Raises:
+        CommandRefused: the text is invalid JSON, or its value could not be encoded again.
+    """
+    try:
+        return json_from_bytes(text.encode())
+    except ValueError as error:
+        raise CommandRefused(f"{option} must be JSON, not {text!r:.80}: {error}") from None
 
 
 def value_as_text(value: JsonValue) -> str:

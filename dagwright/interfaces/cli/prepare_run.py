@@ -16,8 +16,7 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import CUT_OFF, Repair, folded
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.features.feedback.plan_text import changes_of, plan_summary
-from dagwright.interfaces.cli.account import account_name
-from dagwright.interfaces.cli.command_arguments import RunRequest
+from dagwright.interfaces.cli.command_arguments import RunRequest, account_name
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.input_prompts import ask_approval, ask_inputs
 from dagwright.interfaces.cli.limits_command import read_budget

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
-from dagwright.core.model.requests import ANYONE, INPUTS
+from dagwright.core.model.requests import ANYONE, INPUTS, is_labelled
 from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.interfaces.cli.node_text import local_date, requested_text
 from dagwright.interfaces.cli.output import one_line, terminal_text
@@ -206,17 +206,13 @@ def _option_text(request: Request, option: Any) -> str:
 
 def option_name(option: Any) -> str:
     """Return the name that selects an option: the `id` of `{"id", "label"}`, else its value as text."""
-    return str(option["id"]) if _is_labelled(option) else value_as_text(option)
+    return str(option["id"]) if is_labelled(option) else value_as_text(option)
 
 
 def option_label(option: Any) -> str:
     """Return the label of an option if it differs from its name, else an empty text."""
-    has_label = _is_labelled(option) and option["label"] != option["id"]
+    has_label = is_labelled(option) and option["label"] != option["id"]
     return str(option["label"]) if has_label else ""
-
-
-def _is_labelled(option: Any) -> bool:
-    return isinstance(option, Mapping) and {*option} == {"id", "label"}
 
 
 def deadline_text(request: Request, *, now: float) -> str:

@@ -8,14 +8,18 @@ from dagwright.client.runs import open_runs
 from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, Steering
 from dagwright.core.errors import PlanInvalid
 from dagwright.history.run_reader import RunClosed
-from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import AddNodesRequest, NodeActionRequest, RunActionRequest
+from dagwright.interfaces.cli.command_arguments import (
+    AddNodesRequest,
+    LimitsRequest,
+    NodeActionRequest,
+    RunActionRequest,
+    account_name,
+)
 from dagwright.interfaces.cli.command_connection import command_settings, connected
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
-from dagwright.interfaces.cli.json_texts import json_of
 from dagwright.interfaces.cli.output import Output, acted, one_line
-from dagwright.interfaces.cli.plan_input import PlanSource, read_plan, refusal, refusal_lines
+from dagwright.interfaces.cli.plan_input import PlanSource, json_of, read_plan, refusal, refusal_lines
 from dagwright.server import Connection
 from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
@@ -23,12 +27,12 @@ from dagwright.toolset.toolset import load_toolset
 
 def pause(request: RunActionRequest, output: Output) -> int:
     """Pause a run; return 2 if the run refuses."""
-    return send(request.workflow_id, PAUSE, _author(request), output)
+    return send(request.workflow_id, PAUSE, author_of(request), output)
 
 
 def resume(request: RunActionRequest, output: Output) -> int:
     """Resume a paused run; return 2 if the run refuses."""
-    return send(request.workflow_id, RESUME, _author(request), output)
+    return send(request.workflow_id, RESUME, author_of(request), output)
 
 
 def cancel(request: RunActionRequest, output: Output) -> int:
@@ -38,7 +42,7 @@ def cancel(request: RunActionRequest, output: Output) -> int:
     """
 
     async def act(steering: Steering, _: Connection) -> str:
-        return await steering.cancel(request.workflow_id, _author(request))
+        return await steering.cancel(request.workflow_id, author_of(request))
 
     return act_on(request.workflow_id, output, act)
 
@@ -73,14 +77,15 @@ def set_result(request: NodeActionRequest, output: Output) -> int:
 def _change_node(request: NodeActionRequest, command: Command, output: Output) -> int:
     async def act(steering: Steering, _: Connection) -> str:
         try:
-            return await steering.send(request.workflow_id, command, _author(request))
+            return await steering.send(request.workflow_id, command, author_of(request))
         except RunClosed as error:
             raise RunClosed(f"{error}; `fork` starts a new run that reuses its results") from None
 
     return act_on(request.workflow_id, output, act)
 
 
-def _author(request: RunActionRequest | NodeActionRequest) -> CommandAuthor:
+def author_of(request: RunActionRequest | NodeActionRequest | LimitsRequest) -> CommandAuthor:
+    """Return the person who gives a command, with the reason."""
     return CommandAuthor(request.by or account_name(), request.reason)
 
 

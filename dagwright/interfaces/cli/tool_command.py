@@ -7,9 +7,8 @@ from temporalio.client import Client
 from dagwright.core.model.times import format_elapsed, parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.name_hints import suggestion
-from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
-from dagwright.interfaces.cli.command_arguments import ToolPauseRequest
+from dagwright.interfaces.cli.command_arguments import ToolPauseRequest, author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
@@ -31,7 +30,7 @@ def pause(request: ToolPauseRequest, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         await _refuse_unless_pausable(request.tool, settings, request.tools)
         async with connected(settings, output) as connection:
-            message = await _pause(connection.client, request.tool, by=_actor_name(request), reason=request.reason)
+            message = await _pause(connection.client, request.tool, by=author_name(request.by), reason=request.reason)
         output.outcome(message, tool=request.tool)
         return ExitCode.COMPLETED
 
@@ -49,7 +48,7 @@ def resume(request: ToolPauseRequest, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         async with connected(settings, output) as connection:
-            resumed = await resume_tool(connection.client, request.tool, by=_actor_name(request), ramp_s=ramp_s)
+            resumed = await resume_tool(connection.client, request.tool, by=author_name(request.by), ramp_s=ramp_s)
         is_done = resumed.pause is not None or resumed.calls > 0
         output.outcome(_resumed_message(request.tool, resumed), ok=is_done, tool=request.tool)
         return ExitCode.COMPLETED if is_done else ExitCode.REFUSED
@@ -128,7 +127,3 @@ def _resumed_message(tool: str, resumed: Resumed) -> str:
     runs = f"{resumed.runs:,} {'run' if resumed.runs == 1 else 'runs'}"
     verb = "starts" if resumed.calls == 1 else "start"
     return f"{state}; {calls} of {runs} {verb} within {format_elapsed(resumed.ramp_s)}"
-
-
-def _actor_name(request: ToolPauseRequest) -> str | None:
-    return request.by if request.by is not None else account_name()

@@ -1,20 +1,25 @@
 """`dagwright worker` and `worker.py`: run a worker until SIGTERM or SIGINT."""
 
-from contextlib import closing
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 
 import structlog
+from temporalio.client import Client
 
+from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.background_settings import serving_with_settings
 from dagwright.interfaces.cli.command_arguments import WorkerRequest
-from dagwright.interfaces.cli.exit_codes import ExitCode
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.process_exit import ExitWatchdog, stop_signal
-from dagwright.interfaces.cli.worker_health import worker_health
 from dagwright.logging import configure_logging
 from dagwright.process import event_loop
 from dagwright.process.drain import writes_in_flight
 from dagwright.server import open_connection
+from dagwright.server.pollers import is_polling
 from dagwright.settings import Settings, load_settings
+from dagwright.store import PayloadStore
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 from dagwright.worker.capacity import capacity_of
 from dagwright.worker.serving import prepare_to_serve, serving
@@ -47,7 +52,7 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
             open_connection(settings) as connection,
             serving_with_settings(settings),
             # Outermost: a process that starts or drains reports as alive.
-            worker_health(settings, connection.client, toolset.store, stopped=stopped),
+            _health(settings, connection.client, toolset.store, stopped=stopped),
             serving(connection.client, toolset, task_queue=settings.task_queue, capacity=capacity_of(settings)),
         ):
             if connection.server.is_new:
@@ -65,3 +70,39 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
             await stopped.wait()
             log.info("worker stopping", writes_in_flight=writes_in_flight.count)
             exit_watchdog.open(ExitCode.COMPLETED)
+
+
+@asynccontextmanager
+async def _health(
+    settings: Settings, client: Client, store: PayloadStore, *, stopped: asyncio.Event
+) -> AsyncIterator[None]:
+    """Serve the health endpoints at `DAGWRIGHT_HEALTH_ADDRESS`, if set.
+
+    Args:
+        stopped: set when the worker starts to drain.
+
+    Raises:
+        CommandRefused: another process listens at this address.
+    """
+    if settings.health_address is None:
+        yield
+        return
+    require_extra("gateway")
+    # The web framework is imported only if the endpoints are served, so that other workers start quickly.
+    from dagwright.process.health import Readiness, serving_health  # noqa: PLC0415
+    from dagwright.process.listening import PortTaken, address_of, opened_socket  # noqa: PLC0415
+
+    host, _, port = settings.health_address.rpartition(":")
+    try:
+        listener = opened_socket(host.strip("[]"), int(port))
+    except (PortTaken, OverflowError) as error:
+        reason = str(error).partition(";")[0]
+        raise CommandRefused(f"{reason}; change DAGWRIGHT_HEALTH_ADDRESS") from None
+
+    async def temporal() -> None:
+        if not await is_polling(client, settings.task_queue):
+            raise ConnectionError(f"the Temporal server has seen no poll of task queue {settings.task_queue!r}")
+
+    structlog.stdlib.get_logger("dagwright.process.health").info("health endpoints", address=address_of(listener))
+    async with serving_health(listener, Readiness({"temporal": temporal, "store": store.check}, stopped=stopped)):
+        yield

@@ -1,10 +1,11 @@
 """The web application: routes, middleware, and the OpenAPI document."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
@@ -28,11 +29,8 @@ from dagwright.interfaces.http.console import add_console
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ERROR_RESPONSES, excluded_statuses, install_error_handlers
 from dagwright.interfaces.http.event_models import event_schemas
-from dagwright.interfaces.http.headers import COMMON_HEADERS
+from dagwright.interfaces.http.headers import COMMON_HEADERS, REQUEST_ID_HEADER, RequestIdMiddleware
 from dagwright.interfaces.http.health import add_health
-from dagwright.interfaces.http.operation_ids import operation_id
-from dagwright.interfaces.http.request_ids import HEADER as REQUEST_ID_HEADER
-from dagwright.interfaces.http.request_ids import RequestIdMiddleware
 from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 
 _ABOUT = (
@@ -109,7 +107,7 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
         version="0.1.0",
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=operation_id,
+        generate_unique_id_function=_operation_id,
         routes=[*_routes()],
     )
     app.state.context = context
@@ -138,7 +136,7 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
 @functools.cache
 def _routes() -> Sequence[BaseRoute]:
     """Return the routes that all applications of a process share: FastAPI analyzes each signature."""
-    shared = APIRouter(generate_unique_id_function=operation_id)
+    shared = APIRouter(generate_unique_id_function=_operation_id)
     include = functools.partial(shared.include_router, responses=ERROR_RESPONSES, dependencies=[_DOCUMENTED_KEY])
     for module in _ROUTED:
         include(module.router)
@@ -146,3 +144,56 @@ def _routes() -> Sequence[BaseRoute]:
     include(session_routes.orchestration_router, prefix="/v1/orchestration")
     include(session_routes.router, prefix="/v1/orchestration", include_in_schema=False)
     return tuple(shared.routes)
+
+
+_OPERATION_IDS: Mapping[str, str] = {
+    "GET /v1/models": "listModels",
+    "GET /v1/models/{model:path}": "getModel",
+    "POST /v1/chat/completions": "createChatCompletion",
+    "POST /v1/responses": "createResponse",
+    "GET /v1/responses/{response_id}": "getResponse",
+    "POST /v1/responses/{response_id}/cancel": "cancelResponse",
+    "GET /v1/sessions": "listSessions",
+    "GET /v1/sessions/{session_id}": "getSession",
+    "GET /v1/sessions/{session_id}/events": "streamSessionEvents",
+    "GET /v1/sessions/{session_id}/graph": "getSessionGraph",
+    "GET /v1/sessions/{session_id}/feedback": "listSessionRequests",
+    "POST /v1/sessions/{session_id}/feedback": "answerSessionRequest",
+    "POST /v1/sessions/{session_id}/cancel": "cancelSessionRun",
+    "GET /v1/orchestration/{session_id}/events": "streamOrchestrationEvents",
+    "POST /v1/plans/check": "checkPlan",
+    "GET /v1/plans/{name}": "getPlan",
+    "POST /v1/runs": "createRun",
+    "GET /v1/runs": "listRuns",
+    "GET /v1/runs/{run_id}": "getRun",
+    "GET /v1/runs/{run_id}/answer": "streamRunAnswer",
+    "GET /v1/runs/{run_id}/events": "streamRunEvents",
+    "GET /v1/runs/{run_id}/inputs": "getRunInputs",
+    "GET /v1/runs/{run_id}/graph": "getRunGraph",
+    "GET /v1/runs/{run_id}/explain": "explainRun",
+    "GET /v1/runs/{run_id}/feedback": "listRunRequests",
+    "POST /v1/runs/{run_id}/feedback": "answerRunRequest",
+    "POST /v1/runs/{run_id}/cancel": "cancelRun",
+    "POST /v1/runs/{run_id}/pause": "pauseRun",
+    "POST /v1/runs/{run_id}/resume": "resumeRun",
+    "POST /v1/runs/{run_id}/fork": "forkRun",
+    "GET /v1/runs/{run_id}/limits": "getRunLimits",
+    "POST /v1/runs/{run_id}/limits": "updateRunLimits",
+    "GET /v1/runs/{run_id}/policy": "getRunPolicy",
+    "POST /v1/runs/{run_id}/policy": "updateRunPolicy",
+    "POST /v1/runs/{run_id}/nodes": "addNodes",
+    "GET /v1/runs/{run_id}/nodes/{node:path}": "getNode",
+    "POST /v1/runs/{run_id}/nodes/{node:path}/cancel": "cancelNode",
+    "POST /v1/runs/{run_id}/nodes/{node:path}/retry": "retryNode",
+    "POST /v1/runs/{run_id}/nodes/{node:path}/result": "setNodeResult",
+    "GET /v1/inbox": "listInbox",
+    "GET /livez": "getLiveness",
+    "GET /readyz": "getReadiness",
+}
+"""Operation -> its ID, which generated clients use as method name."""
+
+
+def _operation_id(route: APIRoute) -> str:
+    """Return the ID of an operation; the name of its function if it has none here."""
+    names = [_OPERATION_IDS.get(f"{method} {route.path}") for method in sorted(route.methods or ())]
+    return next(filter(None, names), route.name)

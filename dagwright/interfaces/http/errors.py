@@ -35,8 +35,7 @@ from dagwright.history.run_explainer import NodeNotFound
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.interfaces.http.error_codes import INVALID, ErrorCode
 from dagwright.interfaces.http.examples import ERRORS
-from dagwright.interfaces.http.headers import header_descriptions
-from dagwright.interfaces.http.request_ids import REQUEST_ID
+from dagwright.interfaces.http.headers import REQUEST_ID, header_descriptions
 from dagwright.interfaces.http.validation_errors import describe
 from dagwright.planner import GoalRejected
 from dagwright.planning.model_calls.model_failure import ModelFailure
