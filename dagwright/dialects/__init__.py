@@ -1,4 +1,4 @@
-"""Translate plans from eleven formats, Dagwright's own included, to one type, `Document`.
+"""Translate plans of all formats, Dagwright's own included, to one type, `Document`.
 
 Two dialects are texts (`llmcompiler`, `rewoo`): their documents are JSON values too, namely strings.
 

@@ -1,11 +1,13 @@
-"""Pages agree with the code: the table of packages, the pictures of states, and the kinds of explanations."""
+"""Pages agree with the code: tables of packages, explanations and options of tools, and the pictures of states."""
 
+import inspect
 import re
 import tomllib
 from typing import get_args
 
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.features.explain.reasons import ReasonKind
+from dagwright.tools import tool
 from tests.architecture.source_files import ROOT
 
 _CONCEPTS = ROOT / "docs" / "concepts"
@@ -41,3 +43,11 @@ def test_table_of_explanations_has_each_kind() -> None:
     section = page.partition("## Explanations")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", "".join(cells))) == sorted(get_args(ReasonKind))
+
+
+def test_table_of_options_of_tools_has_each_option() -> None:
+    page = (ROOT / "docs" / "guides" / "tools.md").read_text(encoding="utf-8")
+    section = page.partition("| option of `@tool` |")[2].partition("\n\n")[0]
+    cells = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
+    options = [name for name, each in inspect.signature(tool).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    assert sorted(re.findall(r"`(\w+)`", "".join(cells))) == sorted(options)

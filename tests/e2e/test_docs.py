@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 import pytest
 
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.dialects.reading import inline_files, read_plan_file
 from dagwright.plans.preparation import check_plan
@@ -314,10 +313,12 @@ def test_decisions_are_numbered_without_a_gap() -> None:
     ] == list(range(1, len(DECISIONS) + 1))
 
 
-def test_the_glossary_has_every_state_and_kind_of_effects() -> None:
+def test_the_glossary_is_a_short_sorted_list_with_each_kind_of_effects() -> None:
     glossary = PAGES["docs/concepts/glossary.md"].read_text(encoding="utf-8")
-    words = [*NodeStatus, *RunStatus, *Effects]
-    assert [word for word in words if f"`{word}`" not in glossary] == []
+    terms = re.findall(r"^\| ([\w -]+) \| [A-Z]", glossary, re.MULTILINE)
+    assert terms == sorted(terms)
+    assert 20 < len(terms) <= 30
+    assert [word for word in Effects if f"`{word}`" not in glossary] == []
 
 
 def test_the_changelog_has_what_is_not_released_on_top() -> None:

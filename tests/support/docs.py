@@ -36,7 +36,6 @@ COMMAND_TIMEOUT_S = 300
 _FENCE = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!-- ([^>]*) -->\n\n?\Z")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-_FIRST_LINE_NAME = re.compile(r"# ([\w.-]+\.py)\n")
 _LINKED = ("starter.py", "worker.py", ".venv")
 _COPIED = ("examples", "docs")
 """Names in the repository that commands use. Folders are copied, because file tools do not follow links."""
@@ -87,9 +86,7 @@ class Block:
     @property
     def name(self) -> str | None:
         """The file name of the block for commands."""
-        first_line = _FIRST_LINE_NAME.match(self.text) if self.language == "python" else None
-        title = None if self.language in COMMANDS else self.title
-        return title or (first_line[1] if first_line else None)
+        return None if self.language in COMMANDS else self.title
 
     @property
     def exit_code(self) -> int:

@@ -135,8 +135,7 @@ plan: 1
 {}
 ```
 
-```python
-# tools.py
+```python title="tools.py"
 ```
 
 ```bash title="In a second terminal"
@@ -157,17 +156,23 @@ def blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Block]:
     return docs.blocks(page)
 
 
-def test_blocks_have_the_name_of_their_title_or_first_line(blocks: list[Block]) -> None:
+def test_files_have_the_name_of_their_title(blocks: list[Block]) -> None:
     assert [(block.line, block.language, block.name) for block in blocks] == [
         (3, "yaml", "plans/price.yaml"),
         (9, "json", "wrong.json"),
         (13, "python", "tools.py"),
-        (17, "bash", None),
-        (21, "text", None),
+        (16, "bash", None),
+        (20, "text", None),
     ]
-    assert [block.title for block in blocks] == ["plans/price.yaml", "wrong.json", None, "In a second terminal", None]
+    assert [block.title for block in blocks] == [
+        "plans/price.yaml",
+        "wrong.json",
+        "tools.py",
+        "In a second terminal",
+        None,
+    ]
     assert "invalid" in blocks[1].notes
 
 
 def test_blocks_have_their_own_text_only(blocks: list[Block]) -> None:
-    assert [block.text for block in blocks] == ["plan: 1\n", "{}\n", "# tools.py\n", "true\n", "not a file\n"]
+    assert [block.text for block in blocks] == ["plan: 1\n", "{}\n", "", "true\n", "not a file\n"]
