@@ -73,14 +73,16 @@ async def take(folder: Path) -> None:
             browser() as chromium,
         ):
             run = (await live.post("/v1/runs", {"plan": PLAN, "inputs": {"rate": 0.92}})).json()["run_id"]
-            address = f"{live.url}/console/#/runs/{run}?node=converted"
-            async with opened(chromium, address, size=SIZE) as page:
-                await expect(page.locator('.box[data-key="release"]')).to_have_attribute("data-state", "waiting")
-                await expect(page.get_by_role("region", name="Result")).to_be_visible()
-                await page.screenshot(path=folder / "console-run.png")
-            async with opened(chromium, f"{live.url}/console/#/inbox", size=PHONE, colours="dark") as page:
-                await expect(page.get_by_text("Is the report to be sent?")).to_be_visible()
-                await page.screenshot(path=folder / "console-phone.png")
+            for colours in ("light", "dark"):
+                address = f"{live.url}/console/#/runs/{run}?node=converted"
+                async with opened(chromium, address, size=SIZE, colours=colours) as page:
+                    await expect(page.locator('.box[data-key="release"]')).to_have_attribute("data-state", "waiting")
+                    await expect(page.get_by_role("region", name="Result")).to_be_visible()
+                    await page.screenshot(path=folder / f"console-run-{colours}.png")
+                address = f"{live.url}/console/#/inbox"
+                async with opened(chromium, address, size=PHONE, colours=colours) as page:
+                    await expect(page.get_by_text("Is the report to be sent?")).to_be_visible()
+                    await page.screenshot(path=folder / f"console-phone-{colours}.png")
 
 
 def main(folder: Path = FOLDER) -> int:
