@@ -22,9 +22,8 @@ from dagwright.core.boundary.limits import (
 )
 from dagwright.core.errors import NodeError
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.states import Attempt, NodeStatus, Record, Task
+from dagwright.core.model.states import ONE_ATTEMPT, Attempt, NodeStatus, Record, Task
 from dagwright.core.scheduler.propagation import largest_result_bytes
-from dagwright.core.scheduler.scheduler import ONE_ATTEMPT
 from dagwright.features.regions.batches import BatchInput, end_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.tools import ToolSpec

@@ -29,7 +29,7 @@ from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.states import RunStatus, Task
 from dagwright.core.scheduler.run_state import call_of_task, task_of_call
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.planning.extenders import workflow_type_of
+from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.budgets import shared_budget
 from dagwright.protocol.commands import ChildSignal
 from dagwright.protocol.documents import encoded_size, error_json

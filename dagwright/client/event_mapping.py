@@ -23,10 +23,9 @@ from dagwright.client.events import (
 )
 from dagwright.client.feedback_request import Answerable, request_of
 from dagwright.core.errors import problem_from_error
-from dagwright.core.model.requests import Closing, Request
+from dagwright.core.model.requests import Closing, Request, without_number
 from dagwright.core.model.states import NodeStatus, RunStatus, TaskRef
 from dagwright.core.model.times import cut_to_ms, time_of
-from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
 from dagwright.history.reader import TaskState, started_in, states_of
 from dagwright.history.run_reader import HistorySnapshot, RunView

@@ -24,10 +24,9 @@ from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.model.questions import size_problem
-from dagwright.core.model.requests import ClientChannel, MayAnswer, Request
+from dagwright.core.model.requests import ClientChannel, MayAnswer, Request, without_number
 from dagwright.core.scheduler.map_items import is_batched
 from dagwright.core.scheduler.run_state import call_of_task
-from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.executions import path_in, root_in
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView
 from dagwright.protocol.node_paths import sub_plan_of_path

@@ -12,7 +12,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, summary_of
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
-from dagwright.planning.extenders import workflow_type_of
+from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.plans.pages import split_for_transfer
 from dagwright.protocol.fairness import Fairness, fairness_of_owner
 from dagwright.protocol.messages import RunInput, run_input_to_json

@@ -34,7 +34,6 @@ from dagwright.protocol.map_batch_runs import with_items
 from dagwright.protocol.messages import RunInput, SubPlanEnd, pages_of, plan_of_pages, read_message, run_input_from_json
 from dagwright.protocol.outcomes import ResultInvalid, read_sub_plan_end, sub_plan_failure
 from dagwright.protocol.run_snapshot import RunSnapshot
-from dagwright.protocol.run_start import scheduler_for_run
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -238,17 +237,11 @@ class ExecutionStart:
         """Whether a run that does not continue another execution has everything to start."""
         return self.snapshot is None and self.has_plan and (self.map_batch is None or self.map_batch.source is None)
 
-    def new_scheduler(self, *, started_at: float) -> "RunScheduler":
-        """Return the scheduler of the run before its start.
-
-        Args:
-            started_at: start of the run in seconds since the epoch.
-        """
-        assert self.plan is not None
-        assert self.run_input is not None
-        run_inputs = self.run_input.inputs
-        inputs = run_inputs if self.map_batch is None else with_items(run_inputs, self.map_batch.items)
-        return scheduler_for_run(self.plan, self.run_input, started_at=started_at, inputs=inputs)
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """Inputs of the run, with the items of a map batch."""
+        inputs: Mapping[str, Any] = self.run_input.inputs if self.run_input is not None else {}
+        return inputs if self.map_batch is None else with_items(inputs, self.map_batch.items)
 
     # Events.
 

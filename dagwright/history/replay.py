@@ -19,9 +19,8 @@ from temporalio.converter import DataConverter
 from dagwright.core.boundary import limits, wire
 from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Request, Through
-from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.states import NO_ATTEMPT, ONE_ATTEMPT, NodeStatus
 from dagwright.core.scheduler.run_state import call_of_task, task_of_call
-from dagwright.core.scheduler.scheduler import NO_ATTEMPT, ONE_ATTEMPT
 from dagwright.history.closing_event import (
     CLOSED_AS,
     TaskFailure,
@@ -70,7 +69,7 @@ from dagwright.protocol.outcomes import (
     wait_for_store,
 )
 from dagwright.protocol.run_snapshot import RunSnapshot, state_from_text
-from dagwright.protocol.run_start import start_restored_run, start_run
+from dagwright.protocol.run_start import scheduler_for_run, start_restored_run, start_run
 from dagwright.protocol.scheduler_snapshot import restore_state, tasks_in_flight
 
 if TYPE_CHECKING:
@@ -281,11 +280,17 @@ class HistoryReplay:
             self._restore(snapshot)
 
     def _start_run(self, run_input: RunInput, at: float) -> None:
-        self.scheduler = self._start_data.new_scheduler(started_at=self.started_at or 0.0)
+        self.scheduler = self._new_scheduler()
         start_run(self.scheduler, run_input, at=at)
         self._notes.prepend(run_input.notes, 0)
         if self._start_data.map_batch is not None:
             start_map_batch(self.scheduler, self._start_data.map_batch, at=at)
+
+    def _new_scheduler(self) -> "RunScheduler":
+        start, started_at = self._start_data, self.started_at or 0.0
+        assert start.plan is not None
+        assert start.run_input is not None
+        return scheduler_for_run(start.plan, start.run_input, started_at=started_at, inputs=start.inputs)
 
     def _restore(self, snapshot: RunSnapshot) -> None:
         """Restore the state of the previous execution, if it is complete."""
@@ -293,7 +298,7 @@ class HistoryReplay:
         if state is None or not self._start_data.has_plan:
             return
         self.started_at = self.started_at if snapshot.origin else snapshot.started_at
-        scheduler = self._start_data.new_scheduler(started_at=self.started_at or 0.0)
+        scheduler = self._new_scheduler()
         try:
             restore_state(scheduler, state_from_text(state))
         except ValueError as error:

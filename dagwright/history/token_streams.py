@@ -19,9 +19,9 @@ from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.requests import without_number
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import call_of_task
-from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.node_paths import SubPlanNotStarted, child_run_id, resolve_path
 from dagwright.history.pending_activities import decode_pending
 from dagwright.history.run_reader import RunNotFound, RunReader, RunView

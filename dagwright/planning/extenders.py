@@ -1,58 +1,24 @@
-"""Registry of plan extenders: from the `extender` of a compiled plan to the code that adds nodes.
+"""Plan extenders: the code that adds nodes to a plan, for each kind of spec."""
 
-A plan without an extender is complete. The kind of the extender also determines the workflow type of the run, which
-distinguishes agents from plans in lists and in the Temporal UI; the workflow code is the same.
-"""
-
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.tools import AGENT_KIND, GOAL_KIND, ROUNDS_KIND
-from dagwright.core.validation.model_policy import policy_of_extender
 from dagwright.features.plan_extension.extender import PlanExtender
 from dagwright.planning.agent_loop.agent_extender import AgentLoop
+from dagwright.planning.agent_loop.spec import AgentSpec
+from dagwright.planning.extender_specs import extender_spec_of
 from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
+from dagwright.planning.plan_and_execute.goal_spec import Goal
 from dagwright.planning.rounds.rounds_extender import Rounds
-
-_KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], PlanExtender]]] = {
-    AGENT_KIND: (wire.WORKFLOW_RUN_AGENT, AgentLoop.from_json),
-    GOAL_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, PlanAndExecute.from_json),
-    ROUNDS_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, Rounds.from_json),
-}
-"""Kind of an extender -> workflow type of its runs, and its parser, which raises ValueError for invalid JSON."""
 
 
 def extender_of(plan: CompiledPlan) -> PlanExtender | None:
-    """Parse the extender of a plan.
+    """Return the extender of a plan; a plan without an extender is complete.
 
     Raises:
-        ValueError: the extender is invalid or its kind is unknown.
+        ValueError: the spec of the extender is invalid or its kind is unknown.
     """
-    encoded: Any = plan.extender
-    if encoded is None:
+    spec = extender_spec_of(plan)
+    if spec is None:
         return None
-    kind = encoded.get("kind") if isinstance(encoded, Mapping) else None
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"there is no extender {kind!r:.60}; there are {', '.join(_KINDS)}")
-    policy_of_extender(encoded)
-    return _KINDS[kind][1](encoded)
-
-
-def check_extenders(plan: CompiledPlan) -> None:
-    """Validate the extenders of a plan and its sub-plans.
-
-    Raises:
-        ValueError: an extender is invalid or its kind is unknown.
-    """
-    extender_of(plan)
-    for node in plan.nodes:
-        if node.sub_plan is not None:
-            check_extenders(node.sub_plan)
-
-
-def workflow_type_of(plan: CompiledPlan | None) -> str:
-    """Return the workflow type of the runs of a plan; `None` for a plan that is not known yet."""
-    extender = plan.extender if plan is not None else None
-    return wire.WORKFLOW_RUN_PLAN if extender is None else _KINDS[extender["kind"]][0]
+    if isinstance(spec, AgentSpec):
+        return AgentLoop(spec)
+    return PlanAndExecute(spec) if isinstance(spec, Goal) else Rounds(spec)

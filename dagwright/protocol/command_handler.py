@@ -9,8 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.requests import Through
-from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
+from dagwright.core.model.requests import EARLY_ANSWERS, Through
 from dagwright.protocol.command_messages import COMMAND_ID, LENIENT_COMMANDS
 from dagwright.protocol.commands import (
     PLAIN_CANCEL,
@@ -22,8 +21,8 @@ from dagwright.protocol.commands import (
     refusal_of_command,
 )
 from dagwright.protocol.messages import MessageInvalid, SubPlanEnd, sub_plan_end_from_json
+from dagwright.protocol.node_paths import sub_plan_task
 from dagwright.protocol.notes import Notes, ReadMessage, bug_message
-from dagwright.protocol.outcomes import sub_plan_task
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler

@@ -25,7 +25,7 @@ from dagwright.core.model.times import parse_duration
 from dagwright.core.name_hints import suggestion
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
-from dagwright.planning.extenders import check_extenders
+from dagwright.planning.extender_specs import check_extenders
 from dagwright.planning.model_calls.model_requests import model_config_from_json
 from dagwright.protocol.lineage import lineage_from_details
 from dagwright.protocol.map_batch_inputs import MapBatchInput, map_batch_input_from_json, map_batch_input_to_json

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from dagwright.core.model.requests import without_number
 from dagwright.core.model.states import NodeStatus
-from dagwright.features.feedback.answer_reading import without_number
+from dagwright.core.scheduler.run_state import task_of_call
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -48,3 +49,9 @@ def is_sub_plan(scheduler: "RunScheduler", task_id: str) -> bool:
         return map_batch.count > 0
     # A node with items ends only when its items have ended.
     return node.kind == "plan" and (node.for_each is None or task_id != node.id)
+
+
+def sub_plan_task(scheduler: "RunScheduler", call: str) -> str | None:
+    """Return the task whose last call is a child run with this id; `None` if there is no such task."""
+    task_id = task_of_call(scheduler.state, call)
+    return task_id if task_id is not None and is_sub_plan(scheduler, task_id) else None

@@ -44,12 +44,10 @@ from dagwright.core.expressions.hydration import secret_names, stored_refs
 from dagwright.core.expressions.stored_values import stored_from_json
 from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of, encode, ref_for_display
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
-from dagwright.core.model.states import Attempt, RunStatus, Task
+from dagwright.core.model.requests import Raised
+from dagwright.core.model.states import NO_ATTEMPT, Attempt, RunStatus, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.run_state import task_of_call
-from dagwright.core.scheduler.scheduler import NO_ATTEMPT
 from dagwright.core.text import cut_bytes
-from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.regions.batches import BatchTooLarge, apply_batch, encode_batch
 from dagwright.features.regions.offloaded_batches import apply_offloaded_batch, encode_offloaded_batch
 from dagwright.protocol.lineage import lineage_from_details, lineage_from_metadata
@@ -61,7 +59,7 @@ from dagwright.protocol.messages import (
     run_input_to_json,
     sub_plan_end_from_json,
 )
-from dagwright.protocol.node_paths import is_sub_plan
+from dagwright.protocol.node_paths import sub_plan_task
 from dagwright.protocol.plan_limits import options_problem
 
 if TYPE_CHECKING:
@@ -543,12 +541,6 @@ def found_sub_plan_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubP
         for workflow_id, end in message.items()
         if workflow_id in calls and isinstance(end, Mapping)
     ]
-
-
-def sub_plan_task(scheduler: "RunScheduler", call: str) -> str | None:
-    """Return the task whose last call is a child run with this id; `None` if there is no such task."""
-    task_id = task_of_call(scheduler.state, call)
-    return task_id if task_id is not None and is_sub_plan(scheduler, task_id) else None
 
 
 def apply_sub_plan_end(scheduler: "RunScheduler", end: SubPlanEnd, *, at: float) -> None:

@@ -42,7 +42,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.history.document_hydration import hydrated_document
 from dagwright.history.run_reader import RunReader
 from dagwright.llm.clients import ModelClients
-from dagwright.planning.extenders import workflow_type_of
+from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.conversion import data_converter
@@ -211,14 +211,14 @@ def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Tools
 async def document_of(handle: Handle) -> Document:
     """Return the document of a run with any outcome; a run ended by the server has none."""
     try:
-        return cast(Document, await _result_of(handle))
+        return cast("Document", await _result_of(handle))
     except WorkflowFailureError as failure:
         cause = failure.cause
         if isinstance(cause, CancelledError):
-            return cast(Document, await handle.query(wire.QUERY_STATUS))
+            return cast("Document", await handle.query(wire.QUERY_STATUS))
         assert isinstance(cause, ApplicationError), f"{cause!r} is no end of a plan"
         assert cause.type == wire.ERROR_PLAN_FAILED, f"{cause.type}: {cause.message}"
-        return cast(Document, cause.details[0])
+        return cast("Document", cause.details[0])
 
 
 def as_shown(document: Document) -> Document:
@@ -445,4 +445,4 @@ def raw(data: bytes, encoding: str = "json/plain") -> RawValue:
 
 
 def search_attributes(handle_description: Any) -> TypedSearchAttributes:
-    return cast(TypedSearchAttributes, handle_description.typed_search_attributes)
+    return cast("TypedSearchAttributes", handle_description.typed_search_attributes)

@@ -11,7 +11,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
-from dagwright.planning.extenders import workflow_type_of
+from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import ended

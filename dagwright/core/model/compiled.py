@@ -171,8 +171,8 @@ class CompiledPlan:
         tools: declarations of the tools that the nodes use.
         inputs: names of the inputs -> their JSON Schema, prompt and default.
         output: JSON with null at every binding; `None` with no bindings means that the plan has no output.
-        extender: strategy that adds nodes while the run is active, `{"kind": …}`, as `planning.extenders` reads it;
-            `None` for a complete plan.
+        extender: strategy that adds nodes while the run is active, `{"kind": …}`, as `planning.extender_specs` reads
+            it; `None` for a complete plan.
     """
 
     nodes: Sequence[CompiledNode]

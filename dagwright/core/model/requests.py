@@ -461,3 +461,37 @@ def _request_from_json(encoded: Mapping[str, Any]) -> Request:
     if (arguments := values.pop("arguments", None)) is not None:
         values["arguments"] = value_from_json(arguments["value"], arguments.get("stored"))
     return Request(**values)
+
+
+EARLY_ANSWERS = 1_000
+
+
+EARLY_BYTES = 64 * 1024
+
+
+RUN_ANSWERS_BYTES = 8 * 1024 * 1024
+"""Most bytes of answers, results, arguments and nodes that people send to a run: they are part of its state, and this
+is half of the size that a snapshot for continue-as-new may have."""
+
+
+SHORT_BYTES = 1024
+"""Answers up to this size are always accepted, because otherwise a waiting node could not be ended."""
+
+
+def without_number(name: str) -> str:
+    """Return the task id of a request id (`check#2` -> `check`)."""
+    task_id, _, number = name.rpartition("#")
+    return task_id if number.isdecimal() and number.isascii() else name
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """Request of a running tool.
+
+    Args:
+        request: a text, or an object with the fields of `human` in a plan.
+        checkpoint: JSON for its next call.
+    """
+
+    request: Any
+    checkpoint: Any = None

@@ -424,3 +424,11 @@ class Task:
 def call_id(task_id: str, number: int) -> str:
     """Return the id of a call of a task, number 1 for the first."""
     return task_id if number == 1 else f"{task_id}#{number}"
+
+
+ONE_ATTEMPT = Attempt()
+"""Default when a driver has no information about attempts."""
+
+
+NO_ATTEMPT = Attempt(0)
+"""Attempt of a call that was dispatched but never sent."""

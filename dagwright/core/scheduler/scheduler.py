@@ -20,7 +20,17 @@ from dagwright.core.expressions.conditions import evaluation_error
 from dagwright.core.expressions.reference_resolution import Scope, UnresolvedReference
 from dagwright.core.model.compiled import CompiledPlan, agent_of
 from dagwright.core.model.lineage import NO_LINEAGE
-from dagwright.core.model.states import NO_USAGE, Attempt, NodeStatus, Phase, Record, RunStatus, Task, TaskRef
+from dagwright.core.model.states import (
+    NO_USAGE,
+    ONE_ATTEMPT,
+    Attempt,
+    NodeStatus,
+    Phase,
+    Record,
+    RunStatus,
+    Task,
+    TaskRef,
+)
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks, SchedulerComponent
 from dagwright.core.scheduler.propagation import Propagation
@@ -32,10 +42,6 @@ from dagwright.core.scheduler.run_state import make_task
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
-ONE_ATTEMPT = Attempt()
-"""Default when a driver has no information about attempts."""
-NO_ATTEMPT = Attempt(0)
-"""Attempt of a call that was dispatched but never sent."""
 
 Features = TypeVar("Features")
 

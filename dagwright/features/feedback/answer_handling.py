@@ -11,20 +11,28 @@ from dagwright.core.errors import NodeError
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.model.questions import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
-from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestRegistry, Through
+from dagwright.core.model.requests import (
+    Closing,
+    Feedback,
+    Notification,
+    Purpose,
+    Request,
+    RequestRegistry,
+    Through,
+    without_number,
+)
 from dagwright.core.model.states import NodeStatus, TaskRef
 from dagwright.core.scheduler.extension import Extension
-from dagwright.features.feedback.answer_reading import AcceptedAnswer, AnswerReader, without_number
-from dagwright.features.feedback.approval_gate import ApprovalGate
-from dagwright.features.feedback.feedback_state import FeedbackState
+from dagwright.features.feedback.approval_gate import rejection
+from dagwright.features.feedback.feedback_state import FeedbackState, RunAnswer
 from dagwright.features.plan_edits.node_additions import apply_addition
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.propagation import Propagation
     from dagwright.core.scheduler.rebuild import Rebuild
+    from dagwright.features.feedback.answer_reading import AcceptedAnswer, AnswerReader
+    from dagwright.features.feedback.approval_gate import ApprovalGate
 
-RunAnswer = Callable[[Any, Feedback, float], None]
-"""Function that applies the answer to a request of the run itself."""
 Restart = Callable[[TaskRef, float], None]
 """Function that restarts a waiting task, which may have to ask again."""
 
@@ -41,8 +49,8 @@ class AnswerHandler:
         rebuild: "Rebuild",
         feedback: FeedbackState,
         *,
-        reader: AnswerReader,
-        gate: ApprovalGate,
+        reader: "AnswerReader",
+        gate: "ApprovalGate",
         restart: Restart,
     ) -> None:
         self._rebuild = rebuild
@@ -115,7 +123,7 @@ class AnswerHandler:
 
     # Answers.
 
-    def apply_all(self, read: Sequence[AcceptedAnswer], feedback: Feedback, at: float) -> None:
+    def apply_all(self, read: "Sequence[AcceptedAnswer]", feedback: Feedback, at: float) -> None:
         """Apply an answer to one or more requests.
 
         Raises:
@@ -260,14 +268,6 @@ class AnswerHandler:
         request.next_reminder_at += (missed + 1) * request.reminder_s
         self._requests.watch(request)
         self._requests.notifications.append(Notification("reminded", request, at))
-
-
-def rejection(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:
-    """Return the error of a node that a person, or a default answer, did not approve."""
-    reason = f": {answer['reason']}" if answer["reason"] else ""
-    if feedback.through == "deadline":
-        return NodeError("rejected", f"not answered in time, so the plan rejects it{reason}")
-    return NodeError("rejected", f"rejected by {feedback.by or 'somebody'}{reason}")
 
 
 def _word_of(request: Request, answer: Any) -> str:

@@ -22,7 +22,18 @@ from dagwright.core.model.questions import (
     size_of,
     size_problem,
 )
-from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, RequestRegistry
+from dagwright.core.model.requests import (
+    EARLY_ANSWERS,
+    EARLY_BYTES,
+    INPUTS,
+    RUN_ANSWERS_BYTES,
+    SHORT_BYTES,
+    Closing,
+    Feedback,
+    Request,
+    RequestRegistry,
+    without_number,
+)
 from dagwright.core.model.states import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.name_hints import suggestion
@@ -30,20 +41,13 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.approval_gate import refusal_message
 from dagwright.features.feedback.feedback_state import FeedbackState
-from dagwright.features.plan_edits.edit_checks import checked_extension
+from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_edits.extension_checks import refusal_of_other_arguments, with_other_arguments
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
-EARLY_ANSWERS = 1_000
-EARLY_BYTES = 64 * 1024
-RUN_ANSWERS_BYTES = 8 * 1024 * 1024
-"""Most bytes of answers, results, arguments and nodes that people send to a run: they are part of its state, and this
-is half of the size that a snapshot for continue-as-new may have."""
-SHORT_BYTES = 1024
-"""Answers up to this size are always accepted, because otherwise a waiting node could not be ended."""
 _NAMES_COMPARED = 100
 _NAME_COMPARED = 200
 """Most characters of a name that is compared: the length of the longest id."""
@@ -306,12 +310,6 @@ class AnswerReader:
                     return TaskRef(number) if not self._state.records[number].items else None
                 start = task_id.find("[", start + 1)
         return None
-
-
-def without_number(name: str) -> str:
-    """Return the task id of a request id (`check#2` -> `check`)."""
-    task_id, _, number = name.rpartition("#")
-    return task_id if number.isdecimal() and number.isascii() else name
 
 
 _DECIDING = ("type", "options", "multiple", "allow_text", "schema", "channel")

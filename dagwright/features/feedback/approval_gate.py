@@ -10,7 +10,10 @@ from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import inline_tools, tool_of
 from dagwright.core.model.policy import INLINE_AGENT, INLINE_HINT, INLINE_REFUSED
-from dagwright.core.model.requests import Purpose
+from dagwright.core.model.requests import (
+    Feedback,
+    Purpose,
+)
 from dagwright.core.model.states import TaskRef
 from dagwright.features.feedback.feedback_state import FeedbackState
 
@@ -117,3 +120,11 @@ class ApprovalGate:
         if inline_tools(node) is not None:
             return self._state.policy.may_stop_call(INLINE_AGENT)
         return node.kind == "tool" and self._state.policy.may_stop_call(tool_of(node, self._state.plan.tools))
+
+
+def rejection(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:
+    """Return the error of a node that a person, or a default answer, did not approve."""
+    reason = f": {answer['reason']}" if answer["reason"] else ""
+    if feedback.through == "deadline":
+        return NodeError("rejected", f"not answered in time, so the plan rejects it{reason}")
+    return NodeError("rejected", f"rejected by {feedback.by or 'somebody'}{reason}")

@@ -1,9 +1,13 @@
 """State of the requests to people: the requests, and the inputs and approvals that people gave for the whole run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.model.requests import RequestRegistry
+from dagwright.core.model.requests import (
+    Feedback,
+    RequestRegistry,
+)
 
 
 @dataclass(slots=True)
@@ -22,3 +26,7 @@ class FeedbackState:
     approved_nodes: int = 0
     approved_by: str = ""
     policy_changed: bool = False
+
+
+RunAnswer = Callable[[Any, Feedback, float], None]
+"""Function that applies the answer to a request of the run itself."""

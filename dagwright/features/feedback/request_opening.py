@@ -4,15 +4,13 @@ Replay: a request opens in the event that made its node ready, which determines 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.questions import ERROR_CHOICES, BadQuestion, request_of, size_problem
-from dagwright.core.model.requests import Closing, Feedback, Purpose, Request
+from dagwright.core.model.requests import EARLY_BYTES, Closing, Feedback, Purpose, Raised, Request
 from dagwright.core.model.states import NodeStatus, TaskRef
 from dagwright.core.validation.human_fields import validate_question_fields
-from dagwright.features.feedback.answer_reading import EARLY_BYTES
 from dagwright.features.feedback.feedback_state import FeedbackState
 
 if TYPE_CHECKING:
@@ -36,19 +34,6 @@ _REFUSAL_OF_PURPOSE: Mapping[str, str] = {
 """Purpose of a request -> error message of a non-interactive run."""
 
 OnEarly = Callable[[Request, Feedback, float], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """Request of a running tool.
-
-    Args:
-        request: a text, or an object with the fields of `human` in a plan.
-        checkpoint: JSON for its next call.
-    """
-
-    request: Any
-    checkpoint: Any = None
 
 
 class RequestOpener:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.model.questions import BadQuestion, request_of
 from dagwright.core.model.requests import INPUTS, PLAN, Feedback, Purpose
 from dagwright.core.validation.inputs import schema_of_missing
-from dagwright.features.feedback.answer_handling import RunAnswer, rejection
-from dagwright.features.feedback.feedback_state import FeedbackState
+from dagwright.features.feedback.approval_gate import rejection
+from dagwright.features.feedback.feedback_state import FeedbackState, RunAnswer
 from dagwright.features.feedback.plan_text import plan_summary
-from dagwright.features.feedback.request_opening import RequestOpener
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
+    from dagwright.features.feedback.request_opening import RequestOpener
 
 
 class RunRequests:
@@ -26,7 +26,7 @@ class RunRequests:
         self,
         scheduler: "Scheduler[Any]",
         feedback: FeedbackState,
-        opener: RequestOpener,
+        opener: "RequestOpener",
         *,
         run_answers: dict[Purpose, RunAnswer],
     ) -> None:

@@ -28,7 +28,6 @@ from dagwright.planning.agent_loop.spec import (
     RESULTS_CHARACTERS,
     AgentSpec,
     output_of_turn,
-    spec_from_json,
     turn_id,
 )
 from dagwright.planning.agent_loop.tool_calls import (
@@ -55,15 +54,6 @@ class AgentLoop:
 
     def __init__(self, spec: AgentSpec) -> None:
         self._spec = spec
-
-    @classmethod
-    def from_json(cls, encoded: Mapping[str, Any]) -> "AgentLoop":
-        """Decode the extender from the JSON form of an agent spec.
-
-        Raises:
-            ValueError: the JSON is not an agent spec.
-        """
-        return cls(spec_from_json(encoded))
 
     def next_extension(self, state: RunState) -> Extension | None:
         """Return the next extension of the agent.

@@ -19,7 +19,6 @@ from dagwright.planning.plan_and_execute.goal_spec import (
     READ,
     Goal,
     decode_tools,
-    goal_from_json,
     is_own,
     may_start_early,
 )
@@ -33,15 +32,6 @@ class PlanAndExecute:
         self._goal = goal
         self._tools: Mapping[str, ToolDeclaration] | None = None
         """Tools of the goal, decoded once: thousands of messages may refer to them at the same time."""
-
-    @classmethod
-    def from_json(cls, encoded: Mapping[str, Any]) -> "PlanAndExecute":
-        """Decode the extender from the JSON form of a goal.
-
-        Raises:
-            ValueError: the JSON is not a goal.
-        """
-        return cls(goal_from_json(encoded))
 
     def next_extension(self, state: RunState) -> Extension | None:
         """Return the next extension for the request.

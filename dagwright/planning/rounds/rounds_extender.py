@@ -50,7 +50,6 @@ from dagwright.planning.rounds.rounds_spec import (
     PLANNER_STOPPED,
     RoundsSpec,
     is_own,
-    rounds_from_json,
 )
 from dagwright.planning.rounds.rounds_state import PlannerCall, RoundsState
 from dagwright.planning.rounds.state_text import caveats, gap_lines, state_message
@@ -63,15 +62,6 @@ class Rounds:
     def __init__(self, rounds: RoundsSpec) -> None:
         self.rounds = rounds
         self._workers = workers_among(decode_tools(list(rounds.workers)))
-
-    @classmethod
-    def from_json(cls, encoded: Mapping[str, Any]) -> "Rounds":
-        """Parse the extender of a plan.
-
-        Raises:
-            ValueError: the JSON is invalid.
-        """
-        return cls(rounds_from_json(encoded))
 
     def next_extension(self, state: RunState) -> Extension | None:
         """Return the next nodes or the output for the question.

@@ -9,12 +9,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dagwright.core.boundary.json_codec import JsonCodec
 from dagwright.core.model.tools import GoalType
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
-from dagwright.core.validation.workers import WorkerTool
+
+if TYPE_CHECKING:
+    from dagwright.core.validation.workers import WorkerTool
 
 SubGoalStatus = Literal["pending", "running", "success", "partial", "failed"]
 """`pending`: waits for slots that are not available yet, or for its turn."""
@@ -90,7 +92,7 @@ class KnownSubGoal:
     attempts: int = 1
 
 
-def work_of(sub_goal: PlannedSubGoal, worker: WorkerTool | None) -> str:
+def work_of(sub_goal: PlannedSubGoal, worker: "WorkerTool | None") -> str:
     """Return a digest of the work; the description counts only if the worker tool reads it."""
     reads = worker is None or worker.card.takes_sub_goal
     text = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from dagwright.client.feedback import Answer
-from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, Through
+from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, Raised, Through
 from dagwright.core.model.states import Attempt
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import Chain, sentence
-from dagwright.features.feedback.request_opening import ANSWERS_BYTES, Raised
+from dagwright.features.feedback.request_opening import ANSWERS_BYTES
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.interfaces.cli.node_text import closing_text
 from dagwright.protocol.command_messages import feedback_from_json, feedback_to_json

@@ -21,7 +21,7 @@ from dagwright.core.model.lookups import (
     resolved_lookups,
 )
 from dagwright.core.model.policy import Policy, Rule
-from dagwright.core.model.requests import Feedback, Request
+from dagwright.core.model.requests import Feedback, Raised, Request
 from dagwright.core.model.states import Attempt, NodeStatus, RunStatus, Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
@@ -32,7 +32,6 @@ from dagwright.dialects import to_document
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import blocking_chain
 from dagwright.features.feedback.plan_text import plan_summary
-from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.lookups.positions import lookup_errors
 from dagwright.features.plan_edits.node_additions import add_nodes

@@ -20,8 +20,7 @@ from dagwright.core.validation.validation import check_document
 from dagwright.features.commands.node_commands import AddUnparsedNodes
 from dagwright.features.commands.steering import apply_command
 from dagwright.features.plan_edits import edits as plan_edits
-from dagwright.features.plan_edits.edit_checks import checked_extension, work_of_nodes
-from dagwright.features.plan_edits.edits import extension_of
+from dagwright.features.plan_edits.edits import checked_extension, extension_of, work_of_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.scheduler_snapshot import state_to_json

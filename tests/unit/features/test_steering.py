@@ -10,13 +10,12 @@ from dagwright.client.node_view import arguments_for_display
 from dagwright.core.boundary import wire
 from dagwright.core.errors import NodeError
 from dagwright.core.model.actor import Actor
-from dagwright.core.model.requests import Through
+from dagwright.core.model.requests import EARLY_ANSWERS, Through
 from dagwright.core.model.states import RunStatus
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, apply_command, current_notes
 from dagwright.features.deadline import Deadline
-from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol import command_handler
 from dagwright.protocol.command_handler import (

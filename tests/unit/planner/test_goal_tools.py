@@ -7,7 +7,7 @@ import pytest
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planner import PlanningOptions, prepare_goal
-from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
+from dagwright.planning.extenders import extender_of
 from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.protocol.planned_nodes import Planned
 from tests.support.plan_building import pursuing
@@ -21,7 +21,7 @@ MANY = {
 def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _ = prepare_goal("Look.", MANY, PlanningOptions())
     assert plan.extender is not None
-    scheduler = pursuing(create_scheduler(plan, {}), PlanAndExecute.from_json(plan.extender))
+    scheduler = pursuing(create_scheduler(plan, {}), extender_of(plan))
     read: list[int] = []
 
     def counted(reported: Any) -> dict[str, ToolDeclaration]:

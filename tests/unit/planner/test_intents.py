@@ -22,7 +22,7 @@ from dagwright.planner.plan_parser import PLANNED_BYTES, ParsedPlan
 from dagwright.planner.schema import text_of
 from dagwright.planner.verbs import intent_verbs, verb_catalogue
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
-from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
+from dagwright.planning.extenders import extender_of
 from dagwright.planning.plan_and_execute.goal_spec import Goal, context_from_json, goal_from_json
 from dagwright.protocol.messages import RunInput
 from dagwright.protocol.run_start import scheduler_for_run
@@ -108,7 +108,7 @@ def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
     found = read(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
     plan = goal_from_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
     assert plan.extender is not None
-    scheduler = pursuing(create_scheduler(plan, {}), PlanAndExecute.from_json(plan.extender))
+    scheduler = pursuing(create_scheduler(plan, {}), extender_of(plan))
     scheduler.start(0.0)
     for result in ({"output": None, "message": {"content": ""}}, found.to_json()):
         task = scheduler.next_task(0.0)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+from dagwright.core.model.requests import Raised
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import Chain, blocking_chain
-from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_explainer import RunExplanation
 from dagwright.interfaces.cli.explain_command import lines_of

@@ -1,0 +1,59 @@
+"""The specs of plan extenders: the `extender` of a compiled plan as JSON, and the workflow type of its runs.
+
+The kind of the extender determines the workflow type, which distinguishes agents from plans in lists and in the
+Temporal UI; the workflow code is the same. `planning.extenders` has the code that adds nodes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dagwright.core.boundary import wire
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.tools import AGENT_KIND, GOAL_KIND, ROUNDS_KIND
+from dagwright.core.validation.model_policy import policy_of_extender
+from dagwright.planning.agent_loop.spec import AgentSpec, spec_from_json
+from dagwright.planning.plan_and_execute.goal_spec import Goal, goal_from_json
+from dagwright.planning.rounds.rounds_spec import RoundsSpec, rounds_from_json
+
+ExtenderSpec = AgentSpec | Goal | RoundsSpec
+
+_KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], ExtenderSpec]]] = {
+    AGENT_KIND: (wire.WORKFLOW_RUN_AGENT, spec_from_json),
+    GOAL_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, goal_from_json),
+    ROUNDS_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, rounds_from_json),
+}
+"""Kind of an extender -> workflow type of its runs, and its parser, which raises ValueError for invalid JSON."""
+
+
+def extender_spec_of(plan: CompiledPlan) -> ExtenderSpec | None:
+    """Parse the spec of the extender of a plan; a plan without an extender is complete.
+
+    Raises:
+        ValueError: the spec is invalid or its kind is unknown.
+    """
+    encoded: Any = plan.extender
+    if encoded is None:
+        return None
+    kind = encoded.get("kind") if isinstance(encoded, Mapping) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"there is no extender {kind!r:.60}; there are {', '.join(_KINDS)}")
+    policy_of_extender(encoded)
+    return _KINDS[kind][1](encoded)
+
+
+def check_extenders(plan: CompiledPlan) -> None:
+    """Validate the specs of the extenders of a plan and its sub-plans.
+
+    Raises:
+        ValueError: a spec is invalid or its kind is unknown.
+    """
+    extender_spec_of(plan)
+    for node in plan.nodes:
+        if node.sub_plan is not None:
+            check_extenders(node.sub_plan)
+
+
+def workflow_type_of(plan: CompiledPlan | None) -> str:
+    """Return the workflow type of the runs of a plan; `None` for a plan that is not known yet."""
+    extender = plan.extender if plan is not None else None
+    return wire.WORKFLOW_RUN_PLAN if extender is None else _KINDS[extender["kind"]][0]
