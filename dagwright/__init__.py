@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dagwright.client.sync_client import SyncClient
     from dagwright.core.errors import DagwrightError, PlanInvalid
     from dagwright.core.model.tools import Effects
-    from dagwright.history.run_reader import RunNotFound
+    from dagwright.history.executions import RunNotFound
     from dagwright.plans.human_requests import ask_human
     from dagwright.plans.plan import Plan
     from dagwright.tools.context import context

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback import Answer, ItemNotNamed, NamespaceRequests, OpenRequest, RequestRef, by_run, of_node
+from dagwright.client.open_requests import Answer, ItemNotNamed, OpenRequest, RequestRef, by_run, of_node
 from dagwright.core.errors import DagwrightError
-from dagwright.history.run_reader import RunClosed
+from dagwright.history.executions import RunClosed
+
+if TYPE_CHECKING:
+    from dagwright.client.feedback import NamespaceRequests
 
 _MAX_CONCURRENT_RUNS = 8
 """Runs that are answered concurrently."""
@@ -141,7 +144,7 @@ async def no_extras(_: RequestRef) -> Mapping[str, Any]:
 
 
 async def send_answer(
-    feedback: NamespaceRequests, target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
+    feedback: "NamespaceRequests", target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
 ) -> AnswerOutcome:
     """Send an answer to each run with a matching request; if none is open, send it to the request with that name."""
     slots = asyncio.Semaphore(_MAX_CONCURRENT_RUNS)
@@ -163,7 +166,7 @@ async def send_answer(
     return AnswerOutcome(target, await asyncio.gather(*map(send, refs)))
 
 
-async def answer_request(feedback: NamespaceRequests, run: str, request: str, answer: Answer) -> str:
+async def answer_request(feedback: "NamespaceRequests", run: str, request: str, answer: Answer) -> str:
     """Answer one request of a run or its sub-plans; return the message of the run.
 
     Raises:
@@ -172,7 +175,7 @@ async def answer_request(feedback: NamespaceRequests, run: str, request: str, an
     return await feedback.answer(await feedback.request_ref_of(run, request), answer)
 
 
-async def next_request(feedback: NamespaceRequests, outcome: AnswerOutcome) -> Mapping[str, Any] | None:
+async def next_request(feedback: "NamespaceRequests", outcome: AnswerOutcome) -> Mapping[str, Any] | None:
     """Return the next request that a lookup opens after the answer, if any.
 
     A lookup without a match opens another request. Without this function, the user would see only "is answered".

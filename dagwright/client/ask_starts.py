@@ -2,14 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from dagwright.client.options import (
-    OptionInvalid,
-    RequestOptions,
-    duration_s,
-    model_config,
-    refuse_foreign_options,
-    run_options,
-)
+from dagwright.client.errors import OptionInvalid
+from dagwright.client.options import RequestOptions, duration_s, model_config, refuse_foreign_options, run_options
 from dagwright.client.requests import TextRequest, prepare_request
 from dagwright.client.starts import StartRequest
 from dagwright.planning.plan_and_execute.goal_spec import context_from_json

@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dagwright.client.errors import CommandRejected
-from dagwright.client.services import Services
 from dagwright.core.model.call_limits import CallLimitInvalid, Subject, parse_limit, parse_subject
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.name_hints import suggestion
 from dagwright.server import call_limits as server_limits
 from dagwright.store import PayloadStore
 from dagwright.toolset.tool_directory import find_tool
+
+if TYPE_CHECKING:
+    from dagwright.client.services import Services
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Limit:
 
 
 async def set_limit(
-    services: Services, subject: str, limit: str, known: Mapping[str, ToolDeclaration], *, by: str | None
+    services: "Services", subject: str, limit: str, known: Mapping[str, ToolDeclaration], *, by: str | None
 ) -> None:
     """Set a limit at run time; it overrides the limit that workers declare.
 
@@ -57,7 +60,7 @@ async def set_limit(
         raise CommandRejected(str(error)) from None
 
 
-async def remove_limit(services: Services, subject: str) -> None:
+async def remove_limit(services: "Services", subject: str) -> None:
     """Remove a limit that was set at run time, or else one that workers declare.
 
     After the first, a declared limit applies again; a removed declared limit returns if a worker still declares it.
@@ -73,7 +76,7 @@ async def remove_limit(services: Services, subject: str) -> None:
         raise CommandRejected(f"{subject!r:.80} has no limit")
 
 
-async def read_limits(services: Services) -> list[Limit]:
+async def read_limits(services: "Services") -> list[Limit]:
     """Return all limits with their use, by subject."""
     return [limit_of(use) for use in await server_limits.list_uses(services.connection.client)]
 

@@ -15,12 +15,12 @@ from temporalio.client import Client as TemporalClient
 from dagwright.client.ask_starts import AskStart, prepare_ask
 from dagwright.client.call_limits import Limit, read_limits, remove_limit, set_limit
 from dagwright.client.client_tools import ClientTools
-from dagwright.client.errors import RunIdInUse
+from dagwright.client.errors import OptionInvalid, RunIdInUse
 from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback_request import Inbox, found_request
 from dagwright.client.inbox import InboxFilter, read_requests
 from dagwright.client.list_cursors import ListCursor
-from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s, read_tags, without_none
+from dagwright.client.options import AskOptions, StartOptions, duration_s, read_tags, without_none
 from dagwright.client.plan_starts import (
     PlanSource,
     PlanStart,
@@ -32,11 +32,10 @@ from dagwright.client.plan_starts import (
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run import Run
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
-from dagwright.client.runs import Started
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services, create_services
 from dagwright.client.session import Session, SessionState, state_of
-from dagwright.client.starts import StartRequest
+from dagwright.client.starts import Started, StartRequest
 from dagwright.client.tool_pauses import PausedTool, ResumedTool, pause_tool, paused_tools, resume_tool
 from dagwright.core.boundary.arguments import checks_arguments, checks_methods
 from dagwright.core.errors import ClientClosed, DagwrightError, PlanInvalid

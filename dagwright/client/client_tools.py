@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagwright.client.services import Services, prepare_to_start
+from dagwright.client.services import prepare_to_start
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.given_tools import ToolSource, read_given
 from dagwright.toolset.tool_directory import find_published_tools, names_unknown_tools, published_tools
 from dagwright.toolset.toolset import Toolset, load_toolset, merged_toolset
+
+if TYPE_CHECKING:
+    from dagwright.client.services import Services
 
 Prepared = TypeVar("Prepared")
 Tools = Mapping[str, ToolDeclaration]
@@ -20,7 +23,7 @@ Tools = Mapping[str, ToolDeclaration]
 class ClientTools:
     """Tools of one client; nothing is loaded before the first run is started."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: "Services") -> None:
         self._services = services
         self._base: Toolset | None = None
         self._served: list[Toolset] = []

@@ -39,3 +39,7 @@ class RunIdInvalid(DagwrightError):
 
 class CommandRejected(DagwrightError):
     """A run does not accept a command, such as a pause of a paused run; the message says why."""
+
+
+class OptionInvalid(DagwrightError, ValueError):
+    """An option of a run is invalid; the message names the option and its valid values."""

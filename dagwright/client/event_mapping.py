@@ -9,7 +9,7 @@ the stream may receive them again.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from dagwright.client.events import (
     AnyRunEvent,
@@ -28,7 +28,9 @@ from dagwright.core.model.states import NodeStatus, RunStatus, TaskRef
 from dagwright.core.model.times import cut_to_ms, time_of
 from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
 from dagwright.history.reader import TaskState, started_in, states_of
-from dagwright.history.run_reader import HistorySnapshot, RunView
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import HistorySnapshot, RunView
 
 _MAY_WAIT = (NodeStatus.RUNNING, NodeStatus.READY)
 _NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)
@@ -57,7 +59,7 @@ class Reported:
     has_ended: bool = False
 
 
-def reported_at(snapshot: HistorySnapshot, *, may_have_waited: bool = False) -> Reported:
+def reported_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = False) -> Reported:
     """Return the state that a client has received after all events up to a position in the history.
 
     Args:
@@ -95,13 +97,13 @@ class EventMoment(NamedTuple):
         requests: documents of the open requests of sub-plans.
     """
 
-    view: RunView
+    view: "RunView"
     changed: Mapping[str, TaskState]
     facts: MomentFacts
     requests: Sequence[Mapping[str, Any]] = ()
 
 
-def moment_at(view: RunView, snapshot: HistorySnapshot) -> EventMoment:
+def moment_at(view: "RunView", snapshot: "HistorySnapshot") -> EventMoment:
     """Return the moment at a position in the history.
 
     Args:
@@ -199,7 +201,7 @@ class EventMapper:
                 _SortKey(inf, 0), RunStatusEvent(type="run.resumed", run_id=self._run_id, status=RunStatus.RUNNING)
             )
 
-    def _status_event(self, view: RunView) -> Iterator[AnyRunEvent]:
+    def _status_event(self, view: "RunView") -> Iterator[AnyRunEvent]:
         status, before = RunStatus(view.status), self._reported.status
         self._reported.status = status
         if status is RunStatus.WAITING and before is not status:
@@ -207,7 +209,7 @@ class EventMapper:
         elif status is RunStatus.RUNNING and before is RunStatus.WAITING:
             yield RunStatusEvent(type="run.running", run_id=self._run_id, status=status)
 
-    def _end_event(self, view: RunView) -> AnyRunEvent:
+    def _end_event(self, view: "RunView") -> AnyRunEvent:
         status = RunStatus(view.status)
         return RunStatusEvent(
             type=run_event_type(status),
@@ -382,14 +384,14 @@ def _is_open(request_id: str, moment: EventMoment) -> bool:
     return request_id in view.scheduler.features.feedback.requests.open
 
 
-def _ref_of(request_id: str, view: RunView) -> TaskRef | None:
+def _ref_of(request_id: str, view: "RunView") -> TaskRef | None:
     """Return the node or item of a request; `None` for a request of the run itself."""
     if view.scheduler is None or request_id.endswith("#0"):
         return None
     return view.scheduler.state.find(without_number(request_id))
 
 
-def _key_of_request(request_id: str, view: RunView, *, at: float, rank: int) -> _SortKey:
+def _key_of_request(request_id: str, view: "RunView", *, at: float, rank: int) -> _SortKey:
     ref = _ref_of(request_id, view)
     if ref is None:
         return _SortKey(cut_to_ms(at), rank, request=request_id)

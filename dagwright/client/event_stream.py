@@ -3,18 +3,21 @@
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from dagwright.client.event_mapping import EventMapper, EventMoment, MomentEvents, moment_at, reported_at
+from dagwright.client.event_mapping import EventMapper, EventMoment, moment_at, reported_at
 from dagwright.client.events import AnyRunEvent, CursorInvalid, EventCursor, TextDelta
 from dagwright.client.feedback_request import Answerable
 from dagwright.client.run_follower import RunMoment, follow, interleave
-from dagwright.client.runs import Runs
 from dagwright.core.model.states import RunStatus
 from dagwright.history.executions import START
 from dagwright.history.run_reader import HistorySnapshot, RunReader, RunView
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.text_stream import DeliveredText, TextPart
+
+if TYPE_CHECKING:
+    from dagwright.client.event_mapping import MomentEvents
+    from dagwright.client.runs import Runs
 
 T = TypeVar("T", bound=AnyRunEvent)
 _WITH_ANSWER = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
@@ -31,7 +34,7 @@ class EventStream:
     """
 
     def __init__(
-        self, runs: Runs, run_id: str, *, run: Answerable | None, after: EventCursor, has_text: bool = False
+        self, runs: "Runs", run_id: str, *, run: Answerable | None, after: EventCursor, has_text: bool = False
     ) -> None:
         self._runs = runs
         self._run_id = run_id
@@ -95,7 +98,7 @@ class EventStream:
         return [*self._with_cursors(moment_events, cursor, skipped=self._cursor.count)]
 
     def _with_cursors(
-        self, moment_events: MomentEvents, cursor: SubscriptionCursor, *, skipped: int = 0
+        self, moment_events: "MomentEvents", cursor: SubscriptionCursor, *, skipped: int = 0
     ) -> Iterator[AnyRunEvent]:
         """Yield the events of a moment with their cursors.
 

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, overload
 
 from dagwright.client.answer_sending import (
     AnswerUnclear,
@@ -12,12 +12,15 @@ from dagwright.client.answer_sending import (
     send_answer,
 )
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback import Answer, NamespaceRequests, OpenRequest, RequestRef
-from dagwright.client.steering import Steering
+from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.core.boundary.arguments import checks_arguments, json_argument
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import seconds_of, time_of
 from dagwright.core.model.tools import ToolDeclaration
+
+if TYPE_CHECKING:
+    from dagwright.client.feedback import NamespaceRequests
+    from dagwright.client.steering import Steering
 
 
 class FeedbackAnswer(TypedDict, total=False):
@@ -195,8 +198,8 @@ class RunFeedback:
         tools: tools that nodes of an answer may call.
     """
 
-    feedback: NamespaceRequests
-    steering: Steering
+    feedback: "NamespaceRequests"
+    steering: "Steering"
     run_id: str
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
 

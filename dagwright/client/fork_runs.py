@@ -3,19 +3,22 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import ForkRejected, RunIdInUse
-from dagwright.client.forks import ForkDraft, Forks, retooled
-from dagwright.client.runs import Runs, Started
-from dagwright.client.starts import RunStartOptions, StartRequest
+from dagwright.client.forks import retooled
+from dagwright.client.starts import RunStartOptions, Started, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.inputs import invalid_inputs
-from dagwright.history.run_reader import RunView
 from dagwright.plans.posted import PostedPlan, read_posted
 from dagwright.plans.preparation import check_plan, no_such_inputs, prepare_plan, unused_inputs, unused_names
+
+if TYPE_CHECKING:
+    from dagwright.client.forks import ForkDraft, Forks
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
 
 Declared = Mapping[str, Mapping[str, Any]]
 Typing = Callable[[Declared, Mapping[str, Any]], tuple[Mapping[str, Any], Sequence[Problem]]]
@@ -48,8 +51,8 @@ class ForkChanges:
 
 
 async def draft_of(
-    workflow_id: str, changes: ForkChanges, *, runs: Runs, forks: Forks, tools: Mapping[str, ToolDeclaration]
-) -> ForkDraft:
+    workflow_id: str, changes: ForkChanges, *, runs: "Runs", forks: "Forks", tools: Mapping[str, ToolDeclaration]
+) -> "ForkDraft":
     """Return the draft of a fork.
 
     Args:
@@ -75,7 +78,7 @@ async def draft_of(
 
 
 def _changed(
-    view: RunView, changes: ForkChanges, tools: Mapping[str, ToolDeclaration], *, run_inputs: Mapping[str, Any]
+    view: "RunView", changes: ForkChanges, tools: Mapping[str, ToolDeclaration], *, run_inputs: Mapping[str, Any]
 ) -> tuple[CompiledPlan, dict[str, Any]]:
     """Return the plan and the inputs of the fork.
 
@@ -143,7 +146,7 @@ class ForkOptions:
     tags: Mapping[str, str] | None = None
 
 
-async def start_fork(draft: ForkDraft, *, runs: Runs, forks: Forks, options: ForkOptions) -> Started:
+async def start_fork(draft: "ForkDraft", *, runs: "Runs", forks: "Forks", options: ForkOptions) -> Started:
     """Start a fork with the owner of its original run; starting the same fork twice returns the same run.
 
     Raises:

@@ -37,8 +37,8 @@ from dagwright.features.forks.planner import (
     reusable_results,
 )
 from dagwright.features.run_scheduler import create_scheduler
+from dagwright.history.executions import RunNotFound
 from dagwright.history.map_items import OpenReader
-from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.planning.plan_and_execute.goal_nodes import without_later_plans
 from dagwright.planning.plan_and_execute.goal_spec import PLAN
 from dagwright.planning.rounds.rounds_nodes import without_later_rounds
@@ -49,6 +49,7 @@ from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
+    from dagwright.history.run_reader import RunView
 
 INLINE_BYTES = 256 * 1024
 """Limit of the run snapshot in the input of a fork; a larger snapshot goes to the payload store."""
@@ -114,7 +115,7 @@ class Forks:
         self._read = 0
 
     async def draft(
-        self, view: RunView, plan: CompiledPlan, *, inputs: Mapping[str, Any], rerun: Collection[str] = ()
+        self, view: "RunView", plan: CompiledPlan, *, inputs: Mapping[str, Any], rerun: Collection[str] = ()
     ) -> ForkDraft:
         """Return the draft of a fork.
 
@@ -181,7 +182,7 @@ class Forks:
 
     async def _add_sub_plan_results(
         self,
-        view: RunView,
+        view: "RunView",
         plan: CompiledPlan,
         reuse: ReusableResults,
         *,
@@ -208,7 +209,7 @@ class Forks:
             )
 
     async def _sub_plan_snapshot(
-        self, view: RunView, task_id: str, plan: CompiledPlan, reuse: ReusableResults, *, change: ForkDifferences
+        self, view: "RunView", task_id: str, plan: CompiledPlan, reuse: ReusableResults, *, change: ForkDifferences
     ) -> dict[str, Any] | None:
         """Return the run snapshot of a sub-plan of the fork."""
         self._read += 1
@@ -298,7 +299,7 @@ def _is_same(old: "RunScheduler", plan: CompiledPlan, reuse: ReusableResults) ->
     return not reuse.changed and names == [node.id for node, _ in old.state.visible_nodes()]
 
 
-def _inherited_input(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
+def _inherited_input(view: "RunView", run_input: RunInput, *, is_same: bool) -> RunInput:
     """Return the run input that a fork inherits; a model's plan that has changed needs approval again."""
     assert view.scheduler is not None
     is_by_model = run_input.needs_approval or run_input.approved_by is not None

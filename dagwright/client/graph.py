@@ -1,11 +1,13 @@
 """The complete graph of a run as a stream of nodes and edges, including offloaded regions."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.history.offloaded_regions import OffloadedNodes, unreadable_note
-from dagwright.history.run_reader import RunView
 from dagwright.store import PayloadStore, StoreError
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 
 class GraphListing:
@@ -16,7 +18,7 @@ class GraphListing:
         store: store of the run's offloaded regions.
     """
 
-    def __init__(self, view: RunView, store: PayloadStore) -> None:
+    def __init__(self, view: "RunView", store: PayloadStore) -> None:
         self._view = view
         self._region_graphs = OffloadedNodes(view.scheduler, store)
         self.notes: list[dict[str, Any]] = []

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
-from dagwright.client.runs import Runs
 from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
@@ -17,7 +16,10 @@ from dagwright.history.node_paths import SubPlanNotStarted, resolve_path
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
 from dagwright.history.queues import NOTES_OF_WAITING
 from dagwright.history.run_explainer import NodeNotFound
-from dagwright.history.run_reader import RunView
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
 
 _UNDER_WAY = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
@@ -35,7 +37,7 @@ class NodeView:
     notes: Sequence[Mapping[str, Any]]
 
 
-async def read_node_view(runs: Runs, workflow_id: str, node: str, *, full: bool = False) -> NodeView:
+async def read_node_view(runs: "Runs", workflow_id: str, node: str, *, full: bool = False) -> NodeView:
     """Return a node or item of a run.
 
     Args:
@@ -76,7 +78,7 @@ def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bo
     return note["node_id"] == name or (note["code"] in NOTES_OF_WAITING and node["status"] == "waiting")
 
 
-def _failed_items(view: RunView, node_id: str) -> dict[str, Any]:
+def _failed_items(view: "RunView", node_id: str) -> dict[str, Any]:
     """Return the additional fields of a node's document if items of a large map have failed."""
     record = view.scheduler.record_of(node_id) if view.scheduler is not None else None
     failures = failed_map_batches(node_id, record, workflow_id=view.workflow_id) if record is not None else []

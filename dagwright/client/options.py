@@ -6,9 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
-from dagwright.client.requests import AnyProfile
-from dagwright.client.starts import NO_EXTRAS, RunStartOptions
-from dagwright.core.errors import DagwrightError, PlanInvalid
+from dagwright.client.errors import OptionInvalid
+from dagwright.client.starts import NO_EXTRAS, AnyProfile, RunStartOptions
+from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import LONGEST, Duration, parse_duration
 from dagwright.dialects.reading import read_plan_file
@@ -22,10 +22,6 @@ ModelOption = str | Mapping[str, Any]
 """Name of a model, or an object with `model`, `temperature`, `max_tokens`, `top_p`, `seed`, `reasoning_effort`."""
 PolicyOption = Mapping[str, Any] | str | Path
 """A policy, or the YAML or JSON file that holds one."""
-
-
-class OptionInvalid(DagwrightError, ValueError):
-    """An option of a run is invalid; the message names the option and its valid values."""
 
 
 class RunSettings(TypedDict, total=False):

@@ -2,21 +2,22 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from dagwright.client.runs import Runs, Started
-from dagwright.client.sessions import Busy, PreparedTurn, Sessions
-from dagwright.client.starts import DEFAULT_OPTIONS, RunStartOptions, StartRequest
+from dagwright.client.sessions import PreparedTurn
+from dagwright.client.starts import DEFAULT_OPTIONS, AnyProfile, RunStartOptions, Started, StartRequest
 from dagwright.core.validation.workers import workers_among
 from dagwright.planner import PlanningOptions, RoundsOptions, prepare_goal, prepare_rounds
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.model_calls.model_requests import ModelConfig
-from dagwright.planning.plan_and_execute.goal_spec import Profile, context_from_json
+from dagwright.planning.plan_and_execute.goal_spec import context_from_json
 from dagwright.planning.rounds.rounds_spec import RoundsLimits, Synthesis
 from dagwright.protocol.sessions import SessionRecord
 from dagwright.toolset.toolset import Toolset
 
-AnyProfile = Profile | Literal["rounds"]
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+    from dagwright.client.sessions import Busy, Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ class TurnRequest:
 
 
 async def start_turn(
-    turn: TurnRequest, runs: Runs, sessions: Sessions, *, run: str | None = None, busy: Busy | None = None
+    turn: TurnRequest, runs: "Runs", sessions: "Sessions", *, run: str | None = None, busy: "Busy | None" = None
 ) -> tuple[Started, StartRequest]:
     """Start the run of a turn as soon as the session is free; return the run and its start request.
 

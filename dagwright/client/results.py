@@ -15,17 +15,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dagwright.client.options import OptionInvalid
-from dagwright.core.errors import DagwrightError, NodeError, Note, Problem, problem_from_error
+from dagwright.client.errors import OptionInvalid
+from dagwright.core.errors import DagwrightError, NodeError, Note, Problem, note_of, problem_from_error
 from dagwright.core.model.states import NO_USAGE, NodeStatus, RunStatus, Usage, usage_from_json
 from dagwright.core.model.times import time_of
 from dagwright.core.name_hints import suggestion
 from dagwright.history.document_hydration import NOT_LOADED, full_document
-from dagwright.history.run_reader import RunView
 from dagwright.protocol.documents import compact_value, encoded_size
 from dagwright.store import PayloadStore
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 MAX_RESULT_BYTES = 64 * 1024 * 1024
 """Results of nodes, as JSON, that one `RunResult` holds unless the caller asks for more."""
@@ -246,7 +248,7 @@ class RunCancelled(RunEnded):
         return f"the run {self.result.run_id!r} was cancelled{f': {error.message}' if error is not None else ''}"
 
 
-async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
+async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
     """Read the result of a run.
 
     Args:
@@ -283,7 +285,7 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
     )
 
 
-async def read_nodes(view: RunView, store: PayloadStore) -> AsyncGenerator[NodeResult, None]:
+async def read_nodes(view: "RunView", store: PayloadStore) -> AsyncGenerator[NodeResult, None]:
     """Yield the nodes and items of a run one by one, each with its whole result, however many and large they are."""
     async for name, part in full_document(view, store):
         if name == "nodes":
@@ -329,13 +331,8 @@ def grouped(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
     }
 
 
-def note_of(document: Mapping[str, Any]) -> Note:
-    """Return a note from its document."""
-    return Note(document["code"], document["message"], document["node_id"])
-
-
 async def _collected(
-    view: RunView, listed: AsyncGenerator[tuple[str, Any], None], *, max_bytes: int | None
+    view: "RunView", listed: AsyncGenerator[tuple[str, Any], None], *, max_bytes: int | None
 ) -> tuple[dict[str, NodeResult], int]:
     """Return the nodes whose results fit, the others without results, and how many nodes are left out."""
     loaded: dict[str, NodeResult] = {}
@@ -351,7 +348,7 @@ async def _collected(
     return loaded, 0
 
 
-def _with_rest(loaded: dict[str, NodeResult], view: RunView, *, max_bytes: int) -> tuple[dict[str, NodeResult], int]:
+def _with_rest(loaded: dict[str, NodeResult], view: "RunView", *, max_bytes: int) -> tuple[dict[str, NodeResult], int]:
     """Return nodes in plan order, with those that the run holds and that were not loaded."""
     document = view.document_with_refs()
     unloaded = {

@@ -5,13 +5,14 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
+from dagwright.client.errors import OptionInvalid
 from dagwright.client.event_stream import EventStream
 from dagwright.client.events import AnyRunEvent, EventCursor
 from dagwright.client.feedback_request import FeedbackAnswer, FeedbackRequest, RunFeedback, found_request
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.node_view import read_node_view
-from dagwright.client.options import OptionInvalid, PolicyOption, read_policy, read_tags
+from dagwright.client.options import PolicyOption, read_policy, read_tags
 from dagwright.client.plan_starts import PlanSource, read_plan
 from dagwright.client.results import MAX_RESULT_BYTES, NodeResult, RunResult, node_of, read_nodes, read_result
 from dagwright.client.run_drawing import read_drawing
@@ -33,7 +34,8 @@ from dagwright.core.boundary.arguments import checks_methods, json_argument
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import Duration, format_duration, time_of
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
-from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.history.executions import RunClosed
+from dagwright.history.run_reader import RunView
 from dagwright.plans.drawing import Drawing
 from dagwright.plans.posted import PostedPlan
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.client.graph_folding import picture_of
-from dagwright.client.runs import Runs
-from dagwright.history.run_reader import RunView
 from dagwright.plans.drawing import MAX_NODES, Drawing, draw_run
 
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
 
-async def read_drawing(runs: Runs, run_id: str) -> Drawing:
+
+async def read_drawing(runs: "Runs", run_id: str) -> Drawing:
     """Read a run and return its drawing; no results are loaded.
 
     For a run with more than `MAX_NODES` nodes, a box represents several nodes of one tool.
@@ -24,7 +26,7 @@ async def read_drawing(runs: Runs, run_id: str) -> Drawing:
     return draw_run(graph, nodes, title=view.title or run_id, status=view.status, now=datetime.now(UTC))
 
 
-async def _graph_of(runs: Runs, view: RunView) -> Mapping[str, Any]:
+async def _graph_of(runs: "Runs", view: "RunView") -> Mapping[str, Any]:
     graph = view.graph()
     has_groups = any("group" in node for node in graph["nodes"])
     if view.scheduler is not None and (has_groups or (view.nodes_total or 0) > MAX_NODES):

@@ -5,16 +5,19 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio.service import RPCError
 
-from dagwright.client.feedback import NamespaceRequests, has_sub_plans, requests_in
-from dagwright.client.runs import Runs
+from dagwright.client.open_requests import has_sub_plans, requests_in
 from dagwright.history.moment_facts import MomentFacts
 from dagwright.history.reader import TaskState
-from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import SubscriptionCursor
+
+if TYPE_CHECKING:
+    from dagwright.client.feedback import NamespaceRequests
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
 
 _PAUSE_S = 2.0
 """Interval, in seconds, between two reads of the sub-plans: each read loads the histories of all waiting sub-plans."""
@@ -36,7 +39,7 @@ class RunMoment:
         states, facts: of the changed nodes and items; the scheduler of the view may be newer.
     """
 
-    view: RunView
+    view: "RunView"
     changed: Sequence[str]
     requests: Sequence[Mapping[str, Any]]
     states: Mapping[str, TaskState] = field(default_factory=dict)
@@ -54,7 +57,7 @@ class RunMoment:
 
 
 async def follow(
-    runs: Runs, workflow_id: str, *, answered: Collection[RequestKey] = (), after: SubscriptionCursor | None = None
+    runs: "Runs", workflow_id: str, *, answered: Collection[RequestKey] = (), after: SubscriptionCursor | None = None
 ) -> AsyncGenerator[RunMoment, None]:
     """Yield the moments of a run until it has ended; close the generator to stop early.
 
@@ -77,8 +80,8 @@ async def follow(
 
 
 async def wait_for_end(
-    runs: Runs, workflow_id: str, *, on_update: Callable[[RunView], None] = lambda _: None
-) -> RunView:
+    runs: "Runs", workflow_id: str, *, on_update: "Callable[[RunView], None]" = lambda _: None
+) -> "RunView":
     """Wait until a run has ended; raises as `follow`.
 
     Args:
@@ -127,13 +130,13 @@ def request_key(request: Mapping[str, Any]) -> RequestKey:
 class PendingRequests:
     """Poll the open requests of one run and its sub-plans."""
 
-    def __init__(self, feedback: NamespaceRequests, workflow_id: str) -> None:
+    def __init__(self, feedback: "NamespaceRequests", workflow_id: str) -> None:
         self._feedback = feedback
         self._workflow_id = workflow_id
         self._of_children: Sequence[Mapping[str, Any]] = ()
         self._read_next_at = 0.0
 
-    async def read(self, view: RunView) -> list[Mapping[str, Any]]:
+    async def read(self, view: "RunView") -> list[Mapping[str, Any]]:
         """Return the open requests; requests of the run itself come first."""
         if not has_sub_plans(view):
             self._of_children = ()

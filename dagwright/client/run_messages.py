@@ -16,7 +16,8 @@ from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.errors import DagwrightError
-from dagwright.history.run_reader import RunClosed, RunReader, RunView
+from dagwright.history.executions import RunClosed
+from dagwright.history.run_reader import RunReader, RunView
 from dagwright.protocol.command_handler import CommandHandler
 from dagwright.protocol.command_messages import COMMAND_ID
 from dagwright.protocol.notes import Notes

@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dagwright.client.forks import ForkDraft
-from dagwright.client.results import note_of
-from dagwright.core.errors import Note, Problem, problem_from_error
+from dagwright.core.errors import Note, Problem, note_of, problem_from_error
 from dagwright.core.model.states import RunStatus
 from dagwright.features.explain.reasons import Reason
 from dagwright.history.queues import NOTES_OF_WAITING
-from dagwright.history.run_explainer import RunExplanation
+
+if TYPE_CHECKING:
+    from dagwright.client.forks import ForkDraft
+    from dagwright.history.run_explainer import RunExplanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Explanation:
         return self.message
 
 
-def explanation_of(explanation: RunExplanation) -> Explanation:
+def explanation_of(explanation: "RunExplanation") -> Explanation:
     """Return the public form of an explanation."""
     document = explanation.to_json()
     message = "; ".join([document["message"], *_waits(explanation.notes, document["message"])])
@@ -148,7 +149,7 @@ class ForkPreview:
     effects: Mapping[str, str] = field(default_factory=dict)
 
 
-def preview_of(draft: ForkDraft) -> ForkPreview:
+def preview_of(draft: "ForkDraft") -> ForkPreview:
     """Return the public form of a fork that has not been started."""
     prediction = draft.prediction
     return ForkPreview(

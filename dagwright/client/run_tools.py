@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dagwright.client.services import Services
 from dagwright.client.steering import tools_written
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.tool_directory import find_published_tools, publish_cards
 from dagwright.toolset.toolset import Toolset, load_toolset
+
+if TYPE_CHECKING:
+    from dagwright.client.services import Services
 
 
 class ToolsetSource(Protocol):
@@ -28,7 +30,7 @@ class RunTools:
         source: the tools of the client; `None` loads the tools that the run was started with.
     """
 
-    def __init__(self, services: Services, run_id: str, source: ToolsetSource | None) -> None:
+    def __init__(self, services: "Services", run_id: str, source: ToolsetSource | None) -> None:
         self._services = services
         self._run_id = run_id
         self._source = source

@@ -16,10 +16,11 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.errors import RunIdInUse
-from dagwright.client.feedback import NamespaceRequests, has_sub_plans
+from dagwright.client.feedback import NamespaceRequests
 from dagwright.client.graph import GraphListing
 from dagwright.client.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
+from dagwright.client.open_requests import has_sub_plans
 from dagwright.client.run_lists import (
     IS_TOP_RUN,
     RunFilter,
@@ -29,14 +30,23 @@ from dagwright.client.run_lists import (
     readable_memo,
     run_summary,
 )
-from dagwright.client.starts import EncodedStart, StartRequest, checked_run_id, digest_of, encode_start, new_run_id
+from dagwright.client.starts import (
+    EncodedStart,
+    Started,
+    StartRequest,
+    checked_run_id,
+    digest_of,
+    encode_start,
+    new_run_id,
+)
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S
 from dagwright.core.model.call_limits import Subject
 from dagwright.history.document_hydration import full_document, hydrated_document, stored_text
+from dagwright.history.executions import RunNotFound
 from dagwright.history.map_items import view_of_item
 from dagwright.history.run_explainer import RunExplainer, RunExplanation
-from dagwright.history.run_reader import RunNotFound, RunReader, RunView, tools_of
+from dagwright.history.run_reader import RunReader, RunView, tools_of
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.token_streams import TokenStreams
 from dagwright.protocol.call_limit_messages import LimitSettings
@@ -54,15 +64,6 @@ REACH_S = 3.0
 
 _MAX_NAMES = 5
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A new run, or an existing run with the same ID, plan, inputs and model."""
-
-    workflow_id: str
-    run_id: str
-    is_new: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The use cases of one connection, made together: what every interface and the public `Client` work with."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dagwright.client.runs import Runs, open_runs
+from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
 from dagwright.server import Connection
@@ -13,6 +14,9 @@ from dagwright.store import PayloadStore, open_store
 from dagwright.toolset.file_protection import record_protected
 from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import Toolset
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Services:
     connection: Connection
     settings: Settings
     store: PayloadStore
-    runs: Runs
+    runs: "Runs"
     steering: Steering
     sessions: Sessions
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.client import (
     Client,
@@ -28,19 +28,21 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client.errors import RunIdInUse, SessionNotFound, TurnRejected
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
 from dagwright.client.run_lists import quoted, readable_memo
-from dagwright.client.runs import Runs, Started
-from dagwright.client.starts import EncodedStart, checked_run_id, new_run_id
+from dagwright.client.starts import EncodedStart, Started, checked_run_id, new_run_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
-from dagwright.history.run_reader import RunNotFound
+from dagwright.history.executions import RunNotFound
 from dagwright.protocol.run_attributes import STATE, TITLE, fair_priority
 from dagwright.protocol.run_labels import keyword, queryable_prefix
 from dagwright.protocol.sessions import SessionRecord, Turn, name_of_session, session_from_json, session_id
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn
 from dagwright.server import Connection
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
 
 LOOK_PAUSE_S = 0.5
 """Interval, in seconds, between two reads of a session that a client waits for."""
@@ -138,7 +140,7 @@ class Sessions:
             left. Without it a worker must be running already.
     """
 
-    def __init__(self, connection: Connection, runs: Runs, *, task_queue: str, serve: Serve = _assume_served) -> None:
+    def __init__(self, connection: Connection, runs: "Runs", *, task_queue: str, serve: Serve = _assume_served) -> None:
         self._client: Client = connection.client
         self._runs = runs
         self._task_queue = task_queue

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from dagwright.client.errors import RunIdInvalid
@@ -13,6 +13,7 @@ from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, summary_of
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.planning.extender_specs import workflow_type_of
+from dagwright.planning.plan_and_execute.goal_spec import Profile
 from dagwright.plans.pages import split_for_transfer
 from dagwright.protocol.fairness import Fairness, fairness_of_owner
 from dagwright.protocol.messages import RunInput, run_input_to_json
@@ -168,3 +169,15 @@ def checked_run_id(workflow_id: str) -> str:
         message = f"the run ID {workflow_id!r} starts with {wire.ID_SESSION!r}, which is reserved for sessions"
         raise RunIdInvalid(f"{message}: choose another ID, or start a turn with the option `session`")
     return workflow_id
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A new run, or an existing run with the same ID, plan, inputs and model."""
+
+    workflow_id: str
+    run_id: str
+    is_new: bool
+
+
+AnyProfile = Profile | Literal["rounds"]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.errors import CommandRejected, FeedbackRejected
-from dagwright.client.feedback import UPDATE_TIMEOUT_S, NamespaceRequests, RequestRef
+from dagwright.client.feedback import UPDATE_TIMEOUT_S, NamespaceRequests
+from dagwright.client.open_requests import RequestRef
 from dagwright.client.run_messages import MessageKind, send_message
 from dagwright.core.boundary import wire
 from dagwright.core.errors import PlanInvalid, Problem
@@ -22,7 +23,8 @@ from dagwright.core.model.questions import size_problem
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.plan_edits.sent_tools import tools_to_json
-from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView
+from dagwright.history.executions import RunClosed, RunNotFound
+from dagwright.history.run_reader import RunReader, RunView
 from dagwright.protocol.command_messages import MESSAGE_BYTES, actor_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid

@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from dagwright.client.errors import CommandRejected
-from dagwright.client.services import Services
 from dagwright.core.model.times import time_of
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.name_hints import suggestion
 from dagwright.server import tool_pauses
 from dagwright.toolset.tool_directory import find_tool
+
+if TYPE_CHECKING:
+    from dagwright.client.services import Services
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class ResumedTool:
 
 
 async def pause_tool(
-    services: Services,
+    services: "Services",
     tool: str,
     client_tools: Mapping[str, ToolDeclaration],
     *,
@@ -77,7 +80,7 @@ async def pause_tool(
     return _paused(paused)
 
 
-async def resume_tool(services: Services, tool: str, *, ramp_s: float | None, by: str | None) -> ResumedTool:
+async def resume_tool(services: "Services", tool: str, *, ramp_s: float | None, by: str | None) -> ResumedTool:
     """Resume a paused tool, and let its waiting calls start over a period.
 
     Args:
@@ -92,7 +95,7 @@ async def resume_tool(services: Services, tool: str, *, ramp_s: float | None, by
     return ResumedTool(tool, resumed.calls, resumed.runs, timedelta(seconds=resumed.ramp_s))
 
 
-async def paused_tools(services: Services) -> list[PausedTool]:
+async def paused_tools(services: "Services") -> list[PausedTool]:
     """Return all paused tools, by name."""
     return [_paused(paused_tool) for paused_tool in await tool_pauses.list_paused_tools(services.connection.client)]
 

@@ -5,11 +5,13 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing, suppress
-from typing import Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
 from dagwright.client.events import AnyRunEvent, FeedbackRequested
 from dagwright.client.feedback_request import FeedbackRequest
-from dagwright.history.run_reader import RunView
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 Result = TypeVar("Result")
 _LOG = logging.getLogger("dagwright.client")
@@ -45,7 +47,7 @@ class WaitNotices:
     def __init__(self) -> None:
         self._warned: set[str] = set()
 
-    def warn(self, view: RunView) -> None:
+    def warn(self, view: "RunView") -> None:
         """Warn about the reasons for which the run waits, except those that were warned about before."""
         for note in view.notes:
             message, remedy = str(note["message"]), _REMEDIES.get(str(note["code"]))

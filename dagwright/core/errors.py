@@ -185,3 +185,8 @@ class NodeError:
 def pointer(*parts: str | int) -> str:
     """Return the RFC 6901 pointer of a path (`pointer("nodes", 0, "a/b")` is `/nodes/0/a~1b`)."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def note_of(document: Mapping[str, Any]) -> Note:
+    """Return a note from its document."""
+    return Note(document["code"], document["message"], document["node_id"])

@@ -5,18 +5,18 @@ from dagwright.client.errors import (
     CommandRejected,
     FeedbackRejected,
     ForkRejected,
+    OptionInvalid,
     RunIdInUse,
     RunIdInvalid,
     SessionNotFound,
     TurnRejected,
 )
 from dagwright.client.events import CursorInvalid
-from dagwright.client.options import OptionInvalid
 from dagwright.client.results import RunCancelled, RunEnded, RunFailed, ValueNotLoaded
 from dagwright.core.errors import ClientClosed, DagwrightError, PlanInvalid, Problem
 from dagwright.core.extras import MissingExtra
+from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_explainer import NodeNotFound
-from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.llm.prices import PricesUnreadable
 from dagwright.planner.goal_validation import GoalRejected
 from dagwright.protocol.conversion import ConverterUnusable

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
@@ -20,10 +20,13 @@ from dagwright.core.expressions.stored_values import (
 from dagwright.core.expressions.value_refs import bindings_of, ref_for_display, with_refs_formatted
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
-from dagwright.history.run_reader import INLINE_DOCUMENT_BYTES, RunView, shortened
+from dagwright.history.run_reader import INLINE_DOCUMENT_BYTES, shortened
 from dagwright.protocol.documents import OUTPUT_OMITTED, compact_value
 from dagwright.protocol.failures import FROM_NODES, run_error_of
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 _LOADED_AT_ONCE = 8
 MAX_INNER_NODES = 2_000
@@ -39,7 +42,7 @@ Members = AsyncIterator[tuple[str, Any]]
 
 
 async def hydrated_document(
-    view: RunView, store: PayloadStore, *, full: bool = False, only: str | None = None
+    view: "RunView", store: PayloadStore, *, full: bool = False, only: str | None = None
 ) -> dict[str, Any]:
     """Return the result document of a run with its stored values, up to 1 MiB each.
 
@@ -69,7 +72,9 @@ async def hydrated_document(
     return document
 
 
-async def _add_inner_nodes(document: dict[str, Any], view: RunView, hydrator: "_Hydrator", *, only: str | None) -> None:
+async def _add_inner_nodes(
+    document: dict[str, Any], view: "RunView", hydrator: "_Hydrator", *, only: str | None
+) -> None:
     """Add nodes of offloaded regions to a document: the requested node, all nodes if they are few, or the failed
     nodes.
     """
@@ -87,7 +92,7 @@ async def _add_inner_nodes(document: dict[str, Any], view: RunView, hydrator: "_
 
 
 async def error_with_inner_nodes(
-    document: Mapping[str, Any], view: RunView, store: PayloadStore
+    document: Mapping[str, Any], view: "RunView", store: PayloadStore
 ) -> dict[str, Any] | None:
     """Return the error of a run as in `hydrated_document`, without adding nodes to the document."""
     error_document = {**document, "nodes": dict(document["nodes"])}
@@ -117,7 +122,7 @@ def _count_off(document: dict[str, Any], included: Iterable[InnerNode]) -> None:
         del document["nodes_ref"]
 
 
-async def full_document(view: RunView, store: PayloadStore) -> AsyncIterator[tuple[str, Any | Members]]:
+async def full_document(view: "RunView", store: PayloadStore) -> AsyncIterator[tuple[str, Any | Members]]:
     """Yield the parts of the result document of a run, with all nodes and values.
 
     Parts that may not fit into memory are `Members`: the nodes, with those of offloaded regions at the end; and the
@@ -301,7 +306,7 @@ class _Hydrator:
         hydrate(loaded, [((0, *path), parts) for path, parts in bindings], secrets={}, load=take)
         return loaded[0]
 
-    def offloaded_nodes(self, view: RunView) -> OffloadedNodes:
+    def offloaded_nodes(self, view: "RunView") -> OffloadedNodes:
         """Return the nodes of the offloaded regions of a run."""
         return OffloadedNodes(view.scheduler, self._store)
 

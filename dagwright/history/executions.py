@@ -8,6 +8,7 @@ from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
+from dagwright.core.errors import DagwrightError
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -82,3 +83,11 @@ def path_in(memo: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the tasks on the path from the top-level run to the run with this memo, topmost first."""
     path = memo.get(wire.MEMO_PATH)
     return tuple(map(str, path)) if isinstance(path, list) else ()
+
+
+class RunNotFound(DagwrightError):
+    """There is no run with that id."""
+
+
+class RunClosed(DagwrightError):
+    """The run has ended, so it accepts no commands."""

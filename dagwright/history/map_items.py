@@ -6,15 +6,18 @@ time, and only their starts.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import ItemRecord, NodeStatus, Record
 from dagwright.core.scheduler.map_items import is_batched, is_map_batch
-from dagwright.history.executions import Cursor
-from dagwright.history.run_reader import RunNotFound, RunReader, RunView
+from dagwright.history.executions import Cursor, RunNotFound
+from dagwright.history.run_reader import RunReader
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 MAX_FAILED_BATCHES = 10
 """Most batches with failed items that are listed for one node."""
@@ -30,7 +33,7 @@ class ItemNotStarted(DagwrightError):
     """The run of the batch with the item has not started."""
 
 
-async def view_of_item(view: RunView, task_id: str, *, open_reader: OpenReader) -> RunView:
+async def view_of_item(view: "RunView", task_id: str, *, open_reader: OpenReader) -> "RunView":
     """Return the view of the run that has a node or item; for an item of a large map the run of its batch.
 
     Returns:
@@ -69,7 +72,7 @@ def _failed_map_batch(node_id: str, item: ItemRecord, workflow_id: str) -> dict[
     }
 
 
-def _candidates(view: RunView, task_id: str) -> Iterator[tuple[CompiledNode, ItemRecord]]:
+def _candidates(view: "RunView", task_id: str) -> Iterator[tuple[CompiledNode, ItemRecord]]:
     """Yield the batches that may have an item, with their node."""
     if view.scheduler is None or not task_id.endswith("]"):
         return
@@ -87,7 +90,7 @@ def _has_position(item: ItemRecord, key: str) -> bool:
 
 
 async def _first_with(
-    task_id: str, candidates: Sequence[tuple[CompiledNode, ItemRecord]], *, view: RunView, open_reader: OpenReader
+    task_id: str, candidates: Sequence[tuple[CompiledNode, ItemRecord]], *, view: "RunView", open_reader: OpenReader
 ) -> str | None:
     """Return the workflow id of the first batch that has an item, or `None` if no batch has it."""
     not_started: list[str] = []

@@ -5,12 +5,16 @@ SubPlanNotStarted    the path leads into a sub-plan that has not started
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
 from dagwright.core.scheduler.run_state import call_of_task
-from dagwright.history.run_reader import RunNotFound, RunReader, RunView
+from dagwright.history.executions import RunNotFound
 from dagwright.protocol.node_paths import sub_plan_of_path
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunReader, RunView
 
 
 class SubPlanNotStarted(DagwrightError):
@@ -27,12 +31,12 @@ class ResolvedPath:
         path: the rest of the path, with a trailing slash; empty in the run itself.
     """
 
-    view: RunView
+    view: "RunView"
     name: str
     path: str = ""
 
 
-async def resolve_path(view: RunView, path: str, *, open_reader: Callable[[str], RunReader]) -> ResolvedPath:
+async def resolve_path(view: "RunView", path: str, *, open_reader: "Callable[[str], RunReader]") -> ResolvedPath:
     """Resolve a path from a run.
 
     Raises:
@@ -51,7 +55,7 @@ async def resolve_path(view: RunView, path: str, *, open_reader: Callable[[str],
     return resolved
 
 
-def child_run_id(view: RunView, task_id: str) -> str:
+def child_run_id(view: "RunView", task_id: str) -> str:
     """Return the workflow id of the child run of a task."""
     call = call_of_task(view.scheduler.state, task_id) if view.scheduler is not None else task_id
     return child_workflow_id(view.workflow_id, call)

@@ -17,15 +17,16 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.features.explain.reasons import Reason, ReasonKind, reason_of
 from dagwright.features.explain.why import MAX_REASONS, Chain, blocking_chain, sentence, why
+from dagwright.history.executions import RunNotFound
 from dagwright.history.map_items import ItemNotStarted, OpenReader, view_of_item
 from dagwright.history.node_paths import SubPlanNotStarted, child_run_id, resolve_path
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
-from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.protocol.failures import FROM_NODES
 from dagwright.store import PayloadStore, StoreError
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
+    from dagwright.history.run_reader import RunView
 
 RUNS_LOOKED_AT = 30
 """Most sub-plans and runs of map batches that one explanation reads; each costs its history."""
@@ -54,7 +55,7 @@ class RunExplanation:
         notes: notes about them.
     """
 
-    view: RunView
+    view: "RunView"
     node: str
     chain: Chain
     notes: Sequence[dict[str, Any]] = ()
@@ -190,7 +191,7 @@ class RunExplainer:
         notes = [note for note in view.notes if note["node_id"] is None or note["node_id"] in explained]
         return RunExplanation(top, node, _with_path(chain, path), notes)
 
-    async def _find(self, view: RunView, node: str) -> tuple[RunView, str, str]:
+    async def _find(self, view: "RunView", node: str) -> "tuple[RunView, str, str]":
         """Return the run that has a node, its name there, and the path from the top run."""
         try:
             resolved = await resolve_path(view, node, open_reader=self._open_reader)
@@ -214,14 +215,14 @@ class RunExplainer:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise NodeNotFound(f"the run {view.workflow_id!r} has no node {node!r}{hint}")
 
-    async def _chain_of_run(self, view: RunView) -> Chain:
+    async def _chain_of_run(self, view: "RunView") -> Chain:
         if view.scheduler is None:
             return Chain(())
         return await self._with_sub_plans(view, blocking_chain(view.scheduler, calls=view.pending))
 
     # Sub-plans.
 
-    async def _with_sub_plans(self, view: RunView, chain: Chain) -> Chain:
+    async def _with_sub_plans(self, view: "RunView", chain: Chain) -> Chain:
         """Return the chain with the reasons of its sub-plans."""
         reasons = [*chain.reasons]
         omitted = chain.omitted
@@ -241,7 +242,7 @@ class RunExplainer:
             reasons += child_chain.reasons
         return Chain(reasons[:MAX_REASONS], omitted + max(0, len(reasons) - MAX_REASONS))
 
-    def _has_sub_plan(self, view: RunView, reason: Reason) -> bool:
+    def _has_sub_plan(self, view: "RunView", reason: Reason) -> bool:
         if view.scheduler is None or reason.kind not in ("run", "failed", "waiting"):
             return False
         node, map_batch = view.scheduler.state.node_of(reason.node), view.scheduler.state.map_batch_of(reason.node)
@@ -250,7 +251,7 @@ class RunExplainer:
 
     # Offloaded regions.
 
-    async def _inner_chain(self, view: RunView, node: str) -> Chain:
+    async def _inner_chain(self, view: "RunView", node: str) -> Chain:
         """Return the chain of a node of an offloaded region."""
         offloaded = OffloadedNodes(view.scheduler, self._store)
         waiting, visited = deque([node]), {node}

@@ -16,14 +16,13 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
-from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.expressions.value_refs import with_refs_formatted
 from dagwright.core.model.requests import Request
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.features.commands.steering import current_notes
 from dagwright.history.closing_event import is_reference
-from dagwright.history.executions import START, Cursor, executions_of, root_in
+from dagwright.history.executions import START, Cursor, RunNotFound, executions_of, root_in
 from dagwright.history.pending_activities import (
     PendingCall,
     decode_pending,
@@ -68,14 +67,6 @@ MAX_CHECKED_SUB_PLANS = 30
 """Most sub-plans of one run that are checked for waiting calls, once a second."""
 INLINE_DOCUMENT_BYTES = 1024 * 1024
 """Values up to this size are included in a document; larger ones only on request."""
-
-
-class RunNotFound(DagwrightError):
-    """There is no run with that id."""
-
-
-class RunClosed(DagwrightError):
-    """The run has ended, so it accepts no commands."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,15 @@ requests, exist while there are subscribers.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import START, Cursor
 from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
 from dagwright.history.reader import TaskState, states_of
-from dagwright.history.run_reader import RunReader, RunView
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunReader, RunView
 
 T = TypeVar("T")
 
@@ -61,7 +63,7 @@ class RunUpdate:
         facts: facts of the changed tasks and the requests of the run, at the cursor of the view.
     """
 
-    view: RunView
+    view: "RunView"
     changed: tuple[str, ...]
     states: Mapping[str, TaskState] = field(default_factory=dict)
     shared: dict[Hashable, Any] = field(default_factory=dict, repr=False)
@@ -91,7 +93,7 @@ class RunSubscriptions:
         open_reader: function that opens the reader of a run by its id.
     """
 
-    def __init__(self, open_reader: Callable[[str], RunReader]) -> None:
+    def __init__(self, open_reader: "Callable[[str], RunReader]") -> None:
         self._open_reader = open_reader
         self._topics: dict[str, _Topic] = {}
 
@@ -151,7 +153,7 @@ class RunSubscriptions:
 class _Topic:
     """One run with its subscribers."""
 
-    def __init__(self, reader: RunReader) -> None:
+    def __init__(self, reader: "RunReader") -> None:
         self.subscribers = 0
         self._view: RunView | None = None
         self._states: dict[str, TaskState] = {}
@@ -165,7 +167,7 @@ class _Topic:
         self._reading = asyncio.create_task(self._read(reader))
 
     @property
-    def view(self) -> RunView:
+    def view(self) -> "RunView":
         """State of the run at the newest moment, once `next_moment` has returned."""
         assert self._view is not None
         return self._view
@@ -211,14 +213,14 @@ class _Topic:
         """Stop the reader."""
         self._reading.cancel()
 
-    async def _read(self, reader: RunReader) -> None:
+    async def _read(self, reader: "RunReader") -> None:
         try:
             async for view in reader.follow():
                 self._apply(view)
         finally:
             self._wake()
 
-    def _apply(self, view: RunView) -> None:
+    def _apply(self, view: "RunView") -> None:
         self._moment += 1
         self._view = view
         self._shared = {}

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
@@ -22,9 +23,10 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.requests import without_number
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import call_of_task
+from dagwright.history.executions import RunNotFound
 from dagwright.history.node_paths import SubPlanNotStarted, child_run_id, resolve_path
 from dagwright.history.pending_activities import decode_pending
-from dagwright.history.run_reader import RunNotFound, RunReader, RunView
+from dagwright.history.run_reader import RunReader
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.text_stream import DeliveredText, PartialText, PartialTexts, TextMark, TextPart
 from dagwright.llm.visible_text import VisibleText
@@ -32,6 +34,9 @@ from dagwright.planning.agent_loop.spec import is_turn, turn_after
 from dagwright.planning.model_calls.partial_text import TEXT_INDEX, TextSoFar, text_from_json
 from dagwright.planning.model_calls.response_summary import ANSWER_FIELD, has_text_in_output, summarize_response
 from dagwright.protocol.messages import MessageInvalid, read_message
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 FIRST_PAUSE_S = 0.04
 """Pause between two polls before an answer starts: people wait for its first word."""
@@ -257,7 +262,7 @@ class _Topic:
         is_soon = asyncio.get_running_loop().time() - events.newest_at < SOON_S
         await self._pause_between_polls(events, FIRST_PAUSE_S if is_soon else IDLE_PAUSE_S)
 
-    def _finish(self, view: RunView | None) -> None:
+    def _finish(self, view: "RunView | None") -> None:
         """Yield the last words of a call that has ended, such as the text of an agent before its tool calls.
 
         They are in the result, and were in no heartbeat.
@@ -303,7 +308,7 @@ class _Topic:
         self._new_text_event = asyncio.Event()
 
 
-def _text_of_call(node: str, view: RunView | None) -> str | None:
+def _text_of_call(node: str, view: "RunView | None") -> str | None:
     """Return the text for people in the result of a call; `None` if the result has no text, or is not in the run."""
     record = view.scheduler.record_of(node) if view is not None and view.scheduler is not None else None
     if record is None or record.status is not NodeStatus.COMPLETED:
@@ -319,7 +324,7 @@ def _text_of_call(node: str, view: RunView | None) -> str | None:
     return visible_text.text
 
 
-def is_superseded(view: RunView, call: str, mark: TextMark) -> bool:
+def is_superseded(view: "RunView", call: str, mark: TextMark) -> bool:
     """Return whether a turn has produced other words than those that a reader got.
 
     Args:
@@ -377,7 +382,7 @@ def answering_node(plan: CompiledPlan) -> str | None:
     return part.node if is_whole_result and isinstance(part, ResultOf) else None
 
 
-def _answering_child(view: RunView | None, described: DescribeWorkflowExecutionResponse) -> _Child | None:
+def _answering_child(view: "RunView | None", described: DescribeWorkflowExecutionResponse) -> _Child | None:
     """Return the sub-plan in flight that produces the output of a run."""
     if view is None or view.scheduler is None or not described.pending_children:
         return None

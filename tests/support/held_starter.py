@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.client.forks import ForkDraft, Forks
-from dagwright.client.runs import Runs, Started
+from dagwright.client.runs import Runs
 from dagwright.client.sessions import PreparedTurn, Sessions
+from dagwright.client.starts import Started
 from dagwright.protocol.messages import RunInput
 from tests.support.chaos_tools import FOLDER_VARIABLE, fault_point
 

@@ -6,9 +6,9 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.client.answer_sending import answer_request
-from dagwright.client.feedback import Answer
+from dagwright.client.open_requests import Answer
 from dagwright.client.services import create_services
-from dagwright.history.run_reader import RunNotFound
+from dagwright.history.executions import RunNotFound
 from dagwright.server import Connection
 from dagwright.settings import Settings
 from dagwright.worker.plugin import DagwrightPlugin

@@ -15,8 +15,8 @@ from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs as ClientRuns
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.executions import START, Cursor, executions_of
-from dagwright.history.run_reader import RunNotFound, RunReader
+from dagwright.history.executions import START, Cursor, RunNotFound, executions_of
+from dagwright.history.run_reader import RunReader
 from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server

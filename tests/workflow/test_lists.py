@@ -11,8 +11,8 @@ import temporalio.client
 
 import dagwright
 from dagwright import Client, Plan, Worker, tool
+from dagwright.client.errors import OptionInvalid
 from dagwright.client.inbox import InboxFilter
-from dagwright.client.options import OptionInvalid
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services, create_services
 from dagwright.interfaces.http.app import create_app

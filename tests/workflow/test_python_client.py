@@ -16,7 +16,7 @@ from pydantic import SecretStr
 import dagwright
 from dagwright import Client, Plan, PlanInvalid, Run, SyncClient, Worker, ask_human, tool
 from dagwright.client.client import WrongEventLoop
-from dagwright.client.options import OptionInvalid
+from dagwright.client.errors import OptionInvalid
 from dagwright.errors import ClientClosed, RunIdInUse
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer

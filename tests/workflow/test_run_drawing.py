@@ -7,7 +7,7 @@ import pytest
 from dagwright.client.live_progress import TerminalView, show_progress
 from dagwright.client.run_drawing import read_drawing
 from dagwright.client.runs import Runs as StartedRuns
-from dagwright.history.run_reader import RunNotFound
+from dagwright.history.executions import RunNotFound
 from dagwright.plans.drawing import Drawing
 from dagwright.plans.plan import Plan
 from dagwright.server import Connection, Server

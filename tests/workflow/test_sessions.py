@@ -17,9 +17,8 @@ from temporalio.exceptions import ApplicationError
 from dagwright.client import sessions
 from dagwright.client.errors import RunIdInUse, RunIdInvalid, SessionNotFound, TurnRejected
 from dagwright.client.run_lists import RunFilter
-from dagwright.client.runs import Started
 from dagwright.client.sessions import PreparedTurn
-from dagwright.client.starts import RunStartOptions, StartRequest
+from dagwright.client.starts import RunStartOptions, Started, StartRequest
 from dagwright.core.boundary import limits, wire
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.documents import encoded_size

@@ -16,11 +16,11 @@ from temporalio.worker import Replayer, Worker
 
 from dagwright.client.answer_sending import answer_request
 from dagwright.client.client import Client as PlanClient
-from dagwright.client.feedback import Answer
+from dagwright.client.open_requests import Answer
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services, create_services
+from dagwright.history.executions import RunNotFound
 from dagwright.history.run_explainer import RunExplanation
-from dagwright.history.run_reader import RunNotFound
 from dagwright.plans.plan import Plan
 from dagwright.server import Connection
 from dagwright.server.store_notes import published_store

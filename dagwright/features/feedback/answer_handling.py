@@ -22,12 +22,12 @@ from dagwright.core.model.requests import (
     without_number,
 )
 from dagwright.core.model.states import NodeStatus, TaskRef
-from dagwright.core.scheduler.extension import Extension
 from dagwright.features.feedback.approval_gate import rejection
 from dagwright.features.feedback.feedback_state import FeedbackState, RunAnswer
 from dagwright.features.plan_edits.node_additions import apply_addition
 
 if TYPE_CHECKING:
+    from dagwright.core.scheduler.extension import Extension
     from dagwright.core.scheduler.propagation import Propagation
     from dagwright.core.scheduler.rebuild import Rebuild
     from dagwright.features.feedback.answer_reading import AcceptedAnswer, AnswerReader
@@ -136,7 +136,7 @@ class AnswerHandler:
                 self.apply(accepted.request, accepted.answer, feedback, at, extension=accepted.extension)
 
     def apply(
-        self, request: Request, answer: Any, feedback: Feedback, at: float, *, extension: Extension | None = None
+        self, request: Request, answer: Any, feedback: Feedback, at: float, *, extension: "Extension | None" = None
     ) -> None:
         """Apply a valid answer to its request."""
         what = _word_of(request, answer)

@@ -37,7 +37,6 @@ from dagwright.core.model.requests import (
 from dagwright.core.model.states import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.name_hints import suggestion
-from dagwright.core.scheduler.extension import Extension
 from dagwright.core.validation.inputs import schema_of_missing
 from dagwright.features.feedback.approval_gate import refusal_message
 from dagwright.features.feedback.feedback_state import FeedbackState
@@ -46,6 +45,7 @@ from dagwright.features.plan_edits.extension_checks import refusal_of_other_argu
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 
 if TYPE_CHECKING:
+    from dagwright.core.scheduler.extension import Extension
     from dagwright.core.scheduler.run_state import RunState
 
 _NAMES_COMPARED = 100
@@ -64,7 +64,7 @@ class AcceptedAnswer:
 
     request: Request
     answer: Any
-    extension: Extension | None = None
+    extension: "Extension | None" = None
 
 
 class AnswerReader:
@@ -188,13 +188,13 @@ class AnswerReader:
         ids = [node.id for node in extension.nodes]
         return [AcceptedAnswer(request, {"text": answer["text"], "nodes": ids}, extension)]
 
-    def _extension_by_arguments(self, request: Request, arguments: Mapping[str, Any]) -> Extension:
+    def _extension_by_arguments(self, request: Request, arguments: Mapping[str, Any]) -> "Extension":
         ref = self._state.items.ref(request.task)
         if (refusal := refusal_of_other_arguments(self._state, ref)) is not None:
             raise BadAnswer(refusal)
         return with_other_arguments(self._state, ref.node, arguments)
 
-    def _extension_by_nodes(self, answer: Mapping[str, Any], check_budget: ComputeBudget) -> Extension:
+    def _extension_by_nodes(self, answer: Mapping[str, Any], check_budget: ComputeBudget) -> "Extension":
         """Return the extension of the current plan by the nodes of an answer.
 
         Raises:

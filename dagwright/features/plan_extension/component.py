@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.errors import NodeError
 from dagwright.core.model.states import Phase, RunStatus
 from dagwright.core.scheduler.component import SchedulerComponent
+from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.rebuild import RecordEdits
-from dagwright.features.plan_extension.extender import MAX_EXTENSIONS, PlanExtender, next_extension_or_error
+from dagwright.features.plan_edits.extension_checks import refusal_of_extension
+from dagwright.features.plan_extension.extender import GoalUnreachable, PlanExtender
 
 if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
     from dagwright.core.scheduler.scheduler import Scheduler
+
+MAX_EXTENSIONS = 100
+"""Most extensions without an event between them; normally each extension needs an event before the next one."""
+_BUG = "Bug"
 
 
 class PlanExtension(SchedulerComponent):
@@ -41,7 +48,7 @@ class PlanExtension(SchedulerComponent):
         if self.extender is None or self._state.phase is not Phase.ACTIVE:
             return
         for _ in range(MAX_EXTENSIONS):
-            step = None if self._state.is_stopped else next_extension_or_error(self.extender, self._state)
+            step = None if self._state.is_stopped else _next_extension_or_error(self.extender, self._state)
             if step is None:
                 return
             if isinstance(step, NodeError):
@@ -63,3 +70,16 @@ class PlanExtension(SchedulerComponent):
         """Return `COMPLETED_WITH_FAILURES` for a completed run that has not reached its goal."""
         is_short = status is RunStatus.COMPLETED and self.goal_error() is not None
         return RunStatus.COMPLETED_WITH_FAILURES if is_short else status
+
+
+def _next_extension_or_error(extender: PlanExtender, state: "RunState") -> Extension | NodeError | None:
+    """Return the next extension of the plan, the error that ends the run, or `None` if nothing changes."""
+    try:
+        extension = extender.next_extension(state)
+        refusal = None if extension is None else refusal_of_extension(state, extension)
+    except GoalUnreachable as unreachable:
+        return unreachable.error
+    # A defect of an extender ends the run with an error, in the workflow and in history readers alike.
+    except Exception as error:
+        return NodeError(_BUG, f"the plan could not be extended: {type(error).__name__}: {error}")
+    return extension if refusal is None else NodeError("too_large", f"the plan cannot be extended: {refusal}")

@@ -11,15 +11,10 @@ Replay: the nodes that an extender adds, and their order, are part of the order 
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.core.errors import NodeError
-from dagwright.core.scheduler.extension import Extension
-from dagwright.features.plan_edits.extension_checks import refusal_of_extension
 
 if TYPE_CHECKING:
+    from dagwright.core.scheduler.extension import Extension
     from dagwright.core.scheduler.run_state import RunState
-
-MAX_EXTENSIONS = 100
-"""Most extensions without an event between them; normally each extension needs an event before the next one."""
-_BUG = "Bug"
 
 
 class GoalUnreachable(Exception):
@@ -37,7 +32,7 @@ class GoalUnreachable(Exception):
 class PlanExtender(Protocol):
     """Strategy that extends a plan while it runs."""
 
-    def next_extension(self, state: "RunState") -> Extension | None:
+    def next_extension(self, state: "RunState") -> "Extension | None":
         """Return the next extension of the plan, or `None` until something has changed.
 
         Raises:
@@ -56,16 +51,3 @@ class PlanExtender(Protocol):
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:
         """Return why a person may not set this result of a node, or `None`."""
         ...
-
-
-def next_extension_or_error(extender: PlanExtender, state: "RunState") -> Extension | NodeError | None:
-    """Return the next extension of the plan, the error that ends the run, or `None` if nothing changes."""
-    try:
-        extension = extender.next_extension(state)
-        refusal = None if extension is None else refusal_of_extension(state, extension)
-    except GoalUnreachable as unreachable:
-        return unreachable.error
-    # A defect of an extender ends the run with an error, in the workflow and in history readers alike.
-    except Exception as error:
-        return NodeError(_BUG, f"the plan could not be extended: {type(error).__name__}: {error}")
-    return extension if refusal is None else NodeError("too_large", f"the plan cannot be extended: {refusal}")

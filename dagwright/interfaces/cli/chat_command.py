@@ -15,14 +15,15 @@ from temporalio.service import RPCError
 
 from dagwright.client.answer_sending import answer_request
 from dagwright.client.errors import CommandRejected, FeedbackRejected, SessionNotFound, TurnRejected
-from dagwright.client.feedback import Answer
+from dagwright.client.open_requests import Answer
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run_follower import RequestKey, request_key
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import new_run_id
 from dagwright.client.steering import CommandAuthor, Steering
-from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.history.executions import RunClosed
+from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.ask_command import prepare_turn
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from dagwright.client.list_cursors import ListCursor
-from dagwright.history.run_reader import RunNotFound
+from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.output import Output
 from dagwright.logging import configure_logging

@@ -35,7 +35,7 @@ _EXPECTED: Final = {
     "dagwright.store.errors.StoreMismatch": Refusal.OTHER_STORE,
     "dagwright.store.errors.StoreError": Refusal.NO_STORE,
     "dagwright.server.errors.ServerUnreachable": Refusal.NO_SERVER,
-    "dagwright.history.run_reader.RunNotFound": Refusal.NOT_FOUND,
+    "dagwright.history.executions.RunNotFound": Refusal.NOT_FOUND,
     "dagwright.client.errors.RunIdInUse": Refusal.ID_IN_USE,
     "dagwright.client.errors.SessionNotFound": Refusal.NOT_FOUND,
     "dagwright.protocol.sessions.SessionNameInvalid": Refusal.BAD_USAGE,

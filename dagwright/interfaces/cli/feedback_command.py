@@ -13,7 +13,8 @@ from dagwright.client.answer_sending import (
     next_request,
     send_answer,
 )
-from dagwright.client.feedback import Answer, NamespaceRequests, OpenRequest, RequestRef
+from dagwright.client.feedback import NamespaceRequests
+from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import Steering
 from dagwright.core.errors import PlanInvalid

@@ -9,7 +9,8 @@ from temporalio.service import RPCError
 
 from dagwright.client.run_follower import follow, wait_for_end
 from dagwright.client.runs import Runs
-from dagwright.history.run_reader import RunNotFound, RunView
+from dagwright.history.executions import RunNotFound
+from dagwright.history.run_reader import RunView
 from dagwright.history.text_stream import DeliveredText
 from dagwright.interfaces.cli.live_display import LivePicture
 from dagwright.interfaces.cli.lost_calls import LostCalls

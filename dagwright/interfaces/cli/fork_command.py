@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from dagwright.client.errors import ForkRejected
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start_fork
 from dagwright.client.forks import ForkDraft, Forks
-from dagwright.client.runs import Started, open_runs
+from dagwright.client.runs import open_runs
+from dagwright.client.starts import Started
 from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background_settings import FILES_ROOT, refuse_other_settings

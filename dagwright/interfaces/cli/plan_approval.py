@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback import Answer, RequestRef, requests_in
+from dagwright.client.open_requests import Answer, RequestRef, requests_in
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.command_arguments import account_name

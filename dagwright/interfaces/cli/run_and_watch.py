@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dagwright.client.errors import RunIdInUse
-from dagwright.client.runs import Runs, Started, open_runs
-from dagwright.client.starts import StartRequest
+from dagwright.client.runs import Runs, open_runs
+from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.validation.inputs import schema_of_missing

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.client.errors import RunIdInUse, RunIdInvalid
-from dagwright.client.runs import Started, open_runs
-from dagwright.client.starts import StartRequest
+from dagwright.client.runs import open_runs
+from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.name_hints import suggestion

@@ -7,7 +7,7 @@ from dagwright.client.errors import CommandRejected
 from dagwright.client.runs import open_runs
 from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, Steering
 from dagwright.core.errors import PlanInvalid
-from dagwright.history.run_reader import RunClosed
+from dagwright.history.executions import RunClosed
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import (
     AddNodesRequest,

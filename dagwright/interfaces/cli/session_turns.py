@@ -5,9 +5,9 @@ from functools import partial
 
 from dagwright.client.errors import TurnRejected
 from dagwright.client.requests import TurnRequest, start_turn
-from dagwright.client.runs import Runs, Started, open_runs
+from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import Sessions
-from dagwright.client.starts import StartRequest
+from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async

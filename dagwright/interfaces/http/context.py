@@ -13,7 +13,7 @@ from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import checked_run_id
 from dagwright.client.steering import Steering
-from dagwright.history.run_reader import RunNotFound
+from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import ANYONE, Caller, Permission
 from dagwright.interfaces.http.error_codes import ErrorCode

@@ -31,8 +31,8 @@ from dagwright.client.errors import (
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.name_hints import cut_name
 from dagwright.dialects.json_reader import MAX_DEPTH
+from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_explainer import NodeNotFound
-from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.interfaces.http.error_codes import INVALID, ErrorCode
 from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.headers import REQUEST_ID, header_descriptions

@@ -15,11 +15,11 @@ from dagwright.client.answer_sending import (
     next_request,
     send_answer,
 )
-from dagwright.client.feedback import Answer, OpenRequest, RequestRef
 from dagwright.client.inbox import InboxFilter
+from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.client.starts import checked_run_id
 from dagwright.core.model.requests import MayAnswer
-from dagwright.history.run_reader import RunNotFound
+from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope

@@ -8,12 +8,13 @@ from typing import Any
 from urllib.parse import quote
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback import Answer, OpenRequest
+from dagwright.client.open_requests import Answer, OpenRequest
 from dagwright.client.run_follower import RequestKey, RunMoment, follow, request_key
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import NO_USAGE, RunStatus, Usage
 from dagwright.core.scheduler.run_end import counts_of
-from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.history.executions import RunClosed
+from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.interfaces.http.callers import public_session_id
 from dagwright.interfaces.http.context import GatewayContext

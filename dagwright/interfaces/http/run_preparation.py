@@ -12,9 +12,9 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from dagwright.client.errors import TurnRejected
-from dagwright.client.requests import AnyProfile, TextRequest, TurnRequest, prepare_request, start_turn
+from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.sessions import LOOK_PAUSE_S
-from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest, new_run_id
+from dagwright.client.starts import NO_EXTRAS, AnyProfile, RunStartOptions, StartRequest, new_run_id
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.callers import new_session_name, public_session_id

@@ -10,7 +10,7 @@ from dagwright.client.errors import RunIdInUse
 from dagwright.client.run_follower import RequestKey, RunMoment
 from dagwright.client.steering import CommandAuthor
 from dagwright.core.model.resolvers import callable_tools
-from dagwright.history.run_reader import RunNotFound
+from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http.callers import Permission, public_session_id
 from dagwright.interfaces.http.context import GatewayContext, require_scope
 from dagwright.interfaces.http.conversation import Conversation

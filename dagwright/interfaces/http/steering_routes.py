@@ -11,7 +11,7 @@ from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_of, start
 from dagwright.client.forks import Forks
 from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor
 from dagwright.core.model.states import RunStatus
-from dagwright.history.run_reader import RunClosed
+from dagwright.history.executions import RunClosed
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, requires_scope

@@ -15,12 +15,13 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from dagwright.client.answer_sending import answer_request
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback import Answer
+from dagwright.client.open_requests import Answer
 from dagwright.client.run_follower import RunMoment, follow
 from dagwright.client.runs import Runs
 from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.reader import TaskState, states_of
-from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
+from dagwright.history.run_reader import RunView
 from dagwright.interfaces.mcp.elicitation import Elicitations, parse_form_response, uses_interim_results
 from dagwright.interfaces.mcp.request_forms import NotJson, Request, answer_of
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from dagwright.client.errors import RunIdInUse, RunIdInvalid, TurnRejected
 from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
-from dagwright.client.runs import Runs, Started
+from dagwright.client.runs import Runs
 from dagwright.client.sessions import Sessions
-from dagwright.client.starts import RunStartOptions, StartRequest
+from dagwright.client.starts import RunStartOptions, Started, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.policy import Policy

@@ -19,7 +19,8 @@ from dagwright.client.run_follower import PendingRequests
 from dagwright.client.runs import Runs
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.model.times import format_time
-from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
+from dagwright.history.executions import RunClosed, RunNotFound
+from dagwright.history.run_reader import RunView
 from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.elicitation import CallContext, Elicitations, uses_interim_results
 from dagwright.interfaces.mcp.tool_definitions import ANSWER_FEEDBACK, CANCEL, CHECK_PLAN, GET_RUN, LIST_RUNS

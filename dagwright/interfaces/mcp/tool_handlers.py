@@ -13,10 +13,11 @@ from temporalio.service import RPCError
 
 from dagwright.client.answer_sending import AnswerTarget, AnswerUnclear, NoOpenRequest, find_target, send_answer
 from dagwright.client.errors import FeedbackRejected, SessionNotFound
-from dagwright.client.feedback import Answer, OpenRequest
 from dagwright.client.list_cursors import ListCursor
+from dagwright.client.open_requests import Answer, OpenRequest
 from dagwright.client.run_lists import RunFilter
-from dagwright.client.runs import Runs, Started
+from dagwright.client.runs import Runs
+from dagwright.client.starts import Started
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.argument_checks import SchemaOfTool
@@ -24,7 +25,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import json_problems
 from dagwright.features.feedback.plan_text import changes_of
-from dagwright.history.run_reader import RunClosed, RunNotFound
+from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.interfaces.mcp import tool_definitions
 from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.elicitation import CallContext, CallState, Elicitations, StateUnreadable, parse_call_state

@@ -10,7 +10,7 @@ Replay: IDs, order and content of the nodes are part of the history of a run.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.references import ResultOf, TemplatePart
@@ -18,7 +18,6 @@ from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import with_compensating_tools
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.agent_loop.feedback_markers import parse_answer
@@ -41,6 +40,9 @@ from dagwright.planning.model_calls.model_node import model_node
 from dagwright.planning.model_calls.model_requests import Message, ModelError, user
 from dagwright.planning.model_calls.response_summary import ResponseSummary, summarize_response, usage_of_response
 
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
+
 _OWN_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
 CORRECTIONS = 2
 """How often a turn is repeated after an invalid answer."""
@@ -55,7 +57,7 @@ class AgentLoop:
     def __init__(self, spec: AgentSpec) -> None:
         self._spec = spec
 
-    def next_extension(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: "RunState") -> Extension | None:
         """Return the next extension of the agent.
 
         Raises:
@@ -74,7 +76,7 @@ class AgentLoop:
             return turn.after_calls()
         return turn.after_answer()
 
-    def goal_error(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - an extender
+    def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - an extender
         """Return `None`: the nodes report the errors of such a run."""
         return None
 
@@ -100,7 +102,7 @@ class _Turn:
         number: number of the turn, starting at 1.
     """
 
-    def __init__(self, state: RunState, spec: AgentSpec, number: int) -> None:
+    def __init__(self, state: "RunState", spec: AgentSpec, number: int) -> None:
         self._state = state
         self._spec = spec
         self._count = number

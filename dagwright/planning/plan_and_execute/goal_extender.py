@@ -8,12 +8,11 @@ Replay: IDs, order and content of the nodes are part of the history of a run.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.planning.plan_and_execute.goal_spec import (
     APPROVE,
     READ,
@@ -24,6 +23,9 @@ from dagwright.planning.plan_and_execute.goal_spec import (
 )
 from dagwright.planning.plan_and_execute.goal_state import GoalState, Stage
 
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
+
 
 class PlanAndExecute:
     """Extends a run for a request: adds the next planning call, the nodes of a valid plan, and the answer."""
@@ -33,7 +35,7 @@ class PlanAndExecute:
         self._tools: Mapping[str, ToolDeclaration] | None = None
         """Tools of the goal, decoded once: thousands of messages may refer to them at the same time."""
 
-    def next_extension(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: "RunState") -> Extension | None:
         """Return the next extension for the request.
 
         Raises:
@@ -80,7 +82,7 @@ class PlanAndExecute:
         conflicts = run.id_conflicts(approved)
         return run.approval(read, parsed, problems=conflicts) if conflicts else run.planned(approval, approved)
 
-    def goal_error(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - interface of extenders
+    def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - interface of extenders
         """Return `None`: the nodes report the errors of such a run."""
         return None
 
@@ -101,7 +103,7 @@ class PlanAndExecute:
         return self._tools
 
     def refusal_of_early(
-        self, state: RunState, extension: Extension, *, tools: Mapping[str, ToolDeclaration]
+        self, state: "RunState", extension: Extension, *, tools: Mapping[str, ToolDeclaration]
     ) -> str | None:
         """Return why nodes may not run before their plan is complete.
 

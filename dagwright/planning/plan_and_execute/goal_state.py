@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.errors import NodeError
@@ -18,7 +18,7 @@ from dagwright.core.model.compiled import HIDDEN_KINDS, Binding, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import PURPOSE_ANSWER
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import RunState, task_of_call
+from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.core.text import cut_bytes
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
@@ -80,6 +80,9 @@ from dagwright.planning.plan_and_execute.replans import (
 )
 from dagwright.planning.plan_and_execute.step_messages import Step, step_messages
 
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
+
 Output = tuple[Any, Sequence[Binding]]
 """Output of a run: JSON with null at every binding, and its bindings."""
 _PROBLEMS_BYTES = 1_500
@@ -96,7 +99,7 @@ class Stage(Enum):
 class GoalState:
     """State of a run for a request."""
 
-    def __init__(self, state: RunState, goal: Goal) -> None:
+    def __init__(self, state: "RunState", goal: Goal) -> None:
         self._state = state
         self._goal = goal
 

@@ -8,11 +8,10 @@ Replay: IDs, order and content of the nodes are part of the history of a run.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.text import cut_bytes, one_line
 from dagwright.planning.model_calls.model_requests import user
 from dagwright.planning.plan_and_execute.goal_spec import REPLAN, Goal
@@ -24,6 +23,9 @@ from dagwright.planning.plan_and_execute.step_messages import (
     step_messages,
     step_text,
 )
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 PLANNING_AGAIN = "planning again"
 """Prefix of the title of the call: the title shows the number of the replan and its reason."""
@@ -102,7 +104,7 @@ def title_of(reasons: Sequence[ReplanReason], *, count: int, most: int) -> str:
     return f"{cut_bytes(f'{PLANNING_AGAIN} ({count} of {most}): {description}', max_bytes=_TITLE_BYTES)}{more}"
 
 
-def replan_context_of(state: RunState, steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> ReplanContext:
+def replan_context_of(state: "RunState", steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> ReplanContext:
     """Return the state of a run for the parser of the next plan."""
     ended: dict[str, list[str]] = {}
     for node, record in steps:
@@ -132,7 +134,7 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanR
     return StepMessages([*steps_sent.messages, *other_messages, last], steps_sent.bindings, steps_sent.cuts)
 
 
-def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:
+def unreachable_nodes(state: "RunState", steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:
     """Return the IDs of the nodes that can no longer run once other nodes have replaced some of the plan.
 
     A blocked node continues if the replacements of its dependencies allow it.
@@ -158,7 +160,7 @@ def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collecti
     return tuple(node.id for node, _ in remaining if state.number_of(node.id) in unreachable)
 
 
-def _can_start(state: RunState, node: CompiledNode, unreachable: Collection[int | None]) -> bool:
+def _can_start(state: "RunState", node: CompiledNode, unreachable: Collection[int | None]) -> bool:
     """Check whether a blocked node may start once all of its reachable dependencies have ended."""
     startable = (*_DONE, *REPLACEABLE)
     reachable = sum(

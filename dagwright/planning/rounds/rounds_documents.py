@@ -10,7 +10,6 @@ from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_of
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.text import cut_bytes
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.response_summary import summarize_response
@@ -22,6 +21,7 @@ from dagwright.planning.rounds.state_text import shortened_oldest
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS
 
 if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
     from dagwright.features.run_scheduler import RunScheduler
 
 
@@ -160,7 +160,7 @@ def _phase(run: RoundsState, scheduler: "RunScheduler") -> str:
     return "planning" if is_called or last.round == 1 or last.is_repair else "joining"
 
 
-def _intention(state: RunState) -> str | None:
+def _intention(state: "RunState") -> str | None:
     number = state.number_of(state.newest_id(INTENTION))
     record = state.records[number] if number is not None else None
     if record is None or record.status is not NodeStatus.COMPLETED:

@@ -10,7 +10,7 @@ Replay: ids, order and content of the nodes are part of the history of a run.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.errors import NodeError
@@ -19,7 +19,6 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.text import cut_bytes
 from dagwright.core.validation.workers import workers_among
 from dagwright.features.plan_edits.extension_checks import free_id
@@ -55,6 +54,9 @@ from dagwright.planning.rounds.rounds_state import PlannerCall, RoundsState
 from dagwright.planning.rounds.state_text import caveats, gap_lines, state_message
 from dagwright.planning.rounds.sub_goals import INPUTS, Input, KnownSubGoal, refs_of
 
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
+
 
 class Rounds:
     """Extender for a question: adds the sub-goals of a round, the next call of the planner, and the answer."""
@@ -63,7 +65,7 @@ class Rounds:
         self.rounds = rounds
         self._workers = workers_among(decode_tools(list(rounds.workers)))
 
-    def next_extension(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: "RunState") -> Extension | None:
         """Return the next nodes or the output for the question.
 
         Raises:
@@ -89,7 +91,7 @@ class Rounds:
             return self._start_sub_goals(run, last)
         return self._plan_next(run) if run.is_joined else None
 
-    def goal_error(self, state: RunState) -> NodeError | None:
+    def goal_error(self, state: "RunState") -> NodeError | None:
         """Return why the planner did not finish, for a run that answers with the available deliverables."""
         if not is_answered(state):
             return None
@@ -244,7 +246,7 @@ class Rounds:
         return free_id(run.state, number)
 
 
-def require_intention(state: RunState) -> None:
+def require_intention(state: "RunState") -> None:
     """Raise if the question could not be clarified, because nothing is planned without an intention.
 
     Raises:

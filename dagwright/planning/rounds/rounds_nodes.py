@@ -2,14 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.references import Placeholder, ResultOf, TemplatePart
 from dagwright.core.expressions.stored_values import Projection, StoredValue
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, Join, default_retry
 from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.model_policy import POLICY, model_policy
 from dagwright.planning.model_calls.model_node import CALL_MODEL, model_node
 from dagwright.planning.model_calls.model_requests import (
@@ -23,8 +22,11 @@ from dagwright.planning.model_calls.model_requests import (
 )
 from dagwright.planning.model_calls.response_summary import READ_PROJECTION
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, RoundsSpec, is_own
-from dagwright.planning.rounds.rounds_state import PlannerCall, RoundsState
 from dagwright.planning.rounds.sub_goals import Input, InputRef, KnownSubGoal, PlannedSubGoal, RoundContext, refs_of
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
+    from dagwright.planning.rounds.rounds_state import PlannerCall, RoundsState
 
 INTENTION_CHARACTERS = 4_000
 """Limit for the intention in prompts."""
@@ -91,7 +93,7 @@ def planner_node(
 
 
 def repair_node(
-    rounds: RoundsSpec, node_id: str, call: PlannerCall, *, text: str, known: Sequence[KnownSubGoal]
+    rounds: RoundsSpec, node_id: str, call: "PlannerCall", *, text: str, known: Sequence[KnownSubGoal]
 ) -> CompiledNode:
     """Create the call in which the planner repairs an invalid answer.
 
@@ -219,7 +221,7 @@ def output_of_answer() -> Output:
     return None, (((), (ResultOf(ANSWER, "result", ("message", "content")),)),)
 
 
-def assembled_output(inputs: Mapping[str, Input], run: RoundsState, gaps: Sequence[str]) -> Output:
+def assembled_output(inputs: Mapping[str, Input], run: "RoundsState", gaps: Sequence[str]) -> Output:
     """Return the output of a run whose answer is assembled: the slots in order, followed by missing information.
 
     A single slot is the output itself. With several slots, texts stay as they are, and other values follow their names.
@@ -240,7 +242,7 @@ def assembled_output(inputs: Mapping[str, Input], run: RoundsState, gaps: Sequen
     return None, (((), _joined(parts)),)
 
 
-def _slot_parts(name: str, ref: InputRef, run: RoundsState) -> Sequence[TemplatePart]:
+def _slot_parts(name: str, ref: InputRef, run: "RoundsState") -> Sequence[TemplatePart]:
     source = run.sub_goals.get(ref.from_sub_goal)
     value = source.value_of(ref.slot) if source is not None else None
     shape = value.shape.type if isinstance(value, StoredValue) and value.shape is not None else None
@@ -262,7 +264,7 @@ def _joined(parts: Sequence[TemplatePart]) -> tuple[TemplatePart, ...]:
     return tuple(joined)
 
 
-def is_answered(state: RunState) -> bool:
+def is_answered(state: "RunState") -> bool:
     """Return whether a run has its answer, or the call that writes it."""
     return state.number_of(ANSWER) is not None or tuple(state.plan.output_bindings) != tuple(UNANSWERED_OUTPUT[1])
 

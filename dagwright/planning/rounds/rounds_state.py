@@ -6,14 +6,13 @@ The state is derived from plan and records, in plan order.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.worker_results import NOT_STARTED, error_of_unfinished
-from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.workers import WorkerTool
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.response_summary import read_round_of
@@ -29,6 +28,9 @@ from dagwright.planning.rounds.sub_goals import (
     refs_of,
     work_of,
 )
+
+if TYPE_CHECKING:
+    from dagwright.core.scheduler.run_state import RunState
 
 Action = Literal["continue", "done", "failed"]
 _STATUS: Mapping[NodeStatus, SubGoalStatus] = {
@@ -163,7 +165,7 @@ def _is_repair(node: CompiledNode) -> bool:
 class RoundsState:
     """Current state of the rounds of a run."""
 
-    def __init__(self, state: RunState, rounds: RoundsSpec) -> None:
+    def __init__(self, state: "RunState", rounds: RoundsSpec) -> None:
         self.state = state
         self.rounds = rounds
 

@@ -8,7 +8,7 @@ instructions.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
@@ -17,8 +17,10 @@ from dagwright.core.expressions.stored_values import StoredValue, is_whole
 from dagwright.core.text import cut_bytes, cut_for_model, one_line
 from dagwright.planning.model_calls.message_preparation import json_line
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_REACHED
-from dagwright.planning.rounds.rounds_state import RoundsState, SubGoalProgress
 from dagwright.planning.rounds.sub_goals import INPUTS
+
+if TYPE_CHECKING:
+    from dagwright.planning.rounds.rounds_state import RoundsState, SubGoalProgress
 
 STATE_BYTES = 64 * 1024
 """Limit for the sub-goals in one call, as serialized; beyond it, the oldest sub-goals are shortened."""
@@ -39,7 +41,7 @@ CAVEATS = 40
 """Maximum number of partial, failed or never started sub-goals in the prompt of the answer."""
 
 
-def state_message(run: RoundsState, *, number: int) -> str:
+def state_message(run: "RoundsState", *, number: int) -> str:
     """Return the message with the state of the run for the planner.
 
     Args:
@@ -70,7 +72,7 @@ def shortened_oldest(parts: Sequence[tuple[Any, Any]], *, most: int) -> Sequence
     return shortened
 
 
-def _reasons(run: RoundsState) -> Iterator[str]:
+def _reasons(run: "RoundsState") -> Iterator[str]:
     """Yield the planner's reasons in earlier rounds, for as many of the newest rounds as fit."""
     accepted = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
     lines = []
@@ -83,7 +85,7 @@ def _reasons(run: RoundsState) -> Iterator[str]:
         yield from entries
 
 
-def _state_lines(run: RoundsState) -> Iterator[str]:
+def _state_lines(run: "RoundsState") -> Iterator[str]:
     all_progress = [*run.sub_goals.values()]
     slots = sum(len(progress.slots) for progress in all_progress if progress.is_done)
     limit = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slots)))
@@ -111,13 +113,13 @@ def _line(document: Mapping[str, Any]) -> str:
     return f"- {json_line(document)}"
 
 
-def _describe(progress: SubGoalProgress, run: RoundsState, *, limit: int) -> dict[str, Any]:
+def _describe(progress: "SubGoalProgress", run: "RoundsState", *, limit: int) -> dict[str, Any]:
     if progress.is_done:
         return _done(progress, limit=limit)
     return _failed(progress) if progress.status == "failed" else _pending(progress, run)
 
 
-def _brief(progress: SubGoalProgress) -> dict[str, Any]:
+def _brief(progress: "SubGoalProgress") -> dict[str, Any]:
     """Return the short form of a sub-goal, with the fields that are needed to refer to it."""
     description = cut_bytes(_CONTROLS.sub(" ", progress.sub_goal.description), max_bytes=_BRIEF_BYTES)
     document = {
@@ -129,7 +131,7 @@ def _brief(progress: SubGoalProgress) -> dict[str, Any]:
     return {**document, "slots": list(progress.slots[:_BRIEF_SLOTS]), "truncated": "other fields are omitted"}
 
 
-def _head(progress: SubGoalProgress) -> dict[str, Any]:
+def _head(progress: "SubGoalProgress") -> dict[str, Any]:
     document: dict[str, Any] = {
         "id": progress.sub_goal.id,
         "worker": progress.sub_goal.worker,
@@ -142,7 +144,7 @@ def _head(progress: SubGoalProgress) -> dict[str, Any]:
     return document
 
 
-def _done(progress: SubGoalProgress, *, limit: int) -> dict[str, Any]:
+def _done(progress: "SubGoalProgress", *, limit: int) -> dict[str, Any]:
     outputs = {slot: _shortened(progress.value_of(slot), limit=limit) for slot in progress.sub_goal.outputs}
     return {
         **_head(progress),
@@ -153,12 +155,12 @@ def _done(progress: SubGoalProgress, *, limit: int) -> dict[str, Any]:
     }
 
 
-def _failed(progress: SubGoalProgress) -> dict[str, Any]:
+def _failed(progress: "SubGoalProgress") -> dict[str, Any]:
     attempts = {"attempts": progress.attempts} if progress.attempts > 1 else {}
     return {**_head(progress), "error": _cut(progress.error or ""), **_statement_fields(progress), **attempts}
 
 
-def _pending(progress: SubGoalProgress, run: RoundsState) -> dict[str, Any]:
+def _pending(progress: "SubGoalProgress", run: "RoundsState") -> dict[str, Any]:
     waits = [
         source for source in progress.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done
     ]
@@ -166,7 +168,7 @@ def _pending(progress: SubGoalProgress, run: RoundsState) -> dict[str, Any]:
     return {**_head(progress), "waits_for": entries}
 
 
-def _statement_fields(progress: SubGoalProgress) -> dict[str, str]:
+def _statement_fields(progress: "SubGoalProgress") -> dict[str, str]:
     return {"message": _cut(progress.message)} if progress.message else {}
 
 
@@ -198,7 +200,7 @@ def _shortened(value: Any, *, limit: int) -> Any:
 # Caveats and gaps for the answer.
 
 
-def caveats(run: RoundsState, stopped: NodeError | None) -> str:
+def caveats(run: "RoundsState", stopped: NodeError | None) -> str:
     """Format the missing information for the model that writes the answer; empty if nothing is missing.
 
     Args:
@@ -218,7 +220,7 @@ def _why_stopped(stopped: NodeError) -> str:
     return f"The work ended early: {json_line(_cut(stopped.message))}.\nAnswer from the findings."
 
 
-def gap_lines(gaps: Sequence[SubGoalProgress], stopped: NodeError | None) -> Sequence[str]:
+def gap_lines(gaps: "Sequence[SubGoalProgress]", stopped: NodeError | None) -> Sequence[str]:
     """Format the gaps of an assembled answer, a line of Markdown each; empty if there are none.
 
     Args:
@@ -240,7 +242,7 @@ def _short_line(text: str) -> str:
     return _cut(one_line(text))
 
 
-def _caveat(progress: SubGoalProgress) -> dict[str, Any] | None:
+def _caveat(progress: "SubGoalProgress") -> dict[str, Any] | None:
     document = {"sub_goal": progress.sub_goal.description or progress.sub_goal.worker, "status": progress.status}
     if progress.status == "partial":
         return {**document, **_statement_fields(progress)}

@@ -22,13 +22,15 @@ from dagwright.client.answer_sending import (
     send_answer,
 )
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback import Answer, ItemNotNamed, NamespaceRequests, OpenRequest, RequestRef, by_run, of_node
+from dagwright.client.feedback import NamespaceRequests
+from dagwright.client.open_requests import Answer, ItemNotNamed, OpenRequest, RequestRef, by_run, of_node
 from dagwright.client.run_messages import refusal_of_pending
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import CHILD_ID_BYTES, child_workflow_id
 from dagwright.core.model.requests import Feedback, Request, RequestRegistry
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
+from dagwright.history.executions import RunClosed, RunNotFound
+from dagwright.history.run_reader import RunView
 from dagwright.server import Connection, Server
 from tests.support.plan_building import node, started_run
 from tests.unit.interfaces.cli.questions import OPENED_AT

@@ -12,8 +12,9 @@ from temporalio.service import RPCError, RPCStatusCode
 import dagwright
 import dagwright.errors
 from dagwright.client.client import _start_time
+from dagwright.client.errors import OptionInvalid
 from dagwright.client.events import CursorInvalid, EventCursor
-from dagwright.client.options import OptionInvalid, RunSettings, without_none
+from dagwright.client.options import RunSettings, without_none
 from dagwright.client.run import Run
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.core.boundary import arguments

@@ -7,9 +7,9 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.errors import RunIdInUse, TurnRejected
-from dagwright.client.runs import Runs, Started
+from dagwright.client.runs import Runs
 from dagwright.client.sessions import PreparedTurn, Sessions, SessionView
-from dagwright.client.starts import EncodedStart
+from dagwright.client.starts import EncodedStart, Started
 from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turns import TurnStart
 from dagwright.server import Connection, Server

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dagwright.client.ask_starts import AskStart, prepare_ask
-from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s, run_options
+from dagwright.client.errors import OptionInvalid
+from dagwright.client.options import AskOptions, StartOptions, duration_s, run_options
 from dagwright.client.plan_starts import PlanStart, prepare_start, read_plan, read_plan_to_repair
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.policy import Policy

@@ -11,7 +11,8 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.features.plan_extension.extender import MAX_EXTENSIONS, GoalUnreachable
+from dagwright.features.plan_extension.component import MAX_EXTENSIONS
+from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.agent_extender import AgentLoop
 from dagwright.planning.agent_loop.spec import MAX_CALLS, AgentSpec, agent_plan

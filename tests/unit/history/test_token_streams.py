@@ -22,7 +22,8 @@ from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history import token_streams
-from dagwright.history.run_reader import RunNotFound, RunView
+from dagwright.history.executions import RunNotFound
+from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunSubscriptions
 from dagwright.history.text_stream import DeliveredText, PartialText, PartialTexts, TextMark, TextPart, text_checksum
 from dagwright.history.token_streams import (

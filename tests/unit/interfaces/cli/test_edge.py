@@ -20,7 +20,7 @@ from dagwright.agents.stored_agents import AGENTS
 from dagwright.client.errors import RunIdInUse
 from dagwright.database.database import Database
 from dagwright.database.migrations import DatabaseUnusable
-from dagwright.history.run_reader import RunNotFound
+from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.cli import command_connection, temporal_command
 from dagwright.interfaces.cli.app import run_command_line
 from dagwright.interfaces.cli.command_database import opened_database

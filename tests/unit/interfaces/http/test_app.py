@@ -13,9 +13,8 @@ import httpx
 import pytest
 
 from dagwright.client.errors import CommandRejected
-from dagwright.client.runs import Started
-from dagwright.client.starts import StartRequest
-from dagwright.history.run_reader import RunClosed
+from dagwright.client.starts import Started, StartRequest
+from dagwright.history.executions import RunClosed
 from dagwright.interfaces.http import app, examples
 from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware

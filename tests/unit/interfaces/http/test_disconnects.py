@@ -13,9 +13,9 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dagwright.client.errors import FeedbackRejected, RunIdInUse, TurnRejected
-from dagwright.client.feedback import Answer, RequestRef
-from dagwright.client.runs import Started
-from dagwright.history.run_reader import RunNotFound
+from dagwright.client.open_requests import Answer, RequestRef
+from dagwright.client.starts import Started
+from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http import run_preparation, run_requests
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.callers import Permission as Right

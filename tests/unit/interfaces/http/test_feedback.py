@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback import Answer, OpenRequest, RequestRef
-from dagwright.history.run_reader import RunNotFound
+from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
+from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http.callers import Caller, Permission
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import GivenAnswer

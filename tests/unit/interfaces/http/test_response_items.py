@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from dagwright.client import run_follower
-from dagwright.history.run_reader import RunClosed
+from dagwright.history.executions import RunClosed
 from dagwright.interfaces.http import responses
 from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.context import GatewayContext

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.client.sessions import SessionView
-from dagwright.history.run_reader import RunNotFound
+from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http.callers import ANYONE
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.run_documents import run_of_session

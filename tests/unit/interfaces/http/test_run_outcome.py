@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagwright.client.errors import FeedbackRejected
-from dagwright.client.feedback import Answer, OpenRequest, RequestRef
+from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.client.run_follower import RunMoment
-from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
+from dagwright.history.executions import RunClosed, RunNotFound
+from dagwright.history.run_reader import RunView
 from dagwright.history.text_stream import PartialText
 from dagwright.interfaces.http import completions
 from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN, SentAnswer

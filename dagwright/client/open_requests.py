@@ -1,0 +1,149 @@
+"""Open requests of runs to people, their location, and answers to them.
+
+    FeedbackRejected      the run does not accept the answer; the message has the reason
+    └── ItemNotNamed      several requests match; the message has their names
+
+`dagwright.client.feedback` reads and answers them.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dagwright.client.errors import FeedbackRejected
+from dagwright.core.model.requests import ClientChannel, MayAnswer
+from dagwright.core.scheduler.map_items import is_batched
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
+
+_MAP_BATCH = re.compile(r"\[\d+-\d+\]$")
+"""Suffix of the workflow ID of a map batch."""
+
+
+class ItemNotNamed(FeedbackRejected):
+    """The path leads through a node with `for_each`, and must name one of its items."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRef:
+    """Location of a request: the run with the request, which may be a sub-plan, and the request ID in that run."""
+
+    workflow_id: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """A request that waits for its answer.
+
+    Args:
+        document: the request, with the run that the user knows and the path from that run.
+        request_ref: destination of the answer.
+        node: the node with the request, in the run of `request_ref`; its ID covers all its items.
+        path: the nodes of the parent runs, such as `archive/`; empty for a top-level run.
+        title: title of the plan or sub-plan with the request.
+    """
+
+    document: Mapping[str, Any]
+    request_ref: RequestRef
+    node: str
+    path: str = ""
+    title: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Request ID with the path to its sub-plan."""
+        return str(self.document["request_id"])
+
+    @property
+    def assignee(self) -> str | None:
+        """Person who should answer; `None` for anyone."""
+        return self.document.get("assignee")
+
+    @property
+    def full_node(self) -> str:
+        """The node with its path; the same for all its items, and for all items of the parent runs."""
+        return f"{self.path}{self.node}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of a person.
+
+    Args:
+        content: content in the format of the request type.
+        by: person who answers.
+        note: additional remark to record.
+        through: the channel of a model client that relays the answer; `None` for the inbox.
+        may_answer: as in `Feedback`.
+    """
+
+    content: Any
+    by: str | None = None
+    note: str | None = None
+    through: ClientChannel | None = None
+    may_answer: MayAnswer = "all"
+
+    def to_json(self, request: str) -> dict[str, Any]:
+        """Return the message to a run."""
+        declared: dict[str, Any] = {} if self.through is None else {"through": self.through}
+        declared |= {} if self.may_answer == "all" else {"may_answer": self.may_answer}
+        return {"request_id": request, "answer": self.content, "by": self.by, "note": self.note, **declared}
+
+
+def with_path(request: OpenRequest, run: str, tasks: Sequence[str]) -> OpenRequest:
+    """Return a request of a sub-plan with the path from a parent run.
+
+    Args:
+        run: workflow ID of the parent run.
+        tasks: tasks on the path, topmost first; empty for a request of the run itself.
+    """
+    path = "".join(f"{task}/" for task in tasks)
+    document = {**request.document, "request_id": f"{path}{request.id}", "run_id": run}
+    return replace(request, document=document, path=_nodes_of(tasks))
+
+
+def _nodes_of(tasks: Sequence[str]) -> str:
+    """Return the nodes of the sub-plans on a path.
+
+    For example, `archive/` for `archive[north]`, and for the batch `archive[0-499]` and its item `archive[7]`.
+    """
+    nodes = [task.partition("[")[0] if task.endswith("]") else task for task in tasks]
+    is_map_batch = [
+        _MAP_BATCH.search(task) is not None and nodes[at : at + 1] == nodes[at + 1 : at + 2]
+        for at, task in enumerate(tasks)
+    ]
+    return "".join(f"{node}/" for node, is_batch in zip(nodes, is_map_batch, strict=True) if not is_batch)
+
+
+def requests_in(view: "RunView") -> list[dict[str, Any]]:
+    """Return the open requests of a run itself, in the order in which they were opened."""
+    if view.scheduler is None or view.is_closed:
+        return []
+    return [request.to_json(view.workflow_id) for request in view.scheduler.features.feedback.requests.open.values()]
+
+
+def has_sub_plans(view: "RunView") -> bool:
+    """Return whether a run has a running sub-plan, which may have requests."""
+    if view.scheduler is None or view.is_closed:
+        return False
+    visible = view.scheduler.state.visible_nodes()
+    return any((node.kind == "plan" or is_batched(record)) and not record.status.is_final for node, record in visible)
+
+
+def of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenRequest]:
+    """Return the requests of a node: `sum`, or `archive/sum` in every run of the sub-plan `archive`."""
+    return [request for request in requests if request.full_node == node]
+
+
+def by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
+    """Return where to answer all requests of one node: one message per run, for all its items."""
+    runs: dict[str, list[OpenRequest]] = {}
+    for request in requests:
+        runs.setdefault(request.request_ref.workflow_id, []).append(request)
+    return [
+        open_requests[0].request_ref if len(open_requests) == 1 else RequestRef(workflow_id, open_requests[0].node)
+        for workflow_id, open_requests in runs.items()
+    ]
