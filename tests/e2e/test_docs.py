@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -50,6 +51,8 @@ TUTORIAL = [
 """Pages that continue with the files of the page before."""
 OTHER_PROGRAMS = re.compile(r"`(?:dagwright temporal|temporal|docker compose up) [^`\n]+`")
 """Commands within a sentence whose options are those of another program."""
+COMMAND_LINE = re.compile(r"^(\$ )?(dagwright|python|pip|make|docker|export|curl) ", re.MULTILINE)
+"""A line of text that readers could run."""
 MAX_WORDS_OF_DECISION = 750
 """A page and a half in print."""
 ONLY = frozenset({"only-light", "only-dark"})
@@ -182,10 +185,26 @@ def test_a_block_that_fails_is_one_command_so_that_its_exit_code_hides_no_earlie
 def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
     not_run = [block for block in BLOCKS if not block.is_run]
     assert all(block.notes["not run"] for block in not_run)
-    assert len(not_run) <= 4
+    assert len([block for block in not_run if block.language in COMMANDS]) <= 4
+    text = [block for block in of_language("text") if COMMAND_LINE.search(block.text)]
+    assert [str(block) for block in text if block.is_run] == []
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if not block.is_run], ids=str)
+def test_commands_in_text_name_commands_and_options_that_exist() -> None:
+    lines = [
+        line for block in of_language("text") for line in re.findall(r"^(?:\$ )?dagwright (.*)$", block.text, re.M)
+    ]
+    words = [shlex.split(line, comments=True) for line in lines]
+    assert len(words) > 15
+    assert [each for each in words if each[0] not in _known_commands() | {"temporal"}] == []
+    options = {word for each in words for word in each[1:] if word.startswith("--") and each[0] != "temporal"}
+    assert sorted(options - _known_options()) == []
+
+
+NOT_RUN = [block for block in BLOCKS if not block.is_run and block.language in COMMANDS]
+
+
+@pytest.mark.parametrize("block", NOT_RUN, ids=str)
 def test_blocks_that_are_not_run_name_make_targets_files_and_options_that_exist(block: Block) -> None:
     for line in block.text.splitlines():
         words = shlex.split(line.removeprefix("$ "), comments=True)
@@ -221,12 +240,14 @@ def test_the_commands_of_the_examples_name_files_and_options_that_exist() -> Non
     assert [word for word in words if word.startswith("-") and word not in known] == []
 
 
+@cache
 def _known_commands() -> set[str]:
     command = [sys.executable, "starter.py", "--help"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(re.findall(r"^  ([a-z]+) ", ended.stdout, re.MULTILINE))
+    return set(re.findall(r"^  ([a-z-]+) ", ended.stdout, re.MULTILINE))
 
 
+@cache
 def _known_options() -> set[str]:
     code = "".join(
         path.read_text(encoding="utf-8")
