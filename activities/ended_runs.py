@@ -1,17 +1,25 @@
-"""Activities that cancel a run and find child runs that ended without a report."""
+"""Activities that cancel a run, find child runs that ended without a report, and delete a closed execution."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.activities.heartbeats import heartbeating
 from dagwright.core.boundary.limits import RESULT_LIMIT_BYTES
-from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED, ACTIVITY_FIND_ENDED, DETAIL_LINEAGE, ERROR_PLAN_FAILED
+from dagwright.core.boundary.wire import (
+    ACTIVITY_DELETE_EXECUTION,
+    ACTIVITY_END_CANCELLED,
+    ACTIVITY_FIND_ENDED,
+    DETAIL_LINEAGE,
+    ERROR_PLAN_FAILED,
+)
 from dagwright.core.model.states import RunStatus
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.protocol.documents import encoded_size, error_json
@@ -33,6 +41,23 @@ async def end_cancelled(message: Mapping[str, Any]) -> Any:
         handle = activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
         await handle.cancel(reason=reason, rpc_timeout=_RPC_TIMEOUT)
     return message["document"]
+
+
+@activity.defn(name=ACTIVITY_DELETE_EXECUTION)
+async def delete_execution(run_id: str) -> None:
+    """Delete a closed execution of the calling workflow; no effect if it is deleted already.
+
+    Args:
+        run_id: Temporal's run ID of the execution.
+    """
+    client, info = activity.client(), activity.info()
+    execution = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=run_id)
+    request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
+    try:
+        await client.workflow_service.delete_workflow_execution(request, timeout=_RPC_TIMEOUT)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
 
 
 _RESULT_BYTES = 4 * RESULT_LIMIT_BYTES

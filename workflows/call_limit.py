@@ -4,13 +4,15 @@ The decisions are in `dagwright.features.call_limits`. The settings are in the m
 list request. Handlers never await, so that a limit can continue as new at any time.
 """
 
+import asyncio
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pydantic_core
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import CallLimit, CallLimitInvalid
@@ -18,10 +20,13 @@ from dagwright.features.call_limits.limit_state import LimitState, limit_state_f
 from dagwright.protocol.call_limit_messages import LimitReply, limit_message_from_json, limit_settings_from_json
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.workflows.activity_calls import json_payload
+from dagwright.workflows.retries import QUICK_FIVE_ATTEMPTS
 from dagwright.workflows.timers import now_s
 
-_UPDATES_OF_EXECUTION = 500
+_UPDATES_OF_EXECUTION = 1_500
 """Updates after which the limit continues as new: by default the server accepts 2,000 for one execution."""
+_DELETED = "deleted"
+"""Field of the input: an execution to delete. A client may still wait for an update of the last one."""
 
 
 @workflow.defn(name=wire.WORKFLOW_CALL_LIMIT, sandboxed=False)
@@ -29,15 +34,18 @@ class CallLimitWorkflow:
     """Limit that answers calls until its settings are removed.
 
     Args:
-        message: `{"settings", "state"}`; the state is that of an earlier execution.
+        message: `{"settings", "state", "deleted"}`; the state is that of an earlier execution.
     """
 
     @workflow.init
     def __init__(self, message: RawValue) -> None:
         self._updates = 0
         self._problem: str | None = None
+        self._deleted: str | None = None
+        self._deleting: asyncio.Task[None] | None = None
         try:
             start = read_message(message.payload)
+            self._deleted = start.get(_DELETED)
             self._settings = limit_settings_from_json(start.get("settings"))
             self._state = limit_state_from_json(start["state"]) if start.get("state") else LimitState()
         # The process edge: a client may start a workflow with any input, and an exception here would block it.
@@ -53,11 +61,14 @@ class CallLimitWorkflow:
         """
         if self._problem is not None:
             raise ApplicationError(self._problem, type=wire.ERROR_REFUSED, non_retryable=True)
+        if self._deleted is not None:
+            self._deleting = asyncio.create_task(_delete(self._deleted))
         while not (self._has_ended or self._is_full):
             await self._wait()
         if self._has_ended:
             return self._settings.to_json()
-        state = {"settings": self._settings.to_json(), "state": self._state.to_json()}
+        deleted = workflow.info().continued_run_id
+        state = {"settings": self._settings.to_json(), "state": self._state.to_json(), _DELETED: deleted}
         workflow.continue_as_new(RawValue(json_payload(pydantic_core.to_json(state))))
 
     async def _wait(self) -> None:
@@ -137,6 +148,20 @@ class CallLimitWorkflow:
             use["today"] = self._state.today.describe(limit.daily, now)
             use["used_up"] = self._state.today.used_up(limit.daily, now)
         return use
+
+
+async def _delete(run_id: str) -> None:
+    """Delete an execution, which would stay until the end of the retention: a busy limit has thousands in a day."""
+    # If it fails, the execution stays until then.
+    with suppress(ActivityError):
+        await workflow.execute_activity(
+            wire.ACTIVITY_DELETE_EXECUTION,
+            RawValue(json_payload(pydantic_core.to_json(run_id))),
+            result_type=RawValue,
+            start_to_close_timeout=timedelta(seconds=30),
+            retry_policy=QUICK_FIVE_ATTEMPTS,
+            summary="deleting an earlier execution",
+        )
 
 
 def _refused(error: Exception) -> ApplicationError:

@@ -23,7 +23,7 @@ from dagwright.activities.call_tool import CallGuards, ToolActivity, activities_
 from dagwright.activities.compile_plan import CompileScope, compile_activity
 from dagwright.activities.deferral import Deferrals
 from dagwright.activities.detached_calls import DetachedCalls
-from dagwright.activities.ended_runs import end_cancelled, find_ended
+from dagwright.activities.ended_runs import delete_execution, end_cancelled, find_ended
 from dagwright.activities.map_items import map_activities
 from dagwright.activities.notify import notify_activity
 from dagwright.activities.paused_calls import PausedCalls
@@ -154,6 +154,7 @@ def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *,
         await_store_activity(toolset.store, values),
         find_ended,
         end_cancelled,
+        delete_execution,
         compile_activity(scope, has_state=StateAttribute(client).is_registered, notifies=toolset.hook is not None),
         notify_activity(toolset.hook),
         read_plan_activity(toolset.declarations(), values),

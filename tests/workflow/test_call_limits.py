@@ -1,6 +1,7 @@
 """Limits of calls across all runs, on the real server."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.activities import call_limits, limiter
@@ -25,7 +27,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, document_of, serving_runs
+from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, events_of, serving_runs
 
 pytestmark = [pytest.mark.server, pytest.mark.waits]
 
@@ -148,6 +150,32 @@ async def test_lease_of_a_dead_worker_expires_and_a_renewed_one_stays(
     assert (await document_of(await served.start(service.plan(2))))["status"] == "completed"
     assert service.starts[0] - started_at > 1.5
     assert (service.most_running, service.starts[1] - service.starts[0] > 3.9) == (1, True)
+
+
+async def test_limit_deletes_its_earlier_executions(eager_client: Client, tmp_path: Path) -> None:
+    subject = Subject("model", "busy")
+    handle = eager_client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}")
+    async with serving_runs(eager_client, ToolRegistry(), settings=Settings(state_dir=tmp_path)) as runs:
+        await set_limit(eager_client, subject, parse_limit("1000/s"), task_queue=runs.task_queue, by=None)
+        executions = {(await handle.describe()).run_id: None}
+        while len(executions) < 3:
+            await exchange(eager_client, subject, LimitMessage({"a": CallRequest()}))
+            executions[(await handle.describe()).run_id] = None
+
+        async def has_requested_deletion() -> bool:
+            return bool(events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED))
+
+        # The server deletes within about a minute.
+        await eventually(has_requested_deletion)
+        [scheduled] = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        # The last one before the open one stays: a client may still wait for its update.
+        sent = scheduled.activity_task_scheduled_event_attributes.input.payloads[0].data
+        assert json.loads(sent) == next(iter(executions))
+        await remove_limit(eager_client, subject)
+        await handle.result()
+        history = await handle.fetch_history()
+        assert_clean(history)
+        await assert_replays(history)
 
 
 async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(

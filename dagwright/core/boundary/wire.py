@@ -97,6 +97,7 @@ ACTIVITY_CALL_BATCH = "call_batch"
 """Activity: makes short calls of `batch` tools, in sequence or concurrently (docs/decisions/0074)."""
 ACTIVITY_FIND_ENDED = "find_ended_sub_plans"
 ACTIVITY_END_CANCELLED = "end_cancelled"
+ACTIVITY_DELETE_EXECUTION = "delete_execution"
 """Local activity: requests the cancellation of its own workflow; its marker holds the document of a cancelled run."""
 ACTIVITY_PUT_BLOB = "put_blob"
 ACTIVITY_GET_BLOB = "get_blob"
@@ -122,6 +123,7 @@ INTERNAL_ACTIVITIES = frozenset(
         ACTIVITY_CALL_BATCH,
         ACTIVITY_FIND_ENDED,
         ACTIVITY_END_CANCELLED,
+        ACTIVITY_DELETE_EXECUTION,
         ACTIVITY_PUT_BLOB,
         ACTIVITY_GET_BLOB,
         ACTIVITY_LOAD_ITEMS,
