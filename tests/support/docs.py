@@ -47,8 +47,9 @@ _VARYING = (
     (re.compile(r"\brun-[0-9a-f]{12}\b"), "run-ID"),
     (re.compile(r"\bworker-[0-9a-f]{12}\b"), "worker-ID"),
     (re.compile(r"\bdw1_\w+"), "dw1_KEY"),
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\bshop-[0-9a-f]{8}\b"), "shop-DIGEST"),
-    (re.compile(r"[^\s`]*/(?=lamp-shop/)"), "FOLDER/"),
+    (re.compile(r"[^\s`]*/(?=lamp-shop/|\.dagwright/workers/)"), "FOLDER/"),
     (re.compile(r"\bkill -9 \d+"), "kill -9 PID"),
     (re.compile(r"\b[\d,]+ tokens\b"), "N tokens"),
     # Columns are padded.
