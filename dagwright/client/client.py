@@ -1,6 +1,7 @@
 """The public `Client`: a connection to a Temporal server, and everything that can be done with runs there."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -216,7 +217,7 @@ class Client:
             TurnRejected: the session does not accept the turn.
         """
         options = without_none(options)
-        services = self._services
+        _ = self._services
         read = read_plan_to_repair if options.get("repair") else read_plan
         written_plan = await asyncio.to_thread(read, plan)
         request = PlanStart(written_plan, inputs or {}, options)
@@ -229,8 +230,7 @@ class Client:
             start = await prepare(None)
         except PlanInvalid as invalid:
             return self.get_run((await self._existing(request, toolset, invalid, run_id=run_id)).workflow_id)
-        started = await services.runs.start(replace(start, workflow_id=run_id))
-        return self.get_run(started.workflow_id)
+        return await self._started(replace(start, workflow_id=run_id))
 
     async def ask(
         self,
@@ -251,7 +251,7 @@ class Client:
             RunIdInUse, RunIdInvalid, OptionInvalid, ToolLoadError, TurnRejected: as in `start`.
         """
         options = without_none(options)
-        services = self._services
+        _ = self._services
         toolset = await self._tools.toolset(tools)
         request = AskStart(text, options)
 
@@ -260,8 +260,7 @@ class Client:
 
         if (name := options.get("session")) is not None:
             return await self._start_turn(name, text, prepare, run_id=run_id)
-        started = await services.runs.start(replace(await prepare(None), workflow_id=run_id))
-        return self.get_run(started.workflow_id)
+        return await self._started(replace(await prepare(None), workflow_id=run_id))
 
     def get_run(self, run_id: str) -> Run:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
@@ -475,6 +474,15 @@ class Client:
             raise invalid
         return existing
 
+    async def _started(self, start: StartRequest) -> Run:
+        """Start a run; log a warning if no worker of this program can run it and the server ends with the client."""
+        services = self._services
+        started = await services.runs.start(start)
+        has_own_server = services.connection.server.is_new and not LocalServer(services.settings).is_persistent()
+        if started.is_new and has_own_server and not self._tools.serving_count:
+            _LOG.warning(_OWN_SERVER, started.workflow_id)
+        return self.get_run(started.workflow_id)
+
     async def _start_turn(
         self,
         name: str,
@@ -519,6 +527,11 @@ class PendingClient:
             await self._client.close()
 
 
+_LOG = logging.getLogger("dagwright.client")
+_OWN_SERVER = (
+    "the run %s waits for a worker on a local server that this client has started and that ends with it: open a Worker "
+    "in this program, run `dagwright up` before it, or set TEMPORAL_ADDRESS to the server of your workers"
+)
 _NOT_CONNECTED = (
     "the client is not connected: write `client = await Client.connect()` or `async with Client.connect() as client`, "
     "or use SyncClient where there is no event loop"

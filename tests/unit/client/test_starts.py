@@ -1,17 +1,23 @@
 """Plans, requests and options as Python programs pass them, up to the request that starts a run."""
 
 import json
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dagwright.client.ask_starts import AskStart, prepare_ask
+from dagwright.client.client import Client
+from dagwright.client.client_tools import ClientTools
 from dagwright.client.errors import OptionInvalid
 from dagwright.client.options import AskOptions, StartOptions, duration_s, run_options
 from dagwright.client.plan_starts import PlanStart, prepare_start, read_plan, read_plan_to_repair
+from dagwright.client.runs import Started
+from dagwright.client.services import Services
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
 from dagwright.interfaces.cli.command_arguments import RunRequest
@@ -19,6 +25,7 @@ from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.plans.plan import Plan
 from dagwright.protocol.fairness import Fairness
+from dagwright.server import Server
 from dagwright.settings import Settings
 from dagwright.tools import tool
 from dagwright.toolset.given_tools import read_given
@@ -149,3 +156,31 @@ def test_request_is_planned_with_the_tools_of_the_client(toolset: Toolset) -> No
     assert start.tools == toolset.references
     assert start.plan.extender is not None
     assert (start.source["goal"], start.source["config"]) == ("Refill the lamps", {"model": "small"})
+
+
+@pytest.mark.parametrize(("is_new_server", "warnings"), [(True, 1), (False, 0)])
+async def test_run_without_a_worker_on_a_server_of_the_client_is_warned_of(
+    is_new_server: bool,
+    warnings: int,
+    toolset: Toolset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def tools(*_: Any) -> Toolset:
+        return toolset
+
+    async def start(_: Any) -> Started:
+        return Started("refill-1", "1", is_new=True)
+
+    monkeypatch.setattr(ClientTools, "toolset", tools)
+    unused: dict[str, Any] = dict.fromkeys(("store", "steering", "sessions"))
+    parts: dict[str, Any] = {
+        "settings": Settings(state_dir=tmp_path),
+        "connection": SimpleNamespace(server=Server("here:1", "default", is_new=is_new_server)),
+        "runs": SimpleNamespace(start=start),
+    }
+    services = Services(**parts, **unused)
+    await Client(services, AsyncExitStack()).ask("Refill the lamps", model="small")
+    assert len(caplog.messages) == warnings
+    assert all(message.startswith("the run refill-1 waits for a worker") for message in caplog.messages)
