@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,6 +28,7 @@ from dagwright.server.store_notes import published_store
 from dagwright.settings import Settings
 from dagwright.store import StoreMismatch
 from dagwright.tools import tool
+from dagwright.toolset.tool_directory import find_published_tools
 from dagwright.worker.plugin import DagwrightPlugin, PluginConflict
 from tests.support.eventually import eventually
 from tests.support.order_shop import (
@@ -97,6 +99,9 @@ class Shop:
         except RunNotFound:
             return False
 
+    async def has_published(self, name: str) -> bool:
+        return name in await find_published_tools(self.services.store, [name], task_queue=self.task_queue)
+
     async def replayed(self, handle: WorkflowHandle[Any, Any]) -> None:
         replayer = Replayer(
             workflows=[OrderWorkflow, PassingOrderWorkflow],
@@ -153,6 +158,8 @@ async def test_plan_built_with_functions_runs_on_the_queue_of_the_plugin(server:
     plan.output = plan.add(price, item="lamp", count=4)
     async with open_shop(server, tmp_path) as shop:
         settings = Settings(state_dir=tmp_path, task_queue=shop.task_queue)
+        # Before, the client knows only the queue of the module.
+        await eventually(partial(shop.has_published, "price"))
         async with PlanClient.from_temporal(shop.client, settings=settings) as client:
             result = await asyncio.wait_for((await client.start(plan)).result(), _LIMIT_S)
     assert result.output == {"item": "lamp", "price": 12}
