@@ -78,29 +78,6 @@ def worker_says(node: str, answer: Any, **when: Any) -> Step:
     return step(message, metadata={"node_id": node, "purpose": "worker"}, **when)
 
 
-def looks_up(number: int, question: str) -> dict[str, Any]:
-    return sub_goal(number, "metadata_lookup", question, question=question)
-
-
-def understood(intent_type: str, names: Mapping[str, tuple[str, str]] | None = None, **more: Any) -> dict[str, Any]:
-    """Return the response of the model of metadata_lookup; `names` are text -> (kind, field)."""
-    listed = [{"text": text, "kind": kind, "field": field} for text, (kind, field) in (names or {}).items()]
-    nothing: dict[str, Any] = {
-        "conditions": [],
-        "metrics": [],
-        "group_by": [],
-        "top": None,
-        "period": None,
-        "fields": [],
-    }
-    return {"intent_type": intent_type, "names": listed, **nothing, **more}
-
-
-def generates(number: int, lookup: int) -> dict[str, Any]:
-    slots = {name: ref(lookup, name) for name in ("analysis_result", "metadata_results", "value_results")}
-    return sub_goal(number, "es_query_gen", "the query", **slots)
-
-
 def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {"body": dict(body), "ambiguity": ambiguity}
 

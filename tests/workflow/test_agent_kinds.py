@@ -18,7 +18,6 @@ from dagwright.testing import ModelServer, Tokens, text
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.agent_bench import card_of
 from tests.support.agent_service import Reply, agent_service
-from tests.support.people import answer, asks
 from tests.support.runs import Runs, bare, document_of, done, failed, serving_runs
 from tests.support.tools import Bench
 
@@ -33,25 +32,7 @@ class Writer:
         return (await agent.ask(f"{objective}: {dict(context)}")).text
 
 
-class Chooser:
-    """Asks a person."""
-
-    async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
-        """Return the answer of the person."""
-        if not agent.answers:
-            agent.ask_person({"type": "CLARIFICATION", "prompt": objective}, checkpoint=len(context))
-        return [agent.answers[0]["text"], agent.checkpoint]
-
-
-class Naming:
-    """Agent that returns the name of its model."""
-
-    async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
-        """Return the model of the request, and the response of the model."""
-        return [agent.model.model, agent.model.seed, (await agent.ask(objective)).text]
-
-
-CLASSES: Mapping[str, type[ClassAgent]] = {"writer": Writer, "chooser": Chooser, "naming": Naming}
+CLASSES: Mapping[str, type[ClassAgent]] = {"writer": Writer}
 
 
 def of_classes(name: str, **fields: Any) -> AgentCard:
@@ -142,22 +123,3 @@ async def test_plan_may_name_an_agent_that_was_added_after_worker_start(client: 
             database.dispose()
             found = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent("d", "late", "Ask")]}})
     assert found["nodes"] == {"d": done(5)}
-
-
-async def test_agents_ask_people_and_continue_with_the_answer(client: Client, tmp_path: Path) -> None:
-    question = {"type": "CLARIFICATION", "prompt": "Which desk?"}
-    with agent_service(Reply(body={"feedback": question, "checkpoint": [1]}), Reply(body={"result": "ok"})) as service:
-        cards = [of_classes("chooser", effects="read"), card_of("service", name="desk", service_url=service.url)]
-        async with serving(client, tmp_path, *cards) as runs:
-            handle = await runs.start({"nodes": [agent("c", "chooser", "Which one?"), agent("d", "desk", "Ask", "c")]})
-            await asks(runs, handle, "c")
-            await answer(handle, "c", {"text": "the red one"})
-            await asks(runs, handle, "d")
-            await answer(handle, "d", {"text": "the left one"})
-            found = bare(await document_of(handle))
-    assert found["nodes"] == {"c": done(["the red one", 0], attempts=2), "d": done("ok", attempts=2)}
-    assert [(asked.json_body["answers"], asked.json_body["checkpoint"]) for asked in service.asked] == [
-        ([], None),
-        ([service.asked[1].json_body["answers"][0]], [1]),
-    ]
-    assert service.asked[1].json_body["answers"][0]["text"] == "the left one"

@@ -10,13 +10,12 @@ from temporalio.client import Client
 from dagwright.core.boundary import limits, wire
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.feedback_markers import find_marker
-from dagwright.planning.model_calls.model_requests import OutputSchema
-from dagwright.testing import Raw, json_text, step, tool_call, tool_calls
+from dagwright.testing import Raw, step, tool_call, tool_calls
 from tests.support.agents import agent, answered, ended, messages_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, written
 from tests.support.goals import ended as goal_ended
-from tests.support.people import answer, asks, view_of
+from tests.support.people import answer, asks
 from tests.support.runs import chain_of, done, end_of, failed
 from tests.support.tools import Bench
 from tests.workflow.building import Scripted
@@ -73,18 +72,6 @@ async def test_a_write_suggested_by_a_tool_result_is_held_for_a_person(scripted:
     assert messages_of(model.calls[2])[-1] == ("tool", "A person rejected this call: rejected by ann: never")
 
 
-async def test_an_answer_that_does_not_match_the_schema_is_requested_again(scripted: Scripted) -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    steps = (tool_call("echo", n=1), "nonsense", step(json_text({"n": 2}), last="is invalid"))
-    async with scripted(*steps) as (_, runs):
-        plan = agent(runs, "echo", output=OutputSchema("number", schema))
-        handle = await runs.start_compiled(plan, inputs={"objective": "Which number?"})
-        document = await ended(runs, handle)
-    assert (document["status"], document["output"]) == ("completed", {"n": 2})
-    states = {name: node["status"] for name, node in document["nodes"].items()}
-    assert states == {"turn1": "completed", "turn1.1": "completed", "turn2": "superseded", "turn2#2": "completed"}
-
-
 async def test_an_agent_continues_in_new_executions(client: Client, scripted: Scripted) -> None:
     entries = ["Go on.", *(f'{{"n":{number}}}' for number in range(4))]
     steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(entries)]
@@ -133,19 +120,6 @@ async def test_the_model_gets_the_end_of_calls_that_a_person_ended(scripted: Scr
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
     entries = [content for role, content in messages_of(model.calls[1]) if role == "tool"]
     assert [entries[0].split(":")[0], entries[1]] == ["Cancelled", "made by hand"]
-
-
-async def test_a_question_far_into_a_long_answer_is_asked(scripted: Scripted) -> None:
-    long = f"{'So far I know nothing. ' * 3_000}[[FEEDBACK SELECTION: Which town? | Ulm | Bonn]]{' And more.' * 500}"
-    async with scripted(long, step("Ulm, then.", last="Ulm")) as (_, runs):
-        plan = agent(runs, feedback_policy="on_request")
-        handle = await runs.start_compiled(plan, inputs={"objective": "Choose."})
-        await asks(runs, handle, "turn1.ask")
-        [request] = (await view_of(runs, handle)).document()["waiting_for"]
-        assert (request["prompt"], request["options"]) == ("Which town?", ["Ulm", "Bonn"])
-        await answer(handle, "turn1.ask", {"selected": ["Ulm"]})
-        document = await ended(runs, handle)
-    assert document["output"] == "Ulm, then."
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from dagwright.core.boundary import limits, wire
-from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, child_asks, has_notes, human, refusal_of, signal, view_of
 from tests.support.runs import Handle, Runs, bare, blocked, chain_of, document_of, done, end_of, failed, without_cache
@@ -308,35 +307,3 @@ async def test_temporal_shows_the_assignees(runs: Runs) -> None:
     assert document["status"] == "completed"
     found = (await handle.describe()).typed_search_attributes
     assert (found.get(state), found.get(awaiting)) == ("completed", None)
-
-
-def _write(node: str, name: str, **fields: Any) -> dict[str, Any]:
-    return {"id": node, "tool": "write", "arguments": {"name": name}, **fields}
-
-
-async def _asks(runs: Runs, handle: Handle, *requests: str) -> list[dict[str, Any]]:
-    """Wait until a run itself asks exactly this."""
-    found: list[dict[str, Any]] = []
-
-    async def does() -> bool:
-        found[:] = (await RunReader(runs.client, handle.id).read()).document()["waiting_for"]
-        return [request["request_id"] for request in found] == list(requests)
-
-    await eventually(does)
-    return found
-
-
-async def _answer(handle: Handle, request: str, **answer: Any) -> None:
-    message = {"request_id": request, "answer": answer, "by": "ann"}
-    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
-
-
-async def test_plan_of_a_model_that_is_rejected_calls_nothing(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start_raw({"plan": {"nodes": [_write("a", unique)]}, "options": {"approve_plan": True}})
-    await _asks(runs, handle, "plan")
-    await _answer(handle, "plan", approved=False, reason="too dear")
-
-    document = await ended_document(runs, handle)
-    assert (document["status"], document["error"]["code"]) == ("failed", "rejected")
-    assert document["error"]["message"] == "rejected by ann: too dear"
-    assert bench.effects[unique] == []

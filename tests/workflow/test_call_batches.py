@@ -8,13 +8,12 @@ from temporalio import activity
 from dagwright.activities import batch_records, call_batch
 from dagwright.activities.batch_records import HeartbeatRecords
 from dagwright.core.boundary import wire
-from dagwright.core.model.policy import policy_from_json
 from dagwright.history.run_reader import RunReader
 from dagwright.protocol.call_batches import CallBatchResult
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.store.bucket import BucketStore
 from tests.support.eventually import eventually
-from tests.support.runs import SKIPPED, Handle, Runs, bare, blocked, cancelled, document_of, done, failed, without_cache
+from tests.support.runs import SKIPPED, Handle, Runs, bare, blocked, document_of, done, failed, without_cache
 from tests.support.tools import Bench
 from tests.workflow.test_regions import calls_of_run
 
@@ -151,17 +150,6 @@ async def test_slow_call_is_cancelled_with_its_node_or_its_run(runs: Runs, bench
     expected = {"one": "cancelled", "two": "cancelled", "n": "blocked"}
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
     assert bench.cleaned.count(unique) == 2
-
-
-async def test_call_that_a_policy_asks_about_is_not_made_in_a_batch(runs: Runs, bench: Bench, unique: str) -> None:
-    policy = policy_from_json({"rules": [{"effects": ["idempotent"], "then": "ask"}]})
-    nodes = [{"id": "first", "tool": "short_table", "arguments": {"rows": 1}}, short("n", unique, "{{first.result}}")]
-    handle = await runs.start({"nodes": nodes}, policy=policy)
-    while (await handle.query("node", "n"))["status"] != "waiting":
-        pass
-    assert bench.effects[f"{unique} n"] == []
-    await handle.signal(wire.CANCEL, {"by": "ann"})
-    assert bare(await document_of(handle))["nodes"]["n"]["status"] == cancelled()["status"]
 
 
 async def test_next_attempt_continues_from_the_records_that_the_server_has(

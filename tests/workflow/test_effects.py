@@ -119,29 +119,6 @@ async def test_read_that_takes_too_long_is_tried_again_and_then_failed(runs: Run
     await eventually(lambda: bench.entered.count(unique) == 2)
 
 
-async def test_deadline_ends_the_run_and_keeps_what_is_done(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = {
-        "deadline": "4s",
-        "nodes": [
-            {"id": "quick", "tool": "add", "arguments": {"left": 1, "right": 1}},
-            {"id": "slow", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"},
-            {"id": "after", "tool": "echo", "depends_on": ["slow"]},
-        ],
-    }
-    reason = "the run took over its deadline"
-    assert await runs.run(plan) == {
-        "status": "failed",
-        "output": {"quick": 2.0},
-        "error": f"deadline_exceeded: {reason}; still running: slow",
-        "nodes": {
-            "quick": done(2.0),
-            "slow": {"status": "cancelled"},
-            "after": {"status": "cancelled", "reason": reason},
-        },
-    }
-    assert bench.cleaned.count(unique) == 1
-
-
 async def test_history_reads_like_the_plan(runs: Runs) -> None:
     plan = {
         "nodes": [

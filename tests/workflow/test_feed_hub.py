@@ -15,7 +15,7 @@ from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs as ClientRuns
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.executions import START, Cursor, RunNotFound, executions_of
+from dagwright.history.executions import START, Cursor, executions_of
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -126,17 +126,6 @@ async def test_subscriber_continues_from_its_cursor(
     assert [update.changed for update in rest] == [("held", "last")]
     assert [update.changed for update in again] == [("first", "held", "last")]
     assert [update.changed for update in nothing_new] == [()]
-
-
-async def test_every_subscriber_of_an_unknown_run_gets_an_error(client: Client) -> None:
-    subscriptions = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
-
-    async def look() -> str:
-        with pytest.raises(RunNotFound) as refused:
-            await anext(subscriptions.subscribe("nowhere at all"))
-        return str(refused.value)
-
-    assert set(await asyncio.gather(look(), look())) == {"there is no run 'nowhere at all'"}
 
 
 async def test_offset_of_an_execution_that_is_not_kept_counts_for_nothing(client: Client, cached_runs: Runs) -> None:

@@ -1,16 +1,13 @@
 """Human answers: by update and by signal, early, repeated, invalid, late, in items, in sub-plans, and with nodes."""
 
-from typing import Any
-
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from dagwright.core.boundary import wire
 from tests.support.eventually import eventually
-from tests.support.people import after, answer, asks, child_asks, has_notes, human, refusal_of, signal, view_of
+from tests.support.people import after, answer, asks, child_asks, has_notes, human, signal, view_of
 from tests.support.runs import Handle, Runs, as_shown, bare, bare_node, document_of, done, failed, raw, without_cache
-from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
@@ -51,27 +48,6 @@ async def test_answer_by_signal_is_applied_and_a_refused_one_is_noted(runs: Runs
     assert [note["message"].partition(":")[0] for note in noted] == ["feedback"] * 3
     assert '"z"' in noted[0]["message"]
     assert bare(document)["nodes"] == {"pick": done({"selected": ["y"]}), "go": done({"pick": {"selected": ["y"]}})}
-
-
-@without_cache
-async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, unique: str) -> None:
-    held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
-    plan = {"nodes": [held, {**human("check"), "depends_on": ["held"]}, {**human("bad"), "depends_on": ["held"]}]}
-    handle = await runs.start(plan)
-    await eventually(lambda: unique in bench.entered)
-    result = await answer(handle, "check", {"approved": True})
-    assert result["message"] == "'check' has not asked yet; the answer is stored until it does"
-    await signal(handle, "bad", {"text": "?"})
-    bench.open(unique)
-    await asks(runs, handle, "bad")
-    await answer(handle, "bad", {"approved": True})
-    document = await ended_document(runs, handle)
-    assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
-        ("held", "check", "bad"), "completed"
-    )
-    assert [note["code"] for note in document["notes"]] == ["refused"]
-    result = "feedback: 'bad' has not asked yet, and will not take this: unknown key 'text'; expected "
-    assert document["notes"][0]["message"].startswith(result)
 
 
 async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> None:
@@ -139,42 +115,6 @@ async def test_answer_before_the_first_workflow_task_counts(runs: Runs) -> None:
 
 
 # Answers with nodes.
-
-_MORE = [after("look", "ask"), after("sum", "look", "a")]
-_GIVEN = {"text": "Look north", "nodes": ["look", "sum"]}
-
-
-def _asking(*others: Any) -> dict[str, Any]:
-    return {"nodes": [after("a"), human("ask", "GUIDANCE"), after("on", "ask"), *others]}
-
-
-async def test_nodes_of_an_answer_run_and_name_their_actor(runs: Runs) -> None:
-    handle = await runs.start(_asking())
-    await asks(runs, handle, "ask")
-    wrong = {"request_id": "ask", "answer": {"nodes": [after("a"), after("x", "aa"), {"id": "y", "tool": "nothing"}]}}
-    refused = await refusal_of(handle, wrong)
-    assert refused.startswith("'ask': ")
-    for problem in ("duplicate_id at /nodes/0/id", "did you mean 'a'", "there is no tool 'nothing'"):
-        assert problem in refused
-    result = await answer(handle, "ask", {"text": "Look north", "nodes": _MORE}, note="as the map says")
-    assert result == {"ok": True, "message": "'ask' is answered"}
-    document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {
-        "a": done({}),
-        "ask": done(_GIVEN),
-        "on": done({"ask": _GIVEN}),
-        "look": done({"ask": _GIVEN}),
-        "sum": done({"look": {"ask": _GIVEN}, "a": {}}),
-    }
-    for node in ("look", "sum"):
-        [step] = document["nodes"][node]["lineage"]["overrides"]
-        assert {name: part for name, part in step.items() if name != "at"} == {
-            "command": "add_nodes",
-            "by": "ann",
-            "through": "update",
-            "reason": "as the map says",
-            "request_id": "ask",
-        }
 
 
 _SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED

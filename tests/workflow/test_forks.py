@@ -11,7 +11,7 @@ from dagwright.core.scheduler import map_items
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.protocol.messages import run_input_to_json
 from tests.support.eventually import eventually
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
@@ -124,18 +124,6 @@ async def test_fork_of_a_failed_run_keeps_the_keys_of_what_had_not_ended(runs: R
     await document_of(third)
     assert len(set(bench.effects[f"{unique} done"])) == 2
     assert len(set(bench.effects[f"{unique} y"])) == 1
-
-
-async def test_fork_asks_the_model_of_its_run(runs: Runs) -> None:
-    plan = {"nodes": [call("a", "plus", left=1, right=1)]}
-    message = run_input_to_json(RunInput(compiled=prepare_plan(check_plan(plan, runs.tools), {}), model={"model": "x"}))
-    first = await runs.start_raw(message)
-    await document_of(first)
-    _, second = await fork(runs, first)
-    await document_of(second)
-    view = await RunReader(runs.client, second.id).read()
-    assert view.run_input is not None
-    assert view.run_input.model == {"model": "x"}
 
 
 async def test_fork_continues_inside_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:

@@ -46,28 +46,6 @@ async def test_request_is_planned_run_and_answered(scripted: Scripted) -> None:
     )
 
 
-async def test_invalid_plan_is_returned_to_the_model_until_it_is_valid(scripted: Scripted) -> None:
-    wrong = written(call("a", "plus", left=1), call("plan", "pls", left="{{c.result}}", right=4))
-    prose = "I would first add the numbers."
-    async with scripted(wrong, prose, SUM, "It is 7.") as (server, runs):
-        found = await ended(runs, await runs.start_compiled(goal(runs, "Add 1, 2 and 4.", "plus")))
-    names = ["plan", "read", "plan#2", "read#2", "plan#3", "read#3", "a", "b", "answer"]
-    assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", "It is 7.", names)
-    assert purposes([*server.calls]) == [
-        ("plan", "plan"),
-        ("plan#2", "repair"),
-        ("plan#3", "repair"),
-        ("answer", "answer"),
-    ]
-    first = server.calls[1].messages
-    assert [message["role"] for message in first] == ["system", "user", "assistant", "user"]
-    assert first[2]["content"] == wrong
-    problems = found["nodes"]["read"]["result"]["problems"]
-    assert [problem["code"] for problem in problems] == ["invalid_arguments", "invalid_reference", "unknown_tool"]
-    assert all(json.dumps(problem["message"]) in first[3]["content"] for problem in problems)
-    assert server.calls[2].messages[-2]["content"] == prose
-
-
 async def test_large_results_are_cut_for_the_answer(scripted: Scripted) -> None:
     plan = written(call("big", "table", rows=5000), call("small", "text", size=9000), call("many", "text", size=8100))
     async with scripted(plan, "Done.") as (server, runs):

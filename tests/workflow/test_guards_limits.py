@@ -21,8 +21,9 @@ from dagwright.history.run_reader import RunReader
 from dagwright.protocol.messages import run_input_from_json
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
-from tests.support.runs import DEADLOCK, Handle, Runs, document_of, done, events_of, raw, serving_runs
+from tests.support.runs import DEADLOCK, Runs, document_of, done, events_of, raw, serving_runs
 from tests.support.tools import Bench
+from tests.workflow.building import end_of_run
 
 pytestmark = pytest.mark.server
 
@@ -35,14 +36,6 @@ async def detecting_runs(client: Client, bench: Bench, tmp_path_factory: pytest.
     settings = Settings(state_dir=tmp_path_factory.mktemp("detecting"))
     async with serving_runs(client, bench.registry(), settings=settings, deadlock_detection=True) as found:
         yield found
-
-
-async def _end_of(handle: Handle) -> str:
-    """Return the state that a run ended in, or the type of the error that stands instead of a document."""
-    try:
-        return str((await document_of(handle))["status"])
-    except AssertionError as error:
-        return str(error).partition(":")[0]
 
 
 def _compiled(*nodes: Any) -> dict[str, Any]:
@@ -103,7 +96,7 @@ async def test_exception_while_applying_ends_the_run(
     monkeypatch.setattr(Scheduler, where, broken)
     tool = {"complete": "echo", "fail": "fail"}[where]
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
-    assert await _end_of(handle) == wire.ERROR_BUG
+    assert await end_of_run(handle) == wire.ERROR_BUG
     cached_runs.forget(handle)
 
 
@@ -235,7 +228,7 @@ async def test_two_calls_never_have_one_activity_id(runs: Runs) -> None:
     ]
     messages = [*(_with_echo(runs, *nodes) for nodes in plans), *({"plan": _as_plan(nodes)} for nodes in plans)]
     handles = await asyncio.gather(*(runs.start_raw(message) for message in messages))
-    ends = await asyncio.gather(*map(_end_of, handles))
+    ends = await asyncio.gather(*map(end_of_run, handles))
     assert set(ends) <= {"completed", "completed_with_failures", "failed", wire.ERROR_BUG}
 
 
@@ -292,7 +285,7 @@ async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detecto
     """Guard S15, F6: two seconds of workflow code without an end would wedge the run."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(120_000))
     handle = await detecting_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
-    assert await _end_of(handle) == "failed"
+    assert await end_of_run(handle) == "failed"
     await detecting_runs.check_ended(forgiven=DEADLOCK)
 
 
@@ -323,5 +316,5 @@ async def test_raw_plan_with_very_many_nodes_is_compiled_outside(detecting_runs:
     """Guard S15, F6: what comes as it was written is read by an activity."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(100_000))
     handle = await detecting_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
-    assert await _end_of(handle) == "failed"
+    assert await end_of_run(handle) == "failed"
     await detecting_runs.check_ended(forgiven=DEADLOCK)

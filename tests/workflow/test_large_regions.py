@@ -13,7 +13,7 @@ from dagwright.core.boundary.limits import INLINE_PLAN_NODES, PLAN_PAGE_NODES
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, assert_clean, bare, blocked, document_of
+from tests.support.runs import Handle, Runs, assert_clean, document_of
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
@@ -75,28 +75,6 @@ async def test_worker_that_never_saw_the_region_continues_with_it(runs: Runs) ->
         handle = await runs.start(plan())
         assert (await document_of(handle))["output"] == {"last": value_of(COUNT - 1), "early": value_of(5)}
     assert await counts_of(handle) == {"completed": COUNT + 2}
-
-
-async def test_failures_inside_are_counted_and_block_what_needs_them(runs: Runs) -> None:
-    inside = three_deep(COUNT)
-    inside[COUNT - 3]["arguments"]["left"] = "{{n7.result.gone}}"
-    nodes = [
-        {"id": "start", "tool": "echo", "arguments": {"n": 1}},
-        *inside,
-        pure("no", "{{n9.result}}", when="n9.result < 0"),
-        pure("not either", "{{no.result}}"),
-        {"id": "other", "tool": "echo", "arguments": {"n": "{{n9.result}}"}},
-        {"id": "end", "tool": "echo", "arguments": {"last": f"{{{{n{COUNT - 1}.result}}}}"}},
-        {"id": "late", "tool": "echo", "depends_on": [f"n{COUNT - 1}"], "join": "all_done"},
-    ]
-    handle = await runs.start({"nodes": nodes, "output": "{{other.result}}"})
-    document = bare(await document_of(handle))
-    assert (document["status"], document["output"]) == ("completed_with_failures", {"n": value_of(9)})
-    bad = f"n{COUNT - 3}"
-    assert document["nodes"]["end"] == blocked(bad)
-    assert document["nodes"][f"n{COUNT - 1}"] == blocked(bad)
-    assert document["nodes"]["late"]["status"] == "completed"
-    assert await counts_of(handle) == {"completed": COUNT, "failed": 1, "blocked": 3, "skipped": 2}
 
 
 async def test_status_names_the_node_that_failed_inside_and_the_list_counts_it(runs: Runs, server: LiveServer) -> None:

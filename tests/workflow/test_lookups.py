@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.core.expressions.references import Lookup
-from dagwright.history.run_explainer import RunExplainer
-from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
@@ -186,31 +183,6 @@ async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs,
     assert "lookups" not in document
 
 
-async def test_party_that_is_gone_by_the_time_all_is_bound_is_refused(runs: Runs) -> None:
-    known = {Lookup("Ann", "person"): {"id": "person_gone", "name": "Ann", "kind": "person"}}
-    document = await document_of(await runs.start({"intents": [intent(who=looking("Ann"))]}, bound=known))
-    assert (document["status"], document["error"]["code"]) == ("failed", "lookup_not_found")
-    assert document["error"]["errors"][0]["pointer"] == "/intents/0/lookups/who"
-    assert "person 'Ann' (person_gone) no longer exists" in document["error"]["message"]
-
-
-@pytest.mark.parametrize("text", ["{{secret.HOME}} }} \\{{", "x" * 10_000])
-async def test_text_of_any_kind_is_looked_up_unchanged(runs: Runs, database: EntityDatabase, text: str) -> None:
-    handle = await runs.start({"intents": [intent(who=looking(text))]})
-
-    async def does_ask() -> bool:
-        return bool((await view_of(runs, handle)).document()["waiting_for"])
-
-    await eventually(does_ask)
-    [asked] = (await view_of(runs, handle)).document()["waiting_for"]
-    assert text[:40] in asked["prompt"] or repr(text)[1:40] in asked["prompt"]
-    assert len(asked["request_id"].encode()) <= 150
-    [sarah] = party_ids(database, "Sarah Chen")
-    await answer(handle, asked["request_id"], {"text": "Sarah Chen"})
-    document = await document_of(handle)
-    assert (document["lookups"][0]["search_text"], results(document)) == (text, [{"who": sarah}])
-
-
 async def test_many_intents_look_parties_up_and_ask_together(runs: Runs, database: EntityDatabase) -> None:
     def make(session: Any) -> None:
         for number in range(20):
@@ -242,16 +214,3 @@ async def test_fork_reuses_bindings_and_asks_no_person_again(runs: Runs, databas
     assert draft.prediction.reused == ["@result_1"]
     assert document["nodes"]["@result_1"]["result"] == {"who": spanish}
     assert [binding["party"]["id"] for binding in document["lookups"]] == [spanish]
-
-
-async def test_why_a_run_waits_for_a_lookup(runs: Runs, database: EntityDatabase) -> None:
-    handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
-    await asks(runs, handle, MARIA)
-    result = await RunExplainer(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store).of_run(handle.id)
-    assert result.describe(str) == (
-        f"{MARIA} waits for anyone: Which person is meant by 'Maria Garcia'? Or enter another name. "
-        "It is for who of @result_1 (echo)."
-    )
-    assert [request.id for request in result.requests_before_nodes()] == [MARIA]
-    await answer(handle, MARIA, {"text": "Sarah Chen"})
-    assert (await document_of(handle))["status"] == "completed"

@@ -134,31 +134,6 @@ async def test_person_answers_by_a_form_of_the_client(mcp: McpBench, mode: str) 
 
 
 @in_both_modes
-async def test_several_questions_are_asked_one_after_the_other_and_each_once(mcp: McpBench, mode: str) -> None:
-    options = [{"id": "w", "label": "The web"}, {"id": "p", "label": "Paper"}]
-    answers: dict[str, Mapping[str, Any]] = {
-        "What of one?": {"selected": "p"},
-        "What of two?": {"text": "short"},
-        "What of three?": {"amount": 3},
-    }
-    person = Person(answers.__getitem__)
-    form = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
-    plan = _plan(
-        human("one", "SELECTION", options=options),
-        human("two", "CLARIFICATION"),
-        human("three", "INFORMATION", schema=form),
-    )
-    async with mcp.client(mode, person) as call:
-        result = await call("run_plan", plan=plan)
-    assert result["output"] == {
-        "one": {"selected": [options[1]]},
-        "two": {"text": "short"},
-        "three": {"data": {"amount": 3}},
-    }
-    assert sorted(words for words, _ in person.seen) == sorted(answers)
-
-
-@in_both_modes
 @pytest.mark.parametrize("has_forms", [True, False])
 async def test_unanswered_request_is_reported_with_how_to_answer(mcp: McpBench, mode: str, has_forms: bool) -> None:
     person = Person(lambda _: None) if has_forms else None

@@ -16,10 +16,10 @@ from temporalio.worker import Worker
 from dagwright.activities.call_headers import ToolInterceptor
 from dagwright.activities.call_model import model_activity
 from dagwright.activities.values import LargeValues
-from dagwright.llm import Endpoint, ModelCall, OfferedTool, OutputSchema, user
+from dagwright.llm import Endpoint, ModelCall, OfferedTool, user
 from dagwright.llm.clients import ModelClients, ModelSetup
-from dagwright.planning.model_calls.model_requests import ModelRequest, messages_from_json, request_to_json
-from dagwright.testing import ModelServer, json_text, step, text, tool_call
+from dagwright.planning.model_calls.model_requests import ModelRequest, request_to_json
+from dagwright.testing import ModelServer, step
 from dagwright.workflows.activity_calls import CallInterceptor
 from tests.support.eventually import eventually
 from tests.support.memory_store import MemoryStore
@@ -85,42 +85,6 @@ async def test_an_answer_arrives_and_the_call_names_its_caller(client: Client) -
     attributes = scheduled.activity_task_scheduled_event_attributes
     assert (attributes.activity_type.name, attributes.activity_id) == ("call_model", "ask0")
     assert json.loads(scheduled.user_metadata.summary.data) == "question 0"
-
-
-async def test_large_answers_and_prompts_travel_by_reference(client: Client) -> None:
-    long = "long " * 4_000
-    schema = OutputSchema("answer", {"type": "object", "properties": {"n": {"type": "string"}}, "required": ["n"]})
-    steps = (step(text(long), last="big"), step(json_text({"n": long}), last="json"), step("short", text=long))
-    async with ModelServer(*steps) as server, asking(client, server) as asked:
-        handle = await asked.start(request("big"), request("json", output=schema))
-        message, value = await handle.result()
-        history = await handle.fetch_history()
-        binding = [["messages", 0, "content"], [{"stored": message["text"]["ref"], "paths": [["message", "content"]]}]]
-        [short] = await asked.run(request("to be filled"), bindings=[binding])
-    assert (message["text"]["paths"], message["calls"]) == ([["message", "content"]], 1)
-    assert json.loads(asked.store.contents[message["text"]["ref"]])["message"]["content"] == long
-    assert json.loads(asked.store.contents[value["output"]["ref"]])["output"] == {"n": long}
-    assert len(history.to_json()) < 20_000
-    assert short == answered("short")
-    assert server.calls[2].messages == [{"role": "user", "content": long}]
-
-
-async def test_a_conversation_continues_from_its_reference(client: Client) -> None:
-    look = OfferedTool("look.up")
-    async with ModelServer(step(tool_call("look_up", who="Ann")), "Bye") as server, asking(client, server) as asked:
-        [first] = await asked.run(request("Who is Ann?", tools=[look], is_continued=True))
-        answer = messages_from_json(json.loads(asked.store.contents[first["conversation"]]))
-        again = request("Never mind.", tools=[look], before=first["conversation"])
-        result = {"role": "tool", "tool_call_id": answer[1].tool_calls[0].id, "content": "a person"}
-        encoded = request_to_json(again)
-        encoded["messages"] = [result, *encoded["messages"]]
-        handle = await asked._client.start_workflow(
-            ASK_MODELS, {"requests": [encoded]}, id=f"ask-{uuid4().hex}", task_queue=asked._task_queue
-        )
-        assert await handle.result() == [answered("Bye")]
-    assert first["tools"] == ["look.up"]
-    assert [message["role"] for message in server.calls[1].messages] == ["user", "assistant", "tool", "user"]
-    assert server.calls[1].messages[1]["tool_calls"][0]["function"]["name"] == "look_up"
 
 
 async def test_a_call_that_is_cancelled_ends_at_the_model_too(client: Client) -> None:

@@ -36,15 +36,6 @@ async def echo(calculation: str) -> str:
     return (await context().ask_model(calculation)).text
 
 
-@tool(effects="read", max_attempts=3)
-async def slips(calculation: str) -> str:
-    """Asks a model in each attempt; the first two fail with its answer."""
-    message = (await context().ask_model(calculation)).text
-    if context().attempt < 3:
-        raise OSError(f"the attempt after {message!r} failed")
-    return message
-
-
 @tool(effects="read", max_attempts=1, timeout="2s")
 async def hangs(calculation: str) -> str:
     """Asks a model, and never ends."""
@@ -65,7 +56,7 @@ async def serving(
         serper_api_key="key",
         serper_base_url=search.base_url if search is not None else "http://127.0.0.1:1",
     )
-    registry = ToolRegistry.of(add, echo, slips, hangs)
+    registry = ToolRegistry.of(add, echo, hangs)
     async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
         await runs.check_ended()

@@ -15,8 +15,9 @@ from temporalio.worker import Worker
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, bare, document_of, done, raw
+from tests.support.runs import Runs, bare, document_of, done, raw
 from tests.support.tools import Bench
+from tests.workflow.building import end_of_run
 
 pytestmark = pytest.mark.server
 
@@ -245,14 +246,6 @@ async def test_failures_of_foreign_workers_are_reported(runs: Runs, foreign_queu
     assert document["nodes"]["fine"] == done({"id": "fine", "attempt": 1, "arguments": {"x": 1}})
 
 
-async def _end_kind(handle: Handle) -> str:
-    """Return the state that a run ended in, or the type of the error that stands instead of a document."""
-    try:
-        return str((await document_of(handle))["status"])
-    except AssertionError as error:
-        return str(error).partition(":")[0]
-
-
 _ODD_FIELDS: list[dict[str, Any]] = [
     *({"timeout_s": None}, {"priority": "high"}, {"tool": "x" * 2_000}, {"tool": 5}, {"title": 5}),
     *({"dependencies": [7]}, {"arguments": 5}, {"for_each": 5}, {"kind": "plan"}, {"when": "1 +"}),
@@ -280,6 +273,6 @@ async def _ends_of(runs: Runs, *given: tuple[dict[str, Any], dict[str, Any]]) ->
 
     async def end_kind(node: dict[str, Any], tools: dict[str, Any]) -> str:
         compiled = {"format": 1, "nodes": [node], "tools": tools, "deadline_s": _DEADLINE_S}
-        return await _end_kind(await runs.start_raw({"compiled": compiled}))
+        return await end_of_run(await runs.start_raw({"compiled": compiled}))
 
     return await asyncio.gather(*(end_kind(node, tools) for node, tools in given))

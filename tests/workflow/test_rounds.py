@@ -24,7 +24,6 @@ from tests.support.rounds import (
 pytestmark = pytest.mark.server
 
 INTENTION = "Compare the totals of Maersk and Evergreen."
-PICK = sub_goal(1, "pick", name="Maersk")
 CLARIFY = sub_goal(9, "clarify", question="Which one?")
 ASK_BACK = (continue_with(CLARIFY), done(question=ref(9, "clarification")))
 
@@ -69,64 +68,6 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     assert rounds["synthesis_inputs"] == {"comparison": ref(5, "comparison")}
     assert rounds["final_response"] == "Maersk has 7 and Evergreen 11."
     assert [each["reasoning"] for each in rounds["rounds"]] == ["First both.", "It is the next step.", "All is there."]
-
-
-async def test_failed_sub_goal_is_retried_and_its_dependents_continue(client: Client, tmp_path: Path) -> None:
-    workers = Workers()
-    workers.failing["Maersk"] = 1
-    script = (
-        INTENTION,
-        continue_with(
-            PICK,
-            sub_goal(2, "add_up", numbers=ref(1, "numbers")),
-            sub_goal(3, "compare", "one alone", total=[ref(2, "total")]),
-        ),
-        continue_with(PICK, reasoning="Once more."),
-        done(comparison=ref(3, "comparison")),
-    )
-    async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(question(runs)))
-    assert (found["status"], found["output"]) == ("completed", "one alone: 7")
-    states = {name: node["status"] for name, node in found["nodes"].items() if name.startswith("sg")}
-    assert states == {"sg1": "superseded", "sg2": "completed", "sg3": "completed", "sg1#2": "completed"}
-    assert results_of(found) == [[(1, "failed")], [(2, "success"), (3, "success"), (1, "success")], []]
-    assert found["rounds"]["rounds"][0]["results"][0] == {
-        "sub_goal_id": 1,
-        "status": "failed",
-        "outputs": {},
-        "error": "tool_failed: the numbers of Maersk are not there",
-        "message": None,
-    }
-    result = prompt_of(server, "plan#2")
-    assert '"error": "tool_failed: the numbers of Maersk are not there"' in result
-    assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in result
-    assert "This is round 2 of 10." in result
-
-
-async def test_partial_result_and_its_message_are_reported_without_nulls(client: Client, tmp_path: Path) -> None:
-    script = (
-        INTENTION,
-        continue_with(sub_goal(1, "part", names=["Maersk", "MSC"])),
-        # A required slot is null, which is returned as a problem. The next answer uses only the existing part.
-        continue_with(sub_goal(2, "add_up", numbers=ref(1, "rest"))),
-        continue_with(sub_goal(2, "clarify", question="What is MSC?")),
-        done(question=ref(2, "clarification"), found=ref(1, "found")),
-        "I know Maersk alone.",
-    )
-    async with rounds_runs(client, tmp_path, *script) as (server, runs):
-        found = await ended(runs, await runs.start_compiled(question(runs, synthesis="model")))
-    assert found["status"] == "completed"
-    assert results_of(found)[0] == [(1, "partial")]
-    assert found["rounds"]["rounds"][0]["results"][0]["message"] == "1 of 2"
-    assert found["rounds"]["sub_goals"][0]["result"] == {"found": ["Maersk"], "rest": None}
-    assert '"status": "partial", "message": "1 of 2", "outputs": {"found": ["Maersk"], "rest": null}' in prompt_of(
-        server, "plan#2"
-    )
-    assert purposes([*server.calls])[2:4] == [("plan#2", "planner"), ("plan#3", "repair")]
-    assert "'rest' of sub-goal 1 is null, and 'add_up' requires it" in prompt_of(server, "plan#3")
-    assert found["rounds"]["round"] == 3
-    # The prompt for the answer contains the caveat.
-    assert '"status": "partial", "message": "1 of 2"' in prompt_of(server, "answer")
 
 
 async def test_planner_that_calls_a_tool_is_asked_for_its_plan(client: Client, tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
 """Sessions on the real Temporal server: turns one after the other, and the context that each turn passes on."""
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.client import sessions
 from dagwright.client.errors import RunIdInUse, RunIdInvalid, SessionNotFound, TurnRejected
-from dagwright.client.run_lists import RunFilter
 from dagwright.client.sessions import PreparedTurn
 from dagwright.client.starts import RunStartOptions, Started, StartRequest
 from dagwright.core.boundary import limits, wire
@@ -334,33 +332,6 @@ async def test_run_of_a_turn_has_title_and_tags_of_its_own(bench: SessionBench, 
             **attributes,
         }
     await bench.close(unique)
-
-
-async def test_list_finds_a_cancelled_run_by_its_tag_and_state(bench: SessionBench, unique: str) -> None:
-    plan = {"plan": 1, "title": unique, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "Now?"}}]}
-    compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
-    options = RunStartOptions(tags={"test": unique})
-    for name in ("one", "two"):
-        await bench.started.start(StartRequest(compiled, plan, options=options, workflow_id=f"{unique}-{name}"))
-    handle = bench.client.get_workflow_handle(f"{unique}-two")
-    await handle.signal("cancel", {})
-    with pytest.raises(WorkflowFailureError):
-        await handle.result()
-
-    async def found(**expected: Any) -> list[str]:
-        listed = await bench.started.list_runs(run_filter=RunFilter(tags={"test": unique}, **expected))
-        return [run.run_id.removeprefix(f"{unique}-") for run in listed]
-
-    # The list is behind by a moment.
-    await eventually(lambda: _is(found(status="cancelled"), ["two"]))
-    await eventually(lambda: _is(found(status="waiting"), ["one"]))
-    assert sorted(await found(since=0.0)) == ["one", "two"]
-    assert await found(since=time.time() + 60) == []
-    await bench.client.get_workflow_handle(f"{unique}-one").terminate()
-
-
-async def _is(listing: Awaitable[list[str]], expected: list[str]) -> bool:
-    return await listing == expected
 
 
 async def test_session_with_an_invalid_memo_ends_with_the_reason(bench: SessionBench, unique: str) -> None:

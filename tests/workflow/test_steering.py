@@ -89,20 +89,6 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
     assert (await RunReader(runs.client, handle.id).read()).document()["notes"] == document["notes"]
 
 
-async def test_updates_report_whether_pause_and_resume_count(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(_chain(unique))
-    await eventually(lambda: unique in bench.entered)
-    assert await refusal_of(handle, None, update=wire.RESUME) == "the run is not paused"
-    paused = await handle.execute_update(wire.PAUSE, {"by": "ann"})
-    assert paused == {"ok": True, "message": "the run is paused; running nodes finish"}
-    assert await refusal_of(handle, {}, update=wire.PAUSE) == "the run is paused already, paused by ann"
-    bench.open(unique)
-    await _view_with(runs, handle, "waiting")
-    assert await handle.execute_update(wire.RESUME) == {"ok": True, "message": "the run continues"}
-    document = await ended_document(runs, handle)
-    assert document["notes"] == [_note("pause", "paused by ann"), _note("resume", "resumed")]
-
-
 async def test_update_cancels_a_run_and_a_second_one_is_refused(runs: Runs, bench: Bench, unique: str) -> None:
     # A running node is cancelled at its next heartbeat only.
     node = {"id": "held", "tool": "hold_write", "arguments": {"name": unique}, "heartbeat": "30s"}

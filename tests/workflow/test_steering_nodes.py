@@ -8,7 +8,7 @@ from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
-from tests.support.runs import Document, Handle, Runs, bare, cancelled, done, failed, without_cache
+from tests.support.runs import Document, Handle, Runs, bare, done, without_cache
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 
@@ -41,30 +41,6 @@ def _echo(node: str, *needs: str, **more: Any) -> dict[str, Any]:
 
 
 # Cancelling.
-
-
-async def test_running_node_is_cancelled_with_its_branch_only(runs: Runs, bench: Bench, unique: str) -> None:
-    on = f"{unique} on"
-    handle = await runs.start({"nodes": [_hold("a", unique), _echo("b", "a"), _hold("on", on), _echo("c", "on")]})
-    await eventually(lambda: {unique, on} <= set(bench.entered))
-    result = await _update(handle, wire.CANCEL_NODE, node_id="a", branch=True, reason="wrong file")
-    assert result == {"ok": True, "message": "'a' is cancelled; its running tasks are being stopped"}
-    await eventually(lambda: unique in bench.cleaned)
-    await _is(runs, handle, "a", "cancelled")
-    assert await refusal_of(handle, {"node_id": "a"}, update=wire.CANCEL_NODE) == "'a' has ended: cancelled"
-    before = await _document(runs, handle)
-    bench.open(on)
-    document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {
-        "a": cancelled("cancelled by ann: wrong file"),
-        "b": cancelled("the branch of 'a' was cancelled by ann: wrong file") | {"blocked_by": ["a"]},
-        "on": done(on),
-        "c": done({"on": on}),
-    }
-    (step,) = document["nodes"]["a"]["lineage"]["overrides"]
-    assert before["nodes"]["a"] == document["nodes"]["a"]
-    expected = {"command": "cancel_node", "by": "ann", "through": "update", "reason": "wrong file"}
-    assert {name: step[name] for name in ("command", "by", "through", "reason")} == expected
 
 
 async def test_items_and_sub_plans_get_the_cancellation(runs: Runs, bench: Bench, unique: str) -> None:
@@ -133,34 +109,6 @@ async def test_sub_plan_is_retried_as_a_separate_run(runs: Runs, bench: Bench, u
 
 
 # Nodes that are added.
-
-
-async def test_added_nodes_wait_for_existing_nodes(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {"n": 1}}, _hold("on", unique)]})
-    await _is(runs, handle, "a", "completed")
-    new = [_echo("c", "d"), _echo("d", "a", "on"), {"id": "e", "tool": "fail", "depends_on": ["a"]}]
-    wrong = {"nodes": [_echo("x", "aa"), {"id": "y", "tool": "nothing"}]}
-    refused = await refusal_of(handle, wrong, update=wire.ADD_NODES)
-    assert "did you mean 'a'" in refused
-    assert "there is no tool 'nothing'" in refused
-    assert "'on'" in await refusal_of(handle, {"nodes": [{"id": "on", "tool": "echo"}]}, update=wire.ADD_NODES)
-    assert "CircularDependencyError" in await refusal_of(
-        handle, {"nodes": [{**_echo("x", "y")}, _echo("y", "x")]}, update=wire.ADD_NODES
-    )
-    fail_tool = {"fail": {"effects": "read", "task_queue": runs.tools["fail"].task_queue, "max_attempts": 1}}
-    result = await _update(handle, wire.ADD_NODES, nodes=new, tools=fail_tool)
-    assert result == {"ok": True, "message": "3 nodes were added"}
-    await _is(runs, handle, "e", "failed")
-    bench.open(unique)
-    document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {
-        "a": done({"n": 1}),
-        "on": done(unique),
-        "c": done({"d": {"a": {"n": 1}, "on": unique}}),
-        "d": done({"a": {"n": 1}, "on": unique}),
-        "e": failed("tool_failed: no"),
-    }
-    assert [step["command"] for step in document["nodes"]["c"]["lineage"]["overrides"]] == ["add_nodes"]
 
 
 async def test_invalid_message_is_refused(runs: Runs, bench: Bench, unique: str) -> None:
