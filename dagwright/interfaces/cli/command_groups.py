@@ -13,6 +13,8 @@ agents = typer.Typer(cls=PlainGroup, help="Manage the agents in the database.", 
 new = typer.Typer(cls=PlainGroup, help="Create files from templates.", rich_markup_mode=None)
 keys = typer.Typer(cls=PlainGroup, help="Manage the keys of the HTTP API.", rich_markup_mode=None)
 
+AgentName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")]
+
 
 @store.command("show", cls=PlainHelp)
 def show_store(*, json: Json = False) -> int:
@@ -63,7 +65,7 @@ def list_agents(*, json: Json = False, no_color: NoColor = False) -> int:
 
 @agents.command("show", cls=PlainHelp)
 def show_agent(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")],
+    name: AgentName,
     *,
     json: Json = False,
 ) -> int:
@@ -73,7 +75,7 @@ def show_agent(
 
 @agents.command("remove", cls=PlainHelp)
 def remove_agent(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")],
+    name: AgentName,
     *,
     json: Json = False,
 ) -> int:

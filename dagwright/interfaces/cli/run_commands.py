@@ -34,6 +34,8 @@ from dagwright.interfaces.cli.shared_options import (
     with_queue,
 )
 
+Full = Annotated[bool, typer.Option("--full", help="Include values over 1 MiB.")]
+
 
 def run(
     plan: Annotated[
@@ -210,7 +212,7 @@ def watch(
 def result(
     workflow_id: RunId,
     *,
-    full: Annotated[bool, typer.Option("--full", help="Include values over 1 MiB.")] = False,
+    full: Full = False,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
@@ -239,7 +241,7 @@ def node(
     workflow_id: RunId,
     node_id: Annotated[str, typer.Argument(metavar="N", help="ID of the node, or of an item: sum[north].")],
     *,
-    full: Annotated[bool, typer.Option("--full", help="Include values over 1 MiB.")] = False,
+    full: Full = False,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
