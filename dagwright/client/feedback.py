@@ -34,6 +34,7 @@ from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.model.questions import size_problem
 from dagwright.core.model.requests import Request, without_number
 from dagwright.core.scheduler.run_state import call_of_task
+from dagwright.core.text import join_first
 from dagwright.history.executions import RunClosed, RunNotFound, path_in, root_in
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.protocol.node_paths import sub_plan_of_path
@@ -190,8 +191,7 @@ class NamespaceRequests:
     async def _item_not_named(self, workflow_id: str, node: str, rest: str) -> ItemNotNamed:
         """Return the error for a path through a node whose items each have a sub-plan."""
         open_requests = [request.id for request in of_node(await self.requests_of(workflow_id), f"{node}/{rest}")]
-        more_text = f" and {len(open_requests) - _MAX_LISTED:,} more" if len(open_requests) > _MAX_LISTED else ""
-        open_text = f"; {', '.join(open_requests[:_MAX_LISTED])}{more_text} ask now" if open_requests else ""
+        open_text = f"; {join_first(open_requests, _MAX_LISTED)} ask now" if open_requests else ""
         return ItemNotNamed(
             f"{node!r} has a sub-plan for each of its items: name one, as {node}[key]/{rest}{open_text}"
         )

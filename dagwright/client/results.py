@@ -22,6 +22,7 @@ from dagwright.core.errors import DagwrightError, NodeError, Note, Problem, note
 from dagwright.core.model.states import NO_USAGE, NodeStatus, RunStatus, Usage, usage_from_json
 from dagwright.core.model.times import time_of
 from dagwright.core.name_hints import suggestion
+from dagwright.core.text import cut_characters
 from dagwright.history.document_hydration import NOT_LOADED, full_document
 from dagwright.protocol.documents import compact_value, encoded_size
 from dagwright.store import PayloadStore
@@ -67,7 +68,7 @@ def _display_text(value: Any) -> str:
         return f"<not loaded: {value.preview[:_SHOWN]}>"
     # A string is cut before it is quoted, and a container has few characters in each item that is shown.
     text = repr(value[:_SHOWN]) if isinstance(value, str) else _short_repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return cut_characters(text, _SHOWN)
 
 
 class NodeResults(Mapping[str, "NodeResult"]):

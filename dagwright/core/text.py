@@ -1,8 +1,10 @@
-"""Shortening of texts: by characters, by bytes of UTF-8, and to one line.
+"""Shortening of texts by characters, bytes of UTF-8 or lines, and of lists of texts.
 
 A limit includes the mark that shows the cut, unless a function says otherwise. Limits are longer than their marks.
 Pure: no imports from other packages.
 """
+
+from collections.abc import Sequence
 
 _MARK = "…"
 _MODEL_MARK = " […cut]"
@@ -51,3 +53,11 @@ def cut_with_count(text: str, max_characters: int) -> str:
 def one_line(text: str) -> str:
     """Replace line breaks and runs of white space by single spaces."""
     return " ".join(text.split())
+
+
+def join_first(texts: Sequence[str], max_count: int, *, separator: str = ", ") -> str:
+    """Join the first `max_count` texts; ` and 3 more` at the end counts those that are left out."""
+    joined = separator.join(texts[:max_count])
+    left = len(texts) - max_count
+    # Sentences end with the sign that separates them.
+    return f"{joined}{separator.rstrip() if separator != ', ' else ''} and {left:,} more" if left > 0 else joined

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.model.tools import AgentCard, ToolDeclaration
-from dagwright.core.text import cut_for_model, one_line
+from dagwright.core.text import cut_for_model, join_first, one_line
 from dagwright.planning.model_calls.message_preparation import json_line
 
 CATALOGUE_CHARACTERS = 96 * 1024
@@ -37,11 +37,8 @@ class Catalogue:
         """Return a sentence that names the omitted entries; `None` if all entries fit."""
         if not self.omitted:
             return None
-        names = ", ".join(map(repr, self.omitted[:_LEFT_OUT_NAMED]))
-        more = f" and {len(self.omitted) - _LEFT_OUT_NAMED} more" if len(self.omitted) > _LEFT_OUT_NAMED else ""
-        return (
-            f"the catalogue of the planner omits {names}{more}: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
-        )
+        names = join_first([*map(repr, self.omitted)], _LEFT_OUT_NAMED)
+        return f"the catalogue of the planner omits {names}: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
 
 
 def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:

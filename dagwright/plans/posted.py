@@ -15,6 +15,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import suggestion
+from dagwright.core.text import join_first
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.inputs import schema_of_form
 from dagwright.core.validation.validation import WRITE_SUB_PLAN
@@ -209,8 +210,7 @@ def _completed(
 def _report_unknown_plan(problems: list[Problem], names: Sequence[str], plan: str, at: str, node: Any) -> None:
     message = f"the sub-plan {plan!r:.200} is a file name, but files of callers are not read: {WRITE_SUB_PLAN}"
     if names:
-        more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
-        message += f", or name a published plan: {', '.join(names[:_NAMES_SHOWN])}{more}"
+        message += f", or name a published plan: {join_first(names, _NAMES_SHOWN)}"
     hint = suggestion(plan.rpartition("/")[2].partition(".")[0][:200], names)
     problems.append(Problem("unreadable", message, at, node if isinstance(node, str) else None, hint))
 

@@ -9,7 +9,7 @@ from dagwright.core.expressions.stored_values import StoredValue, paths_to_json,
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
-from dagwright.core.text import first_bytes
+from dagwright.core.text import first_bytes, join_first
 from dagwright.protocol.documents import encoded_size
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def effects_summary(scheduler: "RunScheduler") -> str | None:
         and node.tool in scheduler.plan.tools
         and tool_of(node, scheduler.plan.tools).effects in _CHANGING
     ]
-    more = f"; and {len(summaries) - _CALLS_SHOWN:,} more" if len(summaries) > _CALLS_SHOWN else ""
-    return "; ".join(summaries[:_CALLS_SHOWN]) + more or None
+    return join_first(summaries, _CALLS_SHOWN, separator="; ") or None
 
 
 def _call_summary(tool: str, result: Any) -> str:

@@ -14,6 +14,7 @@ from dagwright.core.model.lookups import has_readable_filters
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import PLAN_READER
+from dagwright.core.text import join_first
 from dagwright.planning.conversation import identified, is_session_name, line_or_none
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import FROM_NODES
@@ -266,7 +267,6 @@ def _outcome(document: Mapping[str, Any], response: str | None, scheduler: "RunS
     ]
     effects = effects_summary(scheduler) if scheduler is not None else None
     if failed:
-        more = f"; and {len(failed) - _FAILURES_SHOWN:,} more" if len(failed) > _FAILURES_SHOWN else ""
         effects_text = f"; done: {effects}" if effects else ""
-        return line_or_none("; ".join(failed[:_FAILURES_SHOWN]) + more + effects_text, max_bytes=OUTCOME_BYTES)
+        return line_or_none(join_first(failed, _FAILURES_SHOWN, separator="; ") + effects_text, max_bytes=OUTCOME_BYTES)
     return line_or_none(response or effects, max_bytes=OUTCOME_BYTES)

@@ -28,6 +28,7 @@ from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import task_of_call
+from dagwright.core.text import join_first
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import NodeOverride, RunState
@@ -265,9 +266,8 @@ def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
         if count:
             message = f"compensated {count:,} {'call' if count == 1 else 'calls'}"
     else:
-        names = ", ".join(repr(node_id.task) for node_id in uncompensated[:_MAX_NAMED])
-        more = f" and {len(uncompensated) - _MAX_NAMED:,} more" if len(uncompensated) > _MAX_NAMED else ""
-        message = f"compensated: {count:,}; not compensated: {len(uncompensated):,} ({names}{more})"
+        names = join_first([repr(node_id.task) for node_id in uncompensated], _MAX_NAMED)
+        message = f"compensated: {count:,}; not compensated: {len(uncompensated):,} ({names})"
     return message, [
         Note(NOTE_UNCOMPENSATED, f"{node_id.task!r} {node_id.reason}", node_id.task)
         for node_id in uncompensated[:_MAX_NOTES]

@@ -26,6 +26,7 @@ from dagwright.core.model.times import format_time
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import is_batched
 from dagwright.core.scheduler.readiness import can_be_paused, max_calls_of_tool
+from dagwright.core.text import cut_characters
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -422,7 +423,7 @@ def _preview(value: Any) -> Any:
     """Return a short value unchanged, or the truncated text of a long value."""
     shown = with_refs_formatted(value, ref_for_display)
     text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)
-    return shown if len(text) <= PREVIEW_CHARACTERS else f"{text[:PREVIEW_CHARACTERS]}…"
+    return shown if len(text) <= PREVIEW_CHARACTERS else cut_characters(text, PREVIEW_CHARACTERS)
 
 
 def missing_values(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:

@@ -14,6 +14,7 @@ from dagwright.core.model.agent_tools import strongest
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan, agent_tools, tool_of
 from dagwright.core.model.lookups import lookup_text
 from dagwright.core.model.tools import Effects
+from dagwright.core.text import cut_characters
 
 _NODES_SHOWN = 40
 _ARGUMENTS_SHOWN = 160
@@ -159,5 +160,5 @@ def one_line(text: str, *, most: int) -> str:
 
     A title must not be able to imitate another line.
     """
-    cut = text if len(text) <= most else text[: most - 1] + "…"
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in cut)
+    characters = cut_characters(text, most)
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in characters)

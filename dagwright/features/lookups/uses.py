@@ -6,6 +6,7 @@ from itertools import islice
 from dagwright.core.expressions.references import Reference, ResultOf
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.lookups import find_id_of, lookup_text
+from dagwright.core.text import cut_characters, one_line
 
 _SHOWN_USES = 3
 _NODES_LOOKED_AT = 2_000
@@ -69,5 +70,4 @@ def _target_text(plan: CompiledPlan, part: Reference | str) -> str | None:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _CHARACTERS else f"{line[:_CHARACTERS]}…"
+    return cut_characters(one_line(text), _CHARACTERS)

@@ -29,6 +29,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.name_hints import HINT_BUDGET
 from dagwright.core.scheduler.extension import Extension
+from dagwright.core.text import join_first
 from dagwright.core.validation.validation import check_document
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension, refusal_of_own_ids
 
@@ -283,8 +284,7 @@ def _with_hint(problem: Problem, state: "RunState", tools: Mapping[str, ToolDecl
     if problem.code != "unknown_tool" or (problem.hint or "").startswith("did you mean"):
         return problem
     known = sorted(name for name in {**state.plan.tools, **tools} if not name.startswith(AGENT_PREFIX))
-    left = f" and {len(known) - _LISTED_TOOLS} more" if len(known) > _LISTED_TOOLS else ""
-    listed = f"{', '.join(known[:_LISTED_TOOLS])}{left}"
+    listed = join_first(known, _LISTED_TOOLS)
     hint = (
         f"the run knows {listed or 'no tool'}; `dagwright feedback` and `dagwright add-nodes` add others with --tools, "
         "Python does with the tools of a Worker(client, tools=[...])"

@@ -6,6 +6,7 @@ from typing import Any
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
+from dagwright.core.text import join_first
 from dagwright.features.compensation.compensation import compensation_counts, precautionary_count
 from dagwright.history.document_hydration import lost_output
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
@@ -248,8 +249,7 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"and {len(continued) - FAILURES_SHOWN:,} more failures that were replaced by a default"
     blocked = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
     if blocked:
-        more = f" and {len(blocked) - FAILURES_SHOWN:,} more" if len(blocked) > FAILURES_SHOWN else ""
-        yield f"blocked by failures: {', '.join(blocked[:FAILURES_SHOWN])}{more}"
+        yield f"blocked by failures: {join_first(blocked, FAILURES_SHOWN)}"
 
 
 def _is_same(error: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:

@@ -30,6 +30,7 @@ from dagwright.client.errors import (
 )
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.name_hints import cut_name
+from dagwright.core.text import join_first
 from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_explainer import NodeNotFound
@@ -296,10 +297,10 @@ def _code_of(text: str, *, default: ErrorCode) -> ErrorCode:
 def plan_error(invalid: PlanInvalid) -> ApiError:
     """Return the error for an invalid plan or invalid inputs."""
     texts = [problem.text for problem in invalid.problems]
-    more = f"; and {len(texts) - _PROBLEMS_IN_MESSAGE:,} more" if len(texts) > _PROBLEMS_IN_MESSAGE else ""
     code = invalid.problems[0].code if invalid.problems else "invalid"
     errors = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_LISTED]]
-    return ApiError(code, "; ".join(texts[:_PROBLEMS_IN_MESSAGE]) + more, param=_MESSAGES, errors=errors)
+    message = join_first(texts, _PROBLEMS_IN_MESSAGE, separator="; ")
+    return ApiError(code, message, param=_MESSAGES, errors=errors)
 
 
 def _turn_error(refused: TurnRejected) -> ApiError:

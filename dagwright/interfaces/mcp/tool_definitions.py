@@ -10,6 +10,7 @@ from dagwright.core.model.agent_tools import agent_cards
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.text import join_first
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, SYNTHESES
 from dagwright.plans.templates import Template, Templates
 
@@ -97,7 +98,7 @@ def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> 
     }
     agents = [card.name for card in agent_cards(declared)]
     tools = [name for name, tool in callable_tools(declared).items() if tool.agent is None]
-    agents_text = f" Agents of nodes: {_listed(agents)}." if agents else ""
+    agents_text = f" Agents of nodes: {join_first(agents, _NAMES_SHOWN)}." if agents else ""
     return types.Tool(
         name=RUN_PLAN,
         title="Run a plan",
@@ -105,7 +106,7 @@ def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> 
         '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1 + 1"}}, '
         '{"id": "b", "tool": "calculator", "arguments": {"expression": "{{a.result}} * 2"}}], '
         '"output": "{{b.result}}"}. A plan with effects asks a person for approval before it runs. '
-        f"Tools of nodes: {_listed(tools)}.{agents_text} {CHECK_PLAN} validates a plan.",
+        f"Tools of nodes: {join_first(tools, _NAMES_SHOWN)}.{agents_text} {CHECK_PLAN} validates a plan.",
         input_schema=_object(
             {
                 "plan": _PLAN,
@@ -304,8 +305,3 @@ def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
         "required": list(required),
         "additionalProperties": False,
     }
-
-
-def _listed(names: list[str]) -> str:
-    hidden = len(names) - _NAMES_SHOWN
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {hidden} more" if hidden > 0 else "")

@@ -27,7 +27,10 @@ def test_long_texts_are_cut_to_the_limit_and_short_ones_are_unchanged(words: str
         (text.cut_bytes("日本語日本語", max_bytes=10), "日本…"),
         (text.cut_bytes("a\ud800", max_bytes=5), "a?"),
         (text.one_line(" a\n b\t c "), "a b c"),
+        (text.join_first(["a", "b", "c"], 3), "a, b, c"),
+        (text.join_first(["a", "b", "c"], 1), "a and 2 more"),
+        (text.join_first(["a", "b", "c"], 2, separator="; "), "a; b; and 1 more"),
     ],
 )
-def test_marks_show_where_a_text_was_cut(found: str, expected: str) -> None:
+def test_marks_show_where_a_text_or_list_was_cut(found: str, expected: str) -> None:
     assert found == expected
