@@ -28,6 +28,8 @@ def _kinds(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
         yield "any JSON" if name == "JsonValue" else "plan" if name == "#" else _linked(name, link)
     elif "const" in schema:
         yield code(json.dumps(schema["const"]).strip('"'))
+    elif schema.get("minimum") is not None and schema["minimum"] == schema.get("maximum"):
+        yield code(schema["minimum"])
     elif "enum" in schema:
         yield ", ".join(code(json.dumps(value).strip('"')) for value in schema["enum"])
     elif alternatives := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):

@@ -28,14 +28,14 @@ _SECTIONS: Mapping[type[BaseModel], str] = {
     InlineAgent: "dagwright/core/model/tools.py",
 }
 """Class -> file that defines it, in the order of the page."""
-_EXAMPLE = re.compile(r" Example: `(?P<example>[^`]+)`\Z")
+_EXAMPLE = re.compile(r"\s+Example: `(?P<example>[^`]+)`\Z")
 
 
 def plan_fields() -> str:
     """Return a section for each class of a plan.
 
     Raises:
-        ValueError: a field has no description.
+        ValueError: a field has no description or no example.
     """
     heads = ("Field", "Type", "Default", "Description", "Example")
     return "".join(
@@ -47,7 +47,7 @@ def plan_fields() -> str:
 
 
 def examples() -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """Yield `CLASS.FIELD`, JSON Schema and example of each field that has an example."""
+    """Yield `CLASS.FIELD`, JSON Schema and example of each field."""
     for each, module in _SECTIONS.items():
         for name, schema, description in _fields(each, module):
             if match := _EXAMPLE.search(description):
@@ -57,12 +57,14 @@ def examples() -> Iterator[tuple[str, Mapping[str, Any], str]]:
 def _rows(kind: type[BaseModel], module: str) -> Iterator[tuple[str, ...]]:
     for name, schema, description in _fields(kind, module):
         example = _EXAMPLE.search(description)
+        if example is None:
+            raise ValueError(f"{module}: {kind.__name__}.{name} needs an example at the end of its description")
         yield (
             code(name),
             type_name(schema, link="#{name}"),
             _default(schema, is_required=name in _schema_of(kind).get("required", ())),
             sentence(_EXAMPLE.sub("", description)),
-            code(f"{name}: {example['example']}") if example else "",
+            code(f"{name}: {example['example']}"),
         )
 
 

@@ -166,7 +166,7 @@ def test_each_python_snippet_is_a_module_of_tools_or_runs(block: Block, tmp_path
     path.write_text(block.text, encoding="utf-8")
     if _is_program(block):
         compile(block.text, str(block), "exec")
-    elif block.name is not None:
+    elif block.name is not None and "plugins" not in block.text:
         assert load_tools([str(path)]).declarations()
     else:
         runpy.run_path(str(path))

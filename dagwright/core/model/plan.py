@@ -147,9 +147,9 @@ class Human(_Strict):
     options: list[JsonValue] | str | None = None
     """Options of a SELECTION: a list, or a reference to a result that is a list. Example: `[red, green]`"""
     multiple: bool = False
-    """Whether a SELECTION may have several options."""
+    """Whether a SELECTION may have several options. Example: `true`"""
     allow_text: bool = False
-    """Whether a SELECTION also accepts a text as its answer."""
+    """Whether a SELECTION also accepts a text as its answer. Example: `true`"""
     assignee: str | None = None
     """Name of the person who should answer; by default anyone may. Example: `ann`"""
     channel: Literal["any", "inbox"] = "any"
@@ -219,7 +219,8 @@ class Node(_Strict):
     priority: Annotated[int, Field(ge=1, le=5)] = 3
     """1 is the most urgent, 5 the least. Example: `1`"""
     effects: Literal["idempotent"] | None = None
-    """`idempotent`: the call may be repeated; allowed only if the effects of the tool depend on its arguments."""
+    """`idempotent`: the call may be repeated; allowed only if the effects of the tool depend on its arguments.
+    Example: `idempotent`"""
     cache: Literal["off"] | Cache | None = None
     """By default results of `pure` tools are reused, and results of other tools never. Example: `{ttl: 1h}`"""
     metadata: JsonObject = Field(default_factory=dict)
@@ -246,7 +247,7 @@ class PlanDocument(_Strict):
     """A plan as its author wrote it, in Dagwright's own dialect."""
 
     plan: Annotated[int, Field(ge=1, le=1)] = 1
-    """Version of the format."""
+    """Version of the format. Example: `1`"""
     title: str | None = None
     """Title for people. Example: `A small sum`"""
     metadata: JsonObject = Field(default_factory=dict)
@@ -258,7 +259,7 @@ class PlanDocument(_Strict):
     deadline: Duration | None = None
     """Time limit of the whole run. Example: `2h`"""
     nodes: list[Node]
-    """The nodes of the plan in any order."""
+    """The nodes of the plan in any order. Example: `[{id: sum, tool: calculator, arguments: {expression: 1 + 2}}]`"""
     output: JsonValue = None
     """The output of the run; references are possible. Example: `"{{sum.result}}"`"""
 

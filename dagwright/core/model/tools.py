@@ -278,17 +278,17 @@ class InlineAgent(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     prompt: _Prompt
-    """System prompt of the model; the `objective` of the node has its task."""
+    """System prompt of the model; the `objective` of the node has its task. Example: `You look things up in files.`"""
     tools: _ToolNames = ()
-    """Names of the tools that it may call."""
+    """Names of the tools that it may call. Example: `[search_files, read_file]`"""
     max_turns: _Turns | None = None
-    """Maximum number of model calls, the last of them without tools; default 12."""
+    """Maximum number of model calls, the last of them without tools; default 12. Example: `6`"""
     token_limit: _Tokens | None = None
-    """Tokens of all model calls; when they are used, one final call asks the model to finish."""
+    """Tokens of all model calls; when they are used, one final call asks the model to finish. Example: `20000`"""
     output_schema: _AnswerSchema | None = None
-    """JSON Schema of its answer; default: the answer is text."""
+    """JSON Schema of its answer; default: the answer is text. Example: `{type: object}`"""
     feedback_policy: FeedbackPolicy = "on_request"
-    """When it may ask a person, as on a card."""
+    """When it may ask a person, as on a card. Example: `never`"""
 
     def card(self, node: str) -> AgentCard:
         """Return the agent as a card.

@@ -88,6 +88,7 @@ def test_constants_are_described_by_the_string_after_them() -> None:
         ({"type": "array", "items": {"$ref": "#/$defs/Node"}}, "list of [Node](#node)"),
         ({"enum": ["a", "b"]}, "`a`, `b`"),
         ({"type": "integer", "minimum": 1, "maximum": 5}, "integer ≥ 1, ≤ 5"),
+        ({"type": "integer", "minimum": 1, "maximum": 1}, "`1`"),
         ({"type": "string", "pattern": "^[0-9](ms|s|m|h|d)$"}, "duration"),
         ({}, "any JSON"),
     ],
