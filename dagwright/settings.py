@@ -350,6 +350,11 @@ class Settings(BaseModel):
             return None
         return os.environ.get(f"{_PREFIX}SECRET_{name}")
 
+    @staticmethod
+    def environment_with(variables: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of this process with other variables added, for a program that replaces it."""
+        return {**os.environ, **variables}
+
     def temporal_files(self) -> tuple[Path, ...]:
         """Return the configuration file of Temporal's client, and the TLS files in Temporal's variables."""
         chosen = os.environ.get("TEMPORAL_CONFIG_FILE")

@@ -84,9 +84,13 @@ async def test_worker_killed_in_runs(
     await worker.start()
     documents = {name: await result_within(handle, 240) for name, handle in handles.items()}
 
-    assert bare(documents["during"])["nodes"] == {
+    during = bare(documents["during"])["nodes"]
+    # On a busy machine, the second attempt may miss a heartbeat.
+    attempts = during["during-b"]["attempts"]
+    assert attempts >= 2
+    assert during == {
         "during-a": done("during-a"),
-        "during-b": done("during-b", attempts=2),
+        "during-b": done("during-b", attempts=attempts),
         "during-c": done("during-c"),
         "during-beside": done("during-beside"),
     }

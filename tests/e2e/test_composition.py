@@ -73,7 +73,7 @@ class Composition:
 
 def _run(command: Sequence[str], environment: Mapping[str, str], *, folder: Path = _ROOT) -> None:
     ended = subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=900, check=False
     )
     assert ended.returncode == 0, f"{command}: {ended.stdout[-1500:]}{ended.stderr[-1500:]}"
 

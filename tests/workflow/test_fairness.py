@@ -45,7 +45,7 @@ async def _has_backlog(client: Client, queue: str, calls: int) -> bool:
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
         report_stats=True,
     )
-    described = await client.workflow_service.describe_task_queue(request)
+    described = await client.workflow_service.describe_task_queue(request, retry=True)
     return described.stats.approximate_backlog_count >= calls
 
 

@@ -29,4 +29,4 @@ def temporal(arguments: Sequence[str], output: Output) -> int:
         return code
     server = None if "TEMPORAL_ADDRESS" in named_server() else LocalServer(settings).find()
     address = {} if server is None else {"TEMPORAL_ADDRESS": server.address}
-    os.execve(program[0], ["temporal", *arguments], {**os.environ, **address})
+    os.execve(program[0], ["temporal", *arguments], settings.environment_with(address))
