@@ -16,8 +16,8 @@ from dagwright.client.client_tools import ClientTools
 from dagwright.client.errors import OptionInvalid
 from dagwright.client.options import AskOptions, StartOptions, duration_s, run_options
 from dagwright.client.plan_starts import PlanStart, prepare_start, read_plan, read_plan_to_repair
-from dagwright.client.runs import Started
 from dagwright.client.services import Services
+from dagwright.client.starts import Started
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
 from dagwright.interfaces.cli.command_arguments import RunRequest
