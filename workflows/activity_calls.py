@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pydantic_core
 from temporalio import workflow
@@ -29,10 +29,12 @@ from dagwright.core.model.states import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.protocol.messages import Parent
-from dagwright.protocol.outcomes import ReadyCall
 from dagwright.protocol.run_labels import task_summary
 from dagwright.protocol.sent_headers import headers_of_call
 from dagwright.workflows.retries import FIVE_ATTEMPTS, REGION_BATCH, UNLIMITED, retry_policy_of
+
+if TYPE_CHECKING:
+    from dagwright.protocol.outcomes import ReadyCall
 
 HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
 """A timeout shorter than an outage of the server causes repeated effects; a longer one delays the next attempt
@@ -96,7 +98,7 @@ class RunScope:
         return idempotency_key(scope or self.scope, [*map(list, self.path), *path])
 
 
-def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration, failure: str | None = None) -> EncodedCall:
+def make_call(ready: "ReadyCall", run: RunScope, *, tool: ToolDeclaration, failure: str | None = None) -> EncodedCall:
     """Return the payload and headers of a call.
 
     Args:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError
@@ -13,7 +14,9 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetGrant, budget_grant_to_json, budget_report_to_json
 from dagwright.protocol.commands import ChildSignal
 from dagwright.protocol.messages import Parent
-from dagwright.workflows.sub_plans import SubPlans
+
+if TYPE_CHECKING:
+    from dagwright.workflows.sub_plans import SubPlans
 
 
 class BudgetSignals:
@@ -23,7 +26,7 @@ class BudgetSignals:
         parent: parent run that gets the reports, if there is one.
     """
 
-    def __init__(self, scheduler: RunScheduler, parent: Parent | None, sub_plans: SubPlans) -> None:
+    def __init__(self, scheduler: RunScheduler, parent: Parent | None, sub_plans: "SubPlans") -> None:
         self._scheduler = scheduler
         self._parent = parent
         self._sub_plans = sub_plans

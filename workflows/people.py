@@ -5,7 +5,7 @@ The handlers never await, so that a run can continue as new at any time.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -17,8 +17,10 @@ from dagwright.protocol.command_handler import CommandHandler
 from dagwright.protocol.commands import CommandResult
 from dagwright.protocol.messages import read_message
 from dagwright.protocol.notes import Notes
-from dagwright.workflows.engine import Engine
 from dagwright.workflows.timers import now_s
+
+if TYPE_CHECKING:
+    from dagwright.workflows.engine import Engine
 
 
 class FeedbackMessages:
@@ -32,7 +34,7 @@ class FeedbackMessages:
         self._engine: Engine | None = None
         self._commands = CommandHandler(notes)
 
-    def start(self, engine: Engine) -> None:
+    def start(self, engine: "Engine") -> None:
         """Apply the commands that arrived before the engine existed."""
         self._engine = engine
         engine.apply_commands(lambda scheduler, at: self._commands.apply_stored(scheduler, at=at))

@@ -1,4 +1,8 @@
-"""`RunPlan`: runs one plan. The workflow decodes the input, lets the engine run, and writes the document.
+"""`RunPlan`, `RunAgent` and `PlanAndExecute`: run one plan. The workflow decodes the input, lets the engine run, and
+writes the document.
+
+Agents and goals are runs whose plans are extended while they run: the extender that the plan names adds nodes
+(`dagwright.features.plan_extension.extender`). The names distinguish the runs in lists and in the Temporal UI.
 
 All data from outside is decoded here, inside of one process-edge `try`: an exception in workflow code would otherwise
 be retried without end, and the run would stay RUNNING (docs/contributing/guards.md F7).
@@ -486,3 +490,27 @@ def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
     problems = refusal if isinstance(refusal, list) else []
     code = problems[0].get("code") if problems else None
     return {**error_json(code or cause.type or "failed", cause.message), "errors": problems}
+
+
+@workflow.defn(name=wire.WORKFLOW_RUN_AGENT, sandboxed=False)
+class RunAgentWorkflow(PlanWorkflow):
+    """Run of an agent: its plan is extended by the tool calls that its model requests."""
+
+    @workflow.run
+    async def run(self, message: RawValue) -> Any:
+        """Run the plan of the message."""
+        return await self.run_to_end(message)
+
+
+@workflow.defn(name=wire.WORKFLOW_PLAN_AND_EXECUTE, sandboxed=False)
+class PlanAndExecuteWorkflow(PlanWorkflow):
+    """Run of a goal: its plan is extended by the plans that a model writes."""
+
+    @workflow.run
+    async def run(self, message: RawValue) -> Any:
+        """Run the plan of the message."""
+        return await self.run_to_end(message)
+
+
+RUN_WORKFLOWS: Sequence[type[PlanWorkflow]] = (RunPlanWorkflow, RunAgentWorkflow, PlanAndExecuteWorkflow)
+"""All kinds of runs; a worker serves each of them."""

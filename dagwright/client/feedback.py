@@ -131,12 +131,13 @@ class NamespaceRequests:
             # The server accepts 2 MiB, and the client library reports a larger message as a defect.
             raise FeedbackRejected(problem)
         workflow_id, message = request_ref.workflow_id, answer.to_json(request_ref.request)
+        handle, reader = self._client.get_workflow_handle(workflow_id), RunReader(self._client, workflow_id)
         try:
-            return await send_message(self._client, workflow_id, _ANSWER, message, timeout_s=self._timeout_s)
+            return await send_message(handle, _ANSWER, message, reader=reader, timeout_s=self._timeout_s)
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise
-            await _describe(self._client.get_workflow_handle(workflow_id))
+            await _describe(handle)
             if error.status is RPCStatusCode.INVALID_ARGUMENT:
                 raise
             raise RunClosed(f"the run {workflow_id!r} has ended") from None

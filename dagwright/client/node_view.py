@@ -11,11 +11,11 @@ from dagwright.core.expressions.reference_resolution import UnresolvedReference
 from dagwright.core.expressions.value_refs import ref_for_display, with_refs_formatted
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import RunState
+from dagwright.history.executions import NodeNotFound
 from dagwright.history.map_items import ItemNotStarted, failed_map_batches
 from dagwright.history.node_paths import SubPlanNotStarted, resolve_path
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
 from dagwright.history.queues import NOTES_OF_WAITING
-from dagwright.history.run_explainer import NodeNotFound
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs

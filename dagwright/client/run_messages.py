@@ -9,18 +9,20 @@ import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.errors import DagwrightError
 from dagwright.history.executions import RunClosed
-from dagwright.history.run_reader import RunReader, RunView
 from dagwright.protocol.command_handler import CommandHandler
 from dagwright.protocol.command_messages import COMMAND_ID
 from dagwright.protocol.notes import Notes
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunReader, RunView
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,17 @@ class MessageKind:
 
 
 async def send_message(
-    client: Client, workflow_id: str, kind: MessageKind, message: Mapping[str, Any], *, timeout_s: float
+    handle: WorkflowHandle[Any, Any],
+    kind: MessageKind,
+    message: Mapping[str, Any],
+    *,
+    reader: "RunReader",
+    timeout_s: float,
 ) -> str:
     """Send a message to a run, and return the message of the run, or a sentence about the signal.
 
     Args:
+        reader: reader of the run, which is used if the message is sent as a signal.
         timeout_s: seconds to wait for a worker before the message is sent as a signal.
 
     Raises:
@@ -52,21 +60,20 @@ async def send_message(
         RunClosed: the run has ended.
         RPCError: there is no such run, or the server rejects the message.
     """
-    message, handle = {**message, COMMAND_ID: uuid4().hex}, client.get_workflow_handle(workflow_id)
+    message = {**message, COMMAND_ID: uuid4().hex}
     reply = await _send_as_update(handle, kind, message, timeout_s=timeout_s)
     if reply is not None:
         return reply
-    reader = RunReader(client, workflow_id)
     view = await reader.read()
     if view.is_closed:
-        raise RunClosed(f"the run {workflow_id!r} has ended")
+        raise RunClosed(f"the run {handle.id!r} has ended")
     if (refusal := _refusal_in(view, kind.signal, message)) is not None:
         raise kind.rejection(refusal)
     await handle.signal(kind.signal, message)
     # Another client may have sent a message since the history was read.
     if (refusal := refusal_of_pending(await reader.read(), kind.signal, message)) is not None:
         raise kind.rejection(refusal)
-    return _signal_reply(kind.subject, workflow_id, timeout_s=timeout_s)
+    return _signal_reply(kind.subject, handle.id, timeout_s=timeout_s)
 
 
 async def _send_as_update(
@@ -106,7 +113,7 @@ def _signal_reply(subject: str, workflow_id: str, *, timeout_s: float) -> str:
     )
 
 
-def _refusal_in(view: RunView, name: str, message: Mapping[str, Any]) -> str | None:
+def _refusal_in(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
     """Return why a run will reject a signal, judged by its history, which may have pending signals of other clients."""
     handler = CommandHandler(Notes())
     # The scheduler is not shared, so it can be changed here.
@@ -115,7 +122,7 @@ def _refusal_in(view: RunView, name: str, message: Mapping[str, Any]) -> str | N
     return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
 
 
-def refusal_of_pending(view: RunView, name: str, message: Mapping[str, Any]) -> str | None:
+def refusal_of_pending(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
     """Return why a run will reject a signal in its history because of the signals before it.
 
     Returns:

@@ -21,11 +21,12 @@ from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.questions import size_problem
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
+from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.run_reader import RunReader, RunView
-from dagwright.protocol.command_messages import MESSAGE_BYTES, actor_from_json
+from dagwright.protocol.command_messages import actor_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.server import Connection
@@ -160,8 +161,9 @@ class Steering:
                 raise CommandRejected(str(error)) from None
             message = {**message, "node_id": request_ref.request}
         kind, target = MessageKind(name, name, "it", CommandRejected), request_ref.workflow_id
+        handle, reader = self._client.get_workflow_handle(target), RunReader(self._client, target)
         try:
-            return await send_message(self._client, target, kind, message, timeout_s=self._timeout_s)
+            return await send_message(handle, kind, message, reader=reader, timeout_s=self._timeout_s)
         except RPCError as error:
             if error.status not in _NO_RUN:
                 raise

@@ -15,8 +15,7 @@ from dagwright.client.events import CursorInvalid
 from dagwright.client.results import RunCancelled, RunEnded, RunFailed, ValueNotLoaded
 from dagwright.core.errors import ClientClosed, DagwrightError, PlanInvalid, Problem
 from dagwright.core.extras import MissingExtra
-from dagwright.history.executions import RunClosed, RunNotFound
-from dagwright.history.run_explainer import NodeNotFound
+from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.llm.prices import PricesUnreadable
 from dagwright.planner.goal_validation import GoalRejected
 from dagwright.protocol.conversion import ConverterUnusable

@@ -91,3 +91,7 @@ class RunNotFound(DagwrightError):
 
 class RunClosed(DagwrightError):
     """The run has ended, so it accepts no commands."""
+
+
+class NodeNotFound(DagwrightError):
+    """A run does not have the node, or its plan is not known yet."""

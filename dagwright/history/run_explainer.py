@@ -10,14 +10,13 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary.wire import ERROR_PLAN_FAILED
-from dagwright.core.errors import DagwrightError
 from dagwright.core.model.lookups import resolved_lookups
 from dagwright.core.model.requests import BUDGET_TASK, Request
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.features.explain.reasons import Reason, ReasonKind, reason_of
 from dagwright.features.explain.why import MAX_REASONS, Chain, blocking_chain, sentence, why
-from dagwright.history.executions import RunNotFound
+from dagwright.history.executions import NodeNotFound, RunNotFound
 from dagwright.history.map_items import ItemNotStarted, OpenReader, view_of_item
 from dagwright.history.node_paths import SubPlanNotStarted, child_run_id, resolve_path
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
@@ -38,10 +37,6 @@ _KIND_OF_INNER: dict[NodeStatus, ReasonKind] = {
     NodeStatus.SKIPPED: "skipped",
     NodeStatus.CANCELLED: "cancelled",
 }
-
-
-class NodeNotFound(DagwrightError):
-    """A run does not have the node, or its plan is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)

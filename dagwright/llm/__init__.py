@@ -20,11 +20,11 @@ from dagwright.planning.model_calls.model_requests import (
     ModelResponse,
     OfferedTool,
     OutputSchema,
-    ToolCall,
     system,
     tool_result,
     user,
 )
+from dagwright.planning.model_calls.response_summary import ToolCall
 
 __all__ = [
     "Action",

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast, get_args
 
 from dagwright.core.boundary import wire
@@ -15,13 +14,14 @@ from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MayAnswer, 
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import (
+    MESSAGE_BYTES,
     Cancel,
+    CommandMessage,
     Pause,
     Resume,
     RunCommand,
     SetLimits,
     SetPolicy,
-    UnparsedCommand,
 )
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
@@ -158,30 +158,6 @@ def policy_change_from_json(message: Any) -> tuple[Policy, str]:
     except ValueError as error:
         raise MessageInvalid(f"policy: {error}") from None
     return policy, actor_name(message) or ""
-
-
-MESSAGE_BYTES = 256 * 1024
-"""Largest arguments, result or nodes in a command; they are part of the history and of the state of the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommandMessage:
-    """A decoded command.
-
-    Args:
-        content: JSON value of the message.
-        node: node or item of the command, with the path to its sub-plan; `None` for a command to the run.
-        confirmation: confirmation for the sender.
-        note: text of the note about the applied command.
-        is_broadcast: the same message is sent to all sub-plans.
-    """
-
-    content: Mapping[str, Any]
-    node: str | None
-    command: RunCommand | UnparsedCommand
-    confirmation: str
-    note: str | None = None
-    is_broadcast: bool = False
 
 
 def node_command_from_json(name: str, message: Any, *, through: Through) -> CommandMessage:

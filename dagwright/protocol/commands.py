@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.boundary import wire
 from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.requests import Feedback, Through
-from dagwright.features.commands.steering import apply_command
+from dagwright.features.commands.steering import CommandMessage, apply_command
 from dagwright.protocol.command_messages import (
     RUN_MESSAGES,
-    CommandMessage,
     cancel_message,
     feedback_from_json,
     feedback_to_json,

@@ -16,12 +16,17 @@ from dagwright.core.model.questions import size_problem
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import task_of_call
-from dagwright.features.commands.steering import RunCommand, UnparsedCommand, refusal_of_run
+from dagwright.features.commands.steering import (
+    MESSAGE_BYTES,
+    CommandMessage,
+    RunCommand,
+    UnparsedCommand,
+    refusal_of_run,
+)
 from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_edits.node_additions import add_early_nodes
 from dagwright.planning.plan_and_execute.goal_extender import PlanAndExecute
 from dagwright.planning.plan_and_execute.goal_spec import PLAN, own_id
-from dagwright.protocol.command_messages import MESSAGE_BYTES, CommandMessage
 from dagwright.protocol.messages import MessageInvalid
 
 if TYPE_CHECKING:

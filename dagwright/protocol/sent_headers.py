@@ -1,16 +1,18 @@
 """Headers of a tool call: what travels beside its arguments, as JSON by name."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import projections_to_json
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.protocol.outcomes import ReadyCall
+
+if TYPE_CHECKING:
+    from dagwright.protocol.outcomes import ReadyCall
 
 
-def headers_of_call(ready: ReadyCall, *, key: str, tool: ToolDeclaration, model: Any) -> dict[str, bytes]:
+def headers_of_call(ready: "ReadyCall", *, key: str, tool: ToolDeclaration, model: Any) -> dict[str, bytes]:
     """Return the headers of a call.
 
     Args:

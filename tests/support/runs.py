@@ -55,7 +55,7 @@ from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker import serving as worker
 from dagwright.workflows.activity_calls import CallInterceptor
 from dagwright.workflows.call_limit import CallLimitWorkflow
-from dagwright.workflows.extended_runs import RUN_WORKFLOWS
+from dagwright.workflows.run_plan import RUN_WORKFLOWS
 from dagwright.workflows.session import SessionWorkflow
 from dagwright.workflows.unknown_type import UnknownTypeWorkflow
 

@@ -14,8 +14,7 @@ from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded
 from dagwright.client.run import Run
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
-from dagwright.history.executions import RunClosed, RunNotFound
-from dagwright.history.run_explainer import NodeNotFound
+from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually
 from tests.support.goals import goal, written

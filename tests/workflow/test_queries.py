@@ -11,7 +11,8 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.common import SearchAttributeKey
 
 from dagwright.core.boundary import wire
-from dagwright.history.run_explainer import NodeNotFound, RunExplainer
+from dagwright.history.executions import NodeNotFound
+from dagwright.history.run_explainer import RunExplainer
 from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare, bare_node, document_of, done, events_of, without_cache

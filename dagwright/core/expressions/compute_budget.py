@@ -61,3 +61,14 @@ class ComputeBudget:
                 f"it reads too much: about {work:,} units of work, and {remaining:,} of {self._limit:,} are left for "
                 "this moment of the run; compute it in a tool and read its result"
             )
+
+
+class TooLargeHere(ComputeBudgetExceeded):
+    """A run needs a part of a stored value that is too large to project; the message names it and a workaround."""
+
+    def __init__(self, name: str, size_bytes: int | None) -> None:
+        size = "" if size_bytes is None else f" has {size_bytes:,} bytes as JSON and"
+        super().__init__(
+            f"{name}{size} is in the payload store, where the run itself cannot read it; name a smaller part of it, "
+            "or compute it in a tool and read its result"
+        )

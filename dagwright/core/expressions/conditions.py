@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.errors import NodeError
-from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded
+from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeHere
 from dagwright.core.expressions.condition_parser import (
     BadCondition,
     Read,
@@ -29,7 +29,7 @@ from dagwright.core.expressions.condition_parser import (
 from dagwright.core.expressions.paths import MissingValue, describe_type, format_path, get_value
 from dagwright.core.expressions.reference_resolution import Scope, UnresolvedReference
 from dagwright.core.expressions.references import NODE_VALUE_FIELDS, no_field
-from dagwright.core.expressions.stored_values import StoredValue, TooLargeHere, WorkerText
+from dagwright.core.expressions.stored_values import StoredValue, WorkerText
 
 if TYPE_CHECKING:
     import cel

@@ -11,15 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded
-from dagwright.core.expressions.stored_values import (
-    Path,
-    ProjectedPart,
-    StoredValue,
-    TooLargeHere,
-    WorkerText,
-    is_whole,
-)
+from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeHere
+from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue, WorkerText, is_whole
 
 if TYPE_CHECKING:
     from dagwright.core.expressions.query_analysis import Query

@@ -10,14 +10,16 @@ is the size of the values that it reads, times their depth if it descends twice.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonpath
 from jsonpath import filter as filters
 from jsonpath.segments import JSONPathRecursiveDescentSegment
 from jsonpath.selectors import Filter, IndexSelector, NameSelector, SliceSelector, WildcardSelector
 
-from dagwright.core.expressions.compute_budget import ComputeBudget
+if TYPE_CHECKING:
+    from dagwright.core.expressions.compute_budget import ComputeBudget
+
 
 _MAX_DESCENTS = 2
 _MAX_FILTERS = 3
@@ -96,7 +98,7 @@ def steps_for_each(text: str) -> tuple[str | int, ...] | None:
     return tuple(steps) if isinstance(first.selectors[0], WildcardSelector) else None
 
 
-def find_matches(query: Query, value: Any, *, budget: ComputeBudget) -> list[Any]:
+def find_matches(query: Query, value: Any, *, budget: "ComputeBudget") -> list[Any]:
     """Return all matches of a query, in document order.
 
     Raises:

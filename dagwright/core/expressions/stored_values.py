@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
-
 VALUE_BYTES = 8 * 1024
 """Maximum JSON size of a part that the plan names; a larger part stays in the store."""
 WHOLE_BYTES = 192 * 1024
@@ -34,17 +32,6 @@ Projection = tuple[Path, Literal["value", "whole"]]
 """A projection: the path of a part of a result that the plan reads, and its use. The use is `whole` if the run needs
 the part for a decision (`when`, `for_each`), else `value`. A large part stays in the store, unless its use is
 `whole`."""
-
-
-class TooLargeHere(ComputeBudgetExceeded):
-    """A run needs a part of a stored value that is too large to project; the message names it and a workaround."""
-
-    def __init__(self, name: str, size_bytes: int | None) -> None:
-        size = "" if size_bytes is None else f" has {size_bytes:,} bytes as JSON and"
-        super().__init__(
-            f"{name}{size} is in the payload store, where the run itself cannot read it; name a smaller part of it, "
-            "or compute it in a tool and read its result"
-        )
 
 
 @dataclass(frozen=True, slots=True)

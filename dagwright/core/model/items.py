@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from dagwright.core.errors import NodeError
+from dagwright.core.expressions.compute_budget import TooLargeHere
 from dagwright.core.expressions.paths import describe_type, get_value, steps_for_each
 from dagwright.core.expressions.reference_resolution import (
     Scope,
@@ -18,7 +19,6 @@ from dagwright.core.expressions.stored_values import (
     ProjectedPart,
     Projection,
     StoredValue,
-    TooLargeHere,
     is_whole,
     stored_from_json,
     stored_to_json,

@@ -283,3 +283,27 @@ def limits_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
 def policy_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return `policy`."""
     return {"policy": scheduler.state.policy.to_json()}
+
+
+MESSAGE_BYTES = 256 * 1024
+"""Largest arguments, result or nodes in a command; they are part of the history and of the state of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandMessage:
+    """A decoded command.
+
+    Args:
+        content: JSON value of the message.
+        node: node or item of the command, with the path to its sub-plan; `None` for a command to the run.
+        confirmation: confirmation for the sender.
+        note: text of the note about the applied command.
+        is_broadcast: the same message is sent to all sub-plans.
+    """
+
+    content: Mapping[str, Any]
+    node: str | None
+    command: RunCommand | UnparsedCommand
+    confirmation: str
+    note: str | None = None
+    is_broadcast: bool = False

@@ -6,7 +6,8 @@ from typing import Any
 from dagwright.client.runs import open_runs
 from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import sentence
-from dagwright.history.run_explainer import NodeNotFound, RunExplanation
+from dagwright.history.executions import NodeNotFound
+from dagwright.history.run_explainer import RunExplanation
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected_to_read

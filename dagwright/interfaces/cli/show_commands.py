@@ -15,7 +15,7 @@ from dagwright.client.runs import Runs, open_runs
 from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.document_hydration import lost_output
-from dagwright.history.run_explainer import NodeNotFound
+from dagwright.history.executions import NodeNotFound
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting

@@ -3,11 +3,10 @@
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dagwright.client.run_follower import RequestKey, RunMoment, interleave, request_key
 from dagwright.history.text_stream import NO_TEXT, DeliveredText, TextMark, TextPart
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.error_codes import RUN_FAILED
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.progress_events import Event, ProgressEvents
@@ -16,6 +15,9 @@ from dagwright.interfaces.http.run_outcome import RunOutcome, moments
 from dagwright.interfaces.http.sse import Events
 from dagwright.interfaces.http.stream_cursor import StreamCursor, StreamKind, checksum
 from dagwright.planning.agent_loop.spec import is_turn
+
+if TYPE_CHECKING:
+    from dagwright.interfaces.http.context import GatewayContext
 
 T = TypeVar("T")
 
@@ -41,7 +43,7 @@ class SentAnswer:
         self._earlier = mark
         """Position of the previous connection, until the client receives more text."""
 
-    async def check_abandoned(self, context: GatewayContext, run: str) -> None:
+    async def check_abandoned(self, context: "GatewayContext", run: str) -> None:
         """Check whether the text that the client received before this connection is still part of the answer.
 
         Raises:
@@ -111,7 +113,7 @@ class AnswerStream:
             yield event
 
     async def follow(
-        self, context: GatewayContext, *, answered: Collection[RequestKey]
+        self, context: "GatewayContext", *, answered: Collection[RequestKey]
     ) -> AsyncGenerator[RunMoment | TextPart, None]:
         """Yield the moments of the run and the pieces of its answer, up to the last moment; raises as `moments`."""
         run, after = self.cursor.run, self.cursor.after
@@ -187,7 +189,7 @@ class AnswerStream:
         self.cursor = replace(self.cursor, total=self._answer.total, mark=self._answer.text.mark)
 
 
-async def unless_finished(context: GatewayContext, events: Events, *, cursor: StreamCursor | None) -> Events | None:
+async def unless_finished(context: "GatewayContext", events: Events, *, cursor: StreamCursor | None) -> Events | None:
     """Return the events of a stream; `None` if the run has ended and the client has received all events.
 
     Args:

@@ -3,18 +3,20 @@
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import api_error
 from dagwright.interfaces.http.run_starts import START_WAIT_S
 from dagwright.interfaces.http.sse import DONE, Events, event
 from dagwright.planning.model_calls.model_failure import ModelFailure
 
+if TYPE_CHECKING:
+    from dagwright.interfaces.http.context import GatewayContext
+
 T = TypeVar("T")
 
 
-async def completion(context: GatewayContext, body: Mapping[str, Any]) -> Any:
+async def completion(context: "GatewayContext", body: Mapping[str, Any]) -> Any:
     """Return the JSON response of the service.
 
     Raises:
@@ -40,7 +42,7 @@ async def start_call(model_call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     return task
 
 
-async def stream_events(context: GatewayContext, body: Mapping[str, Any]) -> Events:
+async def stream_events(context: "GatewayContext", body: Mapping[str, Any]) -> Events:
     """Return the events of a streamed answer; raises as `start_call`."""
     chunks = context.model.forward_stream(body)
     return _events(await start_call(_first(chunks)), chunks)

@@ -32,13 +32,12 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.name_hints import cut_name
 from dagwright.core.text import join_first
 from dagwright.dialects.json_reader import MAX_DEPTH
-from dagwright.history.executions import RunClosed, RunNotFound
-from dagwright.history.run_explainer import NodeNotFound
+from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.interfaces.http.error_codes import INVALID, ErrorCode
 from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.headers import REQUEST_ID, header_descriptions
 from dagwright.interfaces.http.validation_errors import describe
-from dagwright.planner import GoalRejected
+from dagwright.planner.goal_validation import GoalRejected
 from dagwright.planning.model_calls.model_failure import ModelFailure
 from dagwright.planning.model_calls.model_requests import ModelError
 from dagwright.protocol.sessions import SessionNameInvalid

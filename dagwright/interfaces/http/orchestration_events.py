@@ -9,14 +9,16 @@ A run may end at a moment without such an event, for example at its deadline. Th
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.client.open_requests import requests_in
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.run_subscriptions import RunUpdate
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.run_events import EventId, node_document, with_first_update
 from dagwright.interfaces.http.sse import Events, events_of_moment, with_error_event
+
+if TYPE_CHECKING:
+    from dagwright.interfaces.http.context import GatewayContext
 
 _NODE_TYPES = {
     NodeStatus.RUNNING: "node_started",
@@ -46,7 +48,7 @@ async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], sessio
                 yield message
 
 
-async def has_received_all(context: GatewayContext, run: str, cursor: EventId | None) -> bool:
+async def has_received_all(context: "GatewayContext", run: str, cursor: EventId | None) -> bool:
     """Return whether a run has ended and no event in this format follows the cursor.
 
     Raises:

@@ -13,6 +13,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.questions import size_problem
 from dagwright.core.name_hints import suggestion
+from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Permission
 from dagwright.interfaces.http.context import GatewayContext, PlansContextDep, requires_scope
@@ -36,7 +37,6 @@ from dagwright.interfaces.http.targets import refuse_unusable
 from dagwright.plans.posted import PreparedPlan, RefusedPlan, check_posted, compiled_to_ask, prepare_posted
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template
-from dagwright.protocol.command_messages import MESSAGE_BYTES
 
 router = APIRouter(tags=["plans"], route_class=JsonRoute)
 Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Requests with the same key start one run.")]

@@ -1,29 +1,31 @@
 """Plans in requests: add their published sub-plans, and check them outside the event loop."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fastapi import Request
 
 from dagwright.client.open_requests import RequestRef
 from dagwright.core.model.requests import MayAnswer
 from dagwright.interfaces.http.callers import Permission
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.disconnects import unless_disconnected
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError
 from dagwright.plans.posted import PostedPlan, posted_plan, with_published
 
+if TYPE_CHECKING:
+    from dagwright.interfaces.http.context import GatewayContext
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def posted_plan_of(context: GatewayContext, plan: Any, dialect: str | None = None) -> PostedPlan:
+def posted_plan_of(context: "GatewayContext", plan: Any, dialect: str | None = None) -> PostedPlan:
     """Return the plan of a request, with the published plans that its sub-plans may name."""
     return posted_plan(plan, dialect, context.templates)
 
 
-def with_sub_plans(context: GatewayContext, nodes: list[Any]) -> list[Any]:
+def with_sub_plans(context: "GatewayContext", nodes: list[Any]) -> list[Any]:
     """Return new nodes for a run with the published plans that their sub-plans name.
 
     Raises:
@@ -35,7 +37,7 @@ def with_sub_plans(context: GatewayContext, nodes: list[Any]) -> list[Any]:
 
 
 async def check_in_pool(
-    context: GatewayContext, request: Request, function: Callable[P, T], *args: P.args, **named: P.kwargs
+    context: "GatewayContext", request: Request, function: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> T:
     """Check the plan of a request and return the result; cancelled if the client disconnects.
 
@@ -51,12 +53,12 @@ async def check_in_pool(
 
 
 async def _checked_in_pool(
-    context: GatewayContext, size_bytes: int, function: Callable[P, T], *args: P.args, **named: P.kwargs
+    context: "GatewayContext", size_bytes: int, function: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> tuple[T]:
     return (await context.plan_checks.run(context.caller.key, size_bytes, function, *args, **named),)
 
 
-def refuse_nodes(context: GatewayContext, content: Mapping[str, Any], may_answer: MayAnswer) -> None:
+def refuse_nodes(context: "GatewayContext", content: Mapping[str, Any], may_answer: MayAnswer) -> None:
     """Refuse an answer with nodes that the caller may not add to the run.
 
     Nodes run with the rights of the run's owner, so adding them requires the scope of `POST /v1/runs/ID/nodes`.
@@ -82,7 +84,7 @@ def refuse_nodes(context: GatewayContext, content: Mapping[str, Any], may_answer
 
 
 async def nodes_with_tools(
-    context: GatewayContext, request_ref: RequestRef, content: Mapping[str, Any]
+    context: "GatewayContext", request_ref: RequestRef, content: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the nodes of an answer with the declarations of their tools."""
     nodes = content.get("nodes")

@@ -21,7 +21,6 @@ from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.sse import Events, event, events_of_moment, with_error_event
@@ -29,6 +28,7 @@ from dagwright.protocol.documents import compact_value
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
+    from dagwright.interfaces.http.context import GatewayContext
 
 _END = "e"
 _SEPARATOR = "/"
@@ -116,7 +116,7 @@ def _node_event_type(update: RunUpdate, task: str) -> str:
 
 
 async def with_first_update(
-    context: GatewayContext, run: str, after: SubscriptionCursor | None
+    context: "GatewayContext", run: str, after: SubscriptionCursor | None
 ) -> AsyncGenerator[RunUpdate, None]:
     """Return the updates of a run after the first one has arrived, so that errors until then get an HTTP status.
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dagwright.client.errors import FeedbackRejected
@@ -17,7 +17,6 @@ from dagwright.history.executions import RunClosed
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.interfaces.http.callers import public_session_id
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.error_codes import RUN_ERROR, RUN_FAILED, ErrorCode
 from dagwright.interfaces.http.errors import NO_RETRY, ApiError
@@ -34,11 +33,18 @@ from dagwright.interfaces.http.run_starts import headers_of_run
 from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch
 from dagwright.protocol.turns import end_of_turn
 
+if TYPE_CHECKING:
+    from dagwright.interfaces.http.context import GatewayContext
+
 _ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
 async def moments(
-    context: GatewayContext, run: str, *, answered: Collection[RequestKey] = (), after: SubscriptionCursor | None = None
+    context: "GatewayContext",
+    run: str,
+    *,
+    answered: Collection[RequestKey] = (),
+    after: SubscriptionCursor | None = None,
 ) -> AsyncGenerator[RunMoment, None]:
     """Yield the moments of a run until it has ended or waits for feedback; the arguments are those of `follow`."""
     async with aclosing(follow(context.runs, run, answered=answered, after=after)) as followed:
@@ -48,7 +54,7 @@ async def moments(
                 return
 
 
-async def last_moment(context: GatewayContext, run: str, *, answered: Collection[RequestKey] = ()) -> RunMoment:
+async def last_moment(context: "GatewayContext", run: str, *, answered: Collection[RequestKey] = ()) -> RunMoment:
     """Return the moment at which a run has ended or waits for feedback; raises as `follow`."""
     last_moments = [moment async for moment in moments(context, run, answered=answered) if moment.is_last]
     return last_moments[-1]
@@ -97,7 +103,7 @@ ANY_FORM = AnswerForm()
 
 
 async def outcome_of(
-    context: GatewayContext, moment: RunMoment, *, session: str | None, form: AnswerForm = ANY_FORM
+    context: "GatewayContext", moment: RunMoment, *, session: str | None, form: AnswerForm = ANY_FORM
 ) -> RunOutcome:
     """Return the outcome of a run at its last moment.
 
@@ -216,7 +222,7 @@ def usage_json(used: Usage) -> dict[str, Any]:
 
 
 async def deliver_answers(
-    context: GatewayContext, answers: Sequence[GivenAnswer], *, by: str | None
+    context: "GatewayContext", answers: Sequence[GivenAnswer], *, by: str | None
 ) -> set[RequestKey]:
     """Deliver the client's answers to a run; return the keys of the requests that they are for.
 
@@ -245,7 +251,7 @@ async def deliver_answers(
     return answered
 
 
-async def _open_request(context: GatewayContext, answer: GivenAnswer) -> OpenRequest | None:
+async def _open_request(context: "GatewayContext", answer: GivenAnswer) -> OpenRequest | None:
     """Return the open request that an answer is for; `None` if it is not open."""
     requests = await context.runs.feedback.requests_of(answer.run)
     return next((request for request in requests if call_id(request.document, run=answer.run) == answer.call), None)

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from dagwright.client.errors import TurnRejected
@@ -18,7 +18,6 @@ from dagwright.client.starts import NO_EXTRAS, AnyProfile, RunStartOptions, Star
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.callers import new_session_name, public_session_id
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable
@@ -34,6 +33,9 @@ from dagwright.plans.templates import Template
 from dagwright.protocol.sessions import SessionRecord
 from dagwright.protocol.turn_summaries import cut_inside
 from dagwright.protocol.turns import REQUEST_BYTES
+
+if TYPE_CHECKING:
+    from dagwright.interfaces.http.context import GatewayContext
 
 _WITHOUT_SCHEMA = ("intents", "rounds")
 """Profiles whose answers are not written by a model."""
@@ -62,7 +64,7 @@ class AnswerSettings:
 
 
 def prepare_run_start(
-    context: GatewayContext,
+    context: "GatewayContext",
     target: Target,
     conversation: Conversation,
     *,
@@ -127,7 +129,7 @@ def refuse_rounds(target: Target, options: GatewayOptions) -> None:
 
 
 def _prepare_function(
-    context: GatewayContext,
+    context: "GatewayContext",
     target: Target,
     conversation: Conversation,
     *,
@@ -248,7 +250,7 @@ def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelCon
     return StartRequest(plan, template.source, dict(inputs), RunStartOptions(input_fields=input_fields))
 
 
-def _of_agent(context: GatewayContext, name: str, objective: str, settings: AnswerSettings) -> StartRequest:
+def _of_agent(context: "GatewayContext", name: str, objective: str, settings: AnswerSettings) -> StartRequest:
     # The objective is an input, since braces in it must not be read as references.
     document = {
         "plan": 1,
@@ -276,7 +278,7 @@ def _answering_in(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) 
     return replace(tool, agent=card.model_copy(update={"output_schema": dict(schema)}))
 
 
-async def start_run(context: GatewayContext, run_start: RunStart) -> None:
+async def start_run(context: "GatewayContext", run_start: RunStart) -> None:
     """Start a run if the caller's quota allows; raises as `_start_run` and `reserve_run`.
 
     If the same start is in progress here, wait for it instead.
@@ -291,7 +293,7 @@ async def start_run(context: GatewayContext, run_start: RunStart) -> None:
     await asyncio.shield(active.task)
 
 
-def active_starts_of(context: GatewayContext, run: str) -> Sequence[ActiveStart]:
+def active_starts_of(context: "GatewayContext", run: str) -> Sequence[ActiveStart]:
     """Return the starts of a run in progress at this gateway, including turns that wait for the session.
 
     Only starts that the caller sees; several if a request was sent again with its `Idempotency-Key`.
@@ -309,12 +311,12 @@ def is_abandoned(refused: BaseException | None) -> bool:
     return isinstance(refused, ApiError) and refused.status == CLIENT_CLOSED_REQUEST
 
 
-async def _start_within_quota(context: GatewayContext, run_start: RunStart) -> None:
+async def _start_within_quota(context: "GatewayContext", run_start: RunStart) -> None:
     async with context.reserve_run(run_start.run):
         await _start_run(context, run_start)
 
 
-async def _start_run(context: GatewayContext, run_start: RunStart) -> None:
+async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
     """Start a run, in a session after the previous turn has ended. A run that was started before is left as it is.
 
     Raises:
@@ -339,7 +341,7 @@ async def _start_run(context: GatewayContext, run_start: RunStart) -> None:
         _refuse_abandoned(context, run_start)
 
 
-def _refuse_abandoned(context: GatewayContext, run_start: RunStart) -> None:
+def _refuse_abandoned(context: "GatewayContext", run_start: RunStart) -> None:
     """Refuse a turn that waits for its session if its client has disconnected or the gateway stops.
 
     Called between two attempts to start it: an attempt that was sent may succeed, so it is never abandoned.
@@ -352,7 +354,7 @@ def _refuse_abandoned(context: GatewayContext, run_start: RunStart) -> None:
         raise unavailable(f"{message}, send it again")
 
 
-async def _refuse_waiting(context: GatewayContext, session: str, run: str) -> None:
+async def _refuse_waiting(context: "GatewayContext", session: str, run: str) -> None:
     """Refuse a turn whose session waits for feedback: it could wait for days."""
     open_requests = await context.runs.feedback.requests_of(run)
     if open_requests:

@@ -8,12 +8,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from dagwright.client.runs import Runs
 from dagwright.client.starts import StartRequest
 from dagwright.features.call_limits.day_use import next_day
 from dagwright.interfaces.http.errors import RETRY_AFTER_S, limit_exceeded
 from dagwright.protocol.sessions import SessionRecord
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
 
 _COUNT_LAG_S = 10.0
 """Seconds after its start until a run is certainly part of the server's count, which lags by about a second."""
@@ -75,7 +78,7 @@ class RunQuota:
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
-    async def reserve(self, run: str, runs: Runs) -> AsyncIterator[None]:
+    async def reserve(self, run: str, runs: "Runs") -> AsyncIterator[None]:
         """Reserve a run while it starts; a run that exists or is being started needs no reservation.
 
         Raises:
@@ -113,7 +116,7 @@ class RunQuota:
                 self._starting.discard(run)
                 self._started[run] = self._clock()
 
-    async def _has_room(self, counted: int, runs: Runs) -> bool:
+    async def _has_room(self, counted: int, runs: "Runs") -> bool:
         # Runs that were started here may be counted twice.
         if counted + len(self._starting) + len(self._started) < self._most:
             return True

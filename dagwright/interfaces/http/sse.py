@@ -4,13 +4,15 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import api_error
+
+if TYPE_CHECKING:
+    from dagwright.interfaces.http.context import GatewayContext
 
 HEARTBEAT = ": heartbeat\n\n"
 DONE = "data: [DONE]\n\n"
@@ -67,7 +69,7 @@ async def with_error_event(events: Events) -> Events:
 def stream_response(
     events: Events,
     *,
-    context: GatewayContext,
+    context: "GatewayContext",
     headers: Mapping[str, str],
     on_disconnect: Callable[[], object] = lambda: None,
 ) -> StreamingResponse:
@@ -89,7 +91,7 @@ class _EventStream(StreamingResponse):
         self,
         events: Events,
         *,
-        context: GatewayContext,
+        context: "GatewayContext",
         headers: Mapping[str, str],
         on_disconnect: Callable[[], object],
     ) -> None:

@@ -1,14 +1,16 @@
 """Targets of requests: models of the service under their own names, and plans, agents and profiles."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.workers import workers_among
-from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.planning.plan_and_execute.goal_spec import PROFILES
+
+if TYPE_CHECKING:
+    from dagwright.interfaces.http.context import GatewayContext
 
 Kind = Literal["plan", "agent", "profile", "model"]
 PROFILE_DESCRIPTIONS = {
@@ -41,18 +43,18 @@ class Target:
         return self.kind != "model"
 
 
-def agents_of(context: GatewayContext) -> dict[str, str]:
+def agents_of(context: "GatewayContext") -> dict[str, str]:
     """Return the agents that plans can call: name -> description."""
     declared = context.toolset.declarations().values()
     return {tool.agent.name: tool.agent.description for tool in declared if tool.agent is not None}
 
 
-def profiles_of(context: GatewayContext) -> list[str]:
+def profiles_of(context: "GatewayContext") -> list[str]:
     """Return the available profiles of the planner: `rounds` needs worker tools."""
     return [*PROFILES, *(["rounds"] if workers_among(context.toolset.declarations()) else [])]
 
 
-def target_of(context: GatewayContext, model: str | None) -> Target:
+def target_of(context: "GatewayContext", model: str | None) -> Target:
     """Parse a model ID. It does not check whether the service has a model with that ID.
 
     Raises:
@@ -70,7 +72,7 @@ def target_of(context: GatewayContext, model: str | None) -> Target:
     return Target("model", model_id)
 
 
-def _names(context: GatewayContext, kind: Kind) -> list[str]:
+def _names(context: "GatewayContext", kind: Kind) -> list[str]:
     match kind:
         case "plan":
             return list(context.templates)
@@ -80,7 +82,7 @@ def _names(context: GatewayContext, kind: Kind) -> list[str]:
             return profiles_of(context)
 
 
-def _refuse_unknown(context: GatewayContext, model: str, name: str, *, kind: Kind) -> None:
+def _refuse_unknown(context: "GatewayContext", model: str, name: str, *, kind: Kind) -> None:
     names = _names(context, kind)
     if name in names:
         return
@@ -97,7 +99,7 @@ def _refuse_unknown(context: GatewayContext, model: str, name: str, *, kind: Kin
     raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
 
 
-def refuse_unusable(context: GatewayContext, name: str, *, param: str) -> None:
+def refuse_unusable(context: "GatewayContext", name: str, *, param: str) -> None:
     """Refuse a published plan whose file is invalid.
 
     Raises:
@@ -108,7 +110,7 @@ def refuse_unusable(context: GatewayContext, name: str, *, param: str) -> None:
         raise ApiError(ErrorCode.PLAN_UNUSABLE, message, param=param)
 
 
-def _no_plan(context: GatewayContext, name: str) -> str:
+def _no_plan(context: "GatewayContext", name: str) -> str:
     if unreadable := context.unusable.get(""):
         return "; ".join(unreadable)
     if context.plan_folder is None and not context.templates:

@@ -15,7 +15,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.human_fields import validate_question_fields
 from dagwright.planning.agent_loop.spec import AgentSpec, ask_person_tool
-from dagwright.planning.model_calls.model_requests import ToolCall
+from dagwright.planning.model_calls.response_summary import ToolCall
 
 _NAME_CHARACTERS = 80
 """Limit for the name of an unknown tool in an error message."""

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.name_hints import suggestion
+from dagwright.planning.model_calls.response_summary import ToolCall
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
 from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, RoundContext
 
@@ -182,20 +183,6 @@ def _problem(error: Any) -> str:
         return f"{name}: there is no such field{f'; {hint}' if hint else ''}"
     text = str(error["msg"]).replace("Input should be", "must be")
     return f"{name}: {text}, got {error['input']!r:.80}"
-
-
-class ToolCall(BaseModel):
-    """Tool call requested by a model.
-
-    `arguments` is the text that the model wrote. The code that makes the call parses the text, and reports invalid JSON
-    to the model.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    id: str
-    name: str
-    arguments: str
 
 
 class Message(BaseModel):

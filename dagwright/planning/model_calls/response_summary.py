@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dagwright.core.boundary.usage_reports import Usage, usage_from_json
 from dagwright.core.expressions.stored_values import Projection, StoredValue
-from dagwright.planning.model_calls.model_requests import ToolCall
 
 SUMMARY_PROJECTIONS: tuple[Projection, ...] = (
     (("finish_reason",), "value"),
@@ -37,6 +36,20 @@ MARKER_PROJECTION: Projection = (("marker",), "value")
 """Projection of a large response with a request to a person: its marker (`planning.agent_loop.feedback_markers`)."""
 TOOL_CALLS_BYTES = 128 * 1024
 """Limit for the JSON of all tool calls in one response; less than the limit for one result in a run."""
+
+
+class ToolCall(BaseModel):
+    """Tool call requested by a model.
+
+    `arguments` is the text that the model wrote. The code that makes the call parses the text, and reports invalid JSON
+    to the model.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
