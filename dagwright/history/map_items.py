@@ -14,10 +14,9 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import ItemRecord, NodeStatus, Record
 from dagwright.core.scheduler.map_items import is_batched, is_map_batch
 from dagwright.history.executions import Cursor, RunNotFound
-from dagwright.history.run_reader import RunReader
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_reader import RunReader, RunView
 
 MAX_FAILED_BATCHES = 10
 """Most batches with failed items that are listed for one node."""
@@ -25,7 +24,7 @@ _READ_AT_ONCE = 8
 _START_OF_ITEMS = Cursor(1, 60)
 """Position at which the run of a batch knows its items, whatever it had to load before."""
 
-OpenReader = Callable[[str], RunReader]
+OpenReader = Callable[[str], "RunReader"]
 """Workflow id -> reader of that run."""
 
 
@@ -107,7 +106,7 @@ async def _first_with(
     return None
 
 
-async def _has_item(open_reader: RunReader, task_id: str) -> bool | None:
+async def _has_item(open_reader: "RunReader", task_id: str) -> bool | None:
     """Return whether the run of a batch has an item; `None` if it does not know its items yet."""
     try:
         states = await open_reader.states_at(_START_OF_ITEMS)

@@ -17,7 +17,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
 from dagwright.core.expressions.stored_values import is_whole
-from dagwright.core.expressions.value_refs import with_refs_formatted
 from dagwright.core.model.requests import Request
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.features.commands.steering import current_notes
@@ -48,11 +47,9 @@ from dagwright.history.reader import LOST_SERVER_S, HistoryReader, TaskState, st
 from dagwright.history.replay import HistoryReplay
 from dagwright.protocol.documents import (
     RunFacts,
-    compact_value,
-    encoded_size,
     graph_document,
-    reference_to,
     result_document,
+    shortened,
 )
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.listings import progress_of
@@ -65,8 +62,6 @@ if TYPE_CHECKING:
 DESCRIBE_PAUSE_S = 1.0
 MAX_CHECKED_SUB_PLANS = 30
 """Most sub-plans of one run that are checked for waiting calls, once a second."""
-INLINE_DOCUMENT_BYTES = 1024 * 1024
-"""Values up to this size are included in a document; larger ones only on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +193,6 @@ class HistorySnapshot:
 def _is_summary_of(closing_document: Any, value: Any, *, ref: str) -> bool:
     """Return whether a value in a document is only a reference."""
     return is_reference(closing_document, ref=ref) or not is_whole(value)
-
-
-def shortened(value: Any, *, ref: str) -> Any:
-    """Return a value, or its reference if it exceeds 1 MiB or is in the payload store."""
-    if encoded_size(value) > INLINE_DOCUMENT_BYTES:
-        return compact_value(value, ref=ref)
-    return value if is_whole(value) else with_refs_formatted(value, lambda part: reference_to(part, ref=ref))
 
 
 class RunReader:

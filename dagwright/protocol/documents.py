@@ -9,7 +9,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
-from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, paths_to_json
+from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole, paths_to_json
 from dagwright.core.expressions.value_refs import encode, ref_for_display, with_refs_formatted
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.lookups import resolved_lookups
@@ -384,3 +384,14 @@ def encoded_size(value: Any) -> int:
 def error_json(code: str, message: str) -> dict[str, Any]:
     """Return a non-retryable error of a run."""
     return NodeError(code, message).to_json()
+
+
+INLINE_DOCUMENT_BYTES = 1024 * 1024
+"""Values up to this size are included in a document; larger ones only on request."""
+
+
+def shortened(value: Any, *, ref: str) -> Any:
+    """Return a value, or its reference if it exceeds 1 MiB or is in the payload store."""
+    if encoded_size(value) > INLINE_DOCUMENT_BYTES:
+        return compact_value(value, ref=ref)
+    return value if is_whole(value) else with_refs_formatted(value, lambda part: reference_to(part, ref=ref))

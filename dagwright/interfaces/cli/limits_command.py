@@ -1,14 +1,10 @@
-"""`limits`, `policy`, and budgets as text: `tokens=50000,money=1.50,time=2h`."""
+"""`limits` and `policy`: show or change the limits of a run, and which of its calls need approval."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dagwright.client.steering import Command, read_scheduler
-from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.times import parse_duration
-from dagwright.core.text import cut_bytes
-from dagwright.features.budgets.budget import budget_of_options as checked_budget
-from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
@@ -17,68 +13,11 @@ from dagwright.interfaces.cli.command_connection import command_settings, connec
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, value_text
-from dagwright.interfaces.cli.plan_input import read_policy
+from dagwright.interfaces.cli.plan_input import read_new_limits, read_policy
 from dagwright.interfaces.cli.run_changes import author_of, send
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
-
-_NO_LIMIT = "none"
-_DIGITS = 20
-"""Maximum length of a number: every limit is shorter, and Python parses no longer ones."""
-
-
-def read_budget(text: str | None, *, is_asking: bool) -> Mapping[str, Any] | None:
-    """Parse `--budget` to the budget of the run options; `None` if it was not given.
-
-    Args:
-        is_asking: request a higher limit from a user at the limit, instead of finishing.
-
-    Raises:
-        CommandRefused: the budget is invalid.
-    """
-    if text is None:
-        return None
-    on_limit = {} if is_asking else {"on_limit": "finish"}
-    try:
-        return options_to_json(checked_budget({**_parts(text), **on_limit}))
-    except ValueError as error:
-        raise _refused(text, error) from None
-
-
-def read_new_limits(text: str) -> Mapping[str, Any]:
-    """Parse new limits for the budget of a run; null removes a limit.
-
-    Raises:
-        CommandRefused: a limit is invalid.
-    """
-    try:
-        parts = {name: None if value == _NO_LIMIT else value for name, value in _parts(text).items()}
-        limits_from_json(parts, allow_null=True)
-    except ValueError as error:
-        raise _refused(text, error) from None
-    return parts
-
-
-def _parts(text: str) -> dict[str, Any]:
-    parts: dict[str, Any] = {}
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not (name and equals and value):
-            commas = ", and numbers without commas" if part.strip().isdecimal() else ""
-            raise ValueError(f"invalid limit {part.strip()!r:.60}; write NAME=NUMBER{commas}")
-        if name in parts:
-            raise ValueError(f"{name} is given twice")
-        is_count = name not in ("money", "time") and value.isascii() and value.isdecimal() and len(value) <= _DIGITS
-        parts[name] = int(value) if is_count else value
-    return parts
-
-
-def _refused(text: str, error: ValueError) -> CommandRefused:
-    return CommandRefused(
-        f"--budget {cut_bytes(text, max_bytes=200)}: {error}; "
-        "such as tokens=50000,money=1.50,calls=40,nodes=200,time=2h"
-    )
 
 
 _NO_DEADLINE = "none"

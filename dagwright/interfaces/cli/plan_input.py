@@ -16,7 +16,9 @@ from pydantic import JsonValue
 
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.errors import PlanInvalid, Problem, pointer
+from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.policy import Policy, policy_from_json
+from dagwright.core.text import cut_bytes
 from dagwright.dialects.reading import (
     MAX_FILE_BYTES,
     decoded,
@@ -26,6 +28,8 @@ from dagwright.dialects.reading import (
     read_text,
     read_text_file,
 )
+from dagwright.features.budgets.budget import budget_of_options as checked_budget
+from dagwright.features.budgets.budget import options_to_json
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.node_text import counted
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
@@ -319,3 +323,63 @@ def json_of(text: str, *, option: str) -> Any:
 def value_as_text(value: JsonValue) -> str:
     """Return the text that a user types for a value."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_NO_LIMIT = "none"
+
+
+_DIGITS = 20
+"""Maximum length of a number: every limit is shorter, and Python parses no longer ones."""
+
+
+def read_budget(text: str | None, *, is_asking: bool) -> Mapping[str, Any] | None:
+    """Parse `--budget` to the budget of the run options; `None` if it was not given.
+
+    Args:
+        is_asking: request a higher limit from a user at the limit, instead of finishing.
+
+    Raises:
+        CommandRefused: the budget is invalid.
+    """
+    if text is None:
+        return None
+    on_limit = {} if is_asking else {"on_limit": "finish"}
+    try:
+        return options_to_json(checked_budget({**_limit_parts(text), **on_limit}))
+    except ValueError as error:
+        raise _refused_budget(text, error) from None
+
+
+def read_new_limits(text: str) -> Mapping[str, Any]:
+    """Parse new limits for the budget of a run; null removes a limit.
+
+    Raises:
+        CommandRefused: a limit is invalid.
+    """
+    try:
+        parts = {name: None if value == _NO_LIMIT else value for name, value in _limit_parts(text).items()}
+        limits_from_json(parts, allow_null=True)
+    except ValueError as error:
+        raise _refused_budget(text, error) from None
+    return parts
+
+
+def _limit_parts(text: str) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (name and equals and value):
+            commas = ", and numbers without commas" if part.strip().isdecimal() else ""
+            raise ValueError(f"invalid limit {part.strip()!r:.60}; write NAME=NUMBER{commas}")
+        if name in parts:
+            raise ValueError(f"{name} is given twice")
+        is_count = name not in ("money", "time") and value.isascii() and value.isdecimal() and len(value) <= _DIGITS
+        parts[name] = int(value) if is_count else value
+    return parts
+
+
+def _refused_budget(text: str, error: ValueError) -> CommandRefused:
+    return CommandRefused(
+        f"--budget {cut_bytes(text, max_bytes=200)}: {error}; "
+        "such as tokens=50000,money=1.50,calls=40,nodes=200,time=2h"
+    )

@@ -19,10 +19,10 @@ from dagwright.features.feedback.plan_text import changes_of, plan_summary
 from dagwright.interfaces.cli.command_arguments import RunRequest, account_name
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
 from dagwright.interfaces.cli.input_prompts import ask_approval, ask_inputs
-from dagwright.interfaces.cli.limits_command import read_budget
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
+    read_budget,
     read_context,
     read_fairness,
     read_inputs_file,

@@ -15,11 +15,16 @@ from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import RunRequest, ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected, lasting_server
-from dagwright.interfaces.cli.exit_codes import ExitCode, exit_code_of
+from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import Following
 from dagwright.interfaces.cli.model_choice import refuse_without_model
 from dagwright.interfaces.cli.output import Output, acted, with_link
-from dagwright.interfaces.cli.plan_input import STANDARD_INPUT, PlanSource, refusal, refusal_lines
+from dagwright.interfaces.cli.plan_input import (
+    STANDARD_INPUT,
+    PlanSource,
+    refusal,
+    refusal_lines,
+)
 from dagwright.interfaces.cli.prepare_run import prepare_run
 from dagwright.interfaces.cli.process_exit import ExitWatchdog
 from dagwright.interfaces.cli.request_text import command_for_inputs
@@ -279,3 +284,18 @@ def left_to_workers(workflow_id: str, connection: Connection, settings: Settings
     if is_local and not any(daemon.is_running() for daemon in LocalServer(settings).workers()):
         return f"the run {workflow_id} is not ended: `dagwright watch {workflow_id}` continues it {_INTERRUPTED}"
     return stays(workflow_id)
+
+
+def is_batch(request: RunRequest) -> bool:
+    """Return whether a request names a file with a plan on each line."""
+    return request.plan.lower().endswith(".jsonl") and not request.is_repairing
+
+
+def refuse_batch(request: RunRequest) -> None:
+    """Refuse a batch where only one run can be.
+
+    Raises:
+        CommandRefused: the plan is a batch.
+    """
+    if is_batch(request):
+        raise CommandRefused("--session: a turn is one run, and a .jsonl file has one run per line; leave it out")

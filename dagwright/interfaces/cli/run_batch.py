@@ -18,7 +18,7 @@ from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import RunRequest
 from dagwright.interfaces.cli.command_connection import command_settings
-from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
+from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.model_choice import refuse_without_model
 from dagwright.interfaces.cli.node_text import counted
 from dagwright.interfaces.cli.output import Output, acted, one_line
@@ -31,7 +31,7 @@ from dagwright.interfaces.cli.plan_input import (
     refusal_lines,
 )
 from dagwright.interfaces.cli.prepare_run import prepare_run
-from dagwright.interfaces.cli.run_and_watch import Followed, Showing, follow_to_end, print_run
+from dagwright.interfaces.cli.run_and_watch import Followed, Showing, follow_to_end, is_batch, print_run
 from dagwright.interfaces.cli.run_and_watch import run as run_one
 from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
 from dagwright.server import Connection, LocalServer
@@ -40,21 +40,6 @@ from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 _FAILURES_BY_SEVERITY = (ExitCode.REFUSED, ExitCode.FAILED, ExitCode.CANCELLED)
 """The exit code of a batch is the first of these that any of its runs has."""
-
-
-def is_batch(request: RunRequest) -> bool:
-    """Return whether a request names a file with a plan on each line."""
-    return request.plan.lower().endswith(".jsonl") and not request.is_repairing
-
-
-def refuse_batch(request: RunRequest) -> None:
-    """Refuse a batch where only one run can be.
-
-    Raises:
-        CommandRefused: the plan is a batch.
-    """
-    if is_batch(request):
-        raise CommandRefused("--session: a turn is one run, and a .jsonl file has one run per line; leave it out")
 
 
 @dataclass(frozen=True, slots=True)

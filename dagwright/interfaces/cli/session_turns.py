@@ -27,8 +27,8 @@ from dagwright.interfaces.cli.run_and_watch import (
     print_left_run,
     print_refused,
     print_run,
+    refuse_batch,
 )
-from dagwright.interfaces.cli.run_batch import refuse_batch
 from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_background, served
 from dagwright.protocol.sessions import SessionRecord, Turn, session_name
 from dagwright.server import LocalServer

@@ -152,8 +152,7 @@ def _requests_of(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lack
         async def read(self) -> Any:
             return namespace.read(self._workflow_id)
 
-    for module in ("feedback", "run_messages"):
-        monkeypatch.setattr(f"dagwright.client.{module}.RunReader", Feed)
+    monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
     connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
     return NamespaceRequests(connection, timeout_s=0.05)
 
@@ -302,8 +301,7 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
 
     people = _requests_of(_Namespace({}), monkeypatch)
     people._timeout_s = 0.05 if following is None else 60.0
-    for module in ("feedback", "run_messages"):
-        monkeypatch.setattr(f"dagwright.client.{module}.RunReader", Feed)
+    monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
     monkeypatch.setattr("dagwright.client.feedback.following_request", following_request)
     monkeypatch.setattr("dagwright.client.feedback._POLL_INTERVAL_S", 0.0)
     found = await people.request_after(RequestRef("run-1", "lookup:a"))

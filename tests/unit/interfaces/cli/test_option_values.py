@@ -16,10 +16,11 @@ from dagwright.interfaces import cli
 from dagwright.interfaces.cli.command_arguments import AnswerRequest
 from dagwright.interfaces.cli.exit_codes import CommandRefused
 from dagwright.interfaces.cli.feedback_command import answer_of
-from dagwright.interfaces.cli.limits_command import read_budget, read_new_limits
 from dagwright.interfaces.cli.node_text import usage_lines
 from dagwright.interfaces.cli.plan_input import (
     PlanSource,
+    read_budget,
+    read_new_limits,
     read_pairs,
     read_plan,
     refusal_lines,
