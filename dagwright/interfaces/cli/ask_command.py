@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.client.requests import PreparedRequest, TextRequest, TurnRequest, prepare_request
 from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.command_arguments import AskRequest
 from dagwright.interfaces.cli.command_connection import command_settings
 from dagwright.interfaces.cli.exit_codes import CommandRefused, Refusal
@@ -23,6 +22,9 @@ from dagwright.planning.plan_and_execute.goal_spec import context_from_json
 from dagwright.protocol.sessions import SessionRecord, session_name
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 
 def ask(request: AskRequest, output: Output) -> int:
@@ -157,14 +159,14 @@ def _context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:
         raise CommandRefused(f"--{error}") from None
 
 
-def _print_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def _print_answer(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
     if output.is_json:
         output.document(document)
     else:
         print_answer(view, document, output)
 
 
-def _print_plan(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def _print_plan(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
     """Write the plan if the run produced one, else the document of the run."""
     if view.status == "completed":
         output.document(document["output"])
@@ -172,7 +174,7 @@ def _print_plan(view: RunView, document: Mapping[str, Any], output: Output) -> N
         output.document(document)
 
 
-def _print_plan_or_reason(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def _print_plan_or_reason(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
     """Write the plan if the run produced one, else the reason on stderr."""
     for line in repair_lines(document):
         output.log(line)

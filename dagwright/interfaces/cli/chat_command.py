@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import uuid4
 
 from temporalio.service import RPCError
@@ -18,12 +18,11 @@ from dagwright.client.errors import CommandRejected, FeedbackRejected, SessionNo
 from dagwright.client.open_requests import Answer
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run_follower import RequestKey, request_key
-from dagwright.client.runs import Runs, open_runs
+from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import new_run_id
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.history.executions import RunClosed
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.answer_prompts import ask_answer
 from dagwright.interfaces.cli.ask_command import prepare_turn
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
@@ -60,6 +59,10 @@ from dagwright.protocol.sessions import SessionNameInvalid, Turn, session_name
 from dagwright.server import NO_ANSWER, Connection, ServerUnreachable, open_connection
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
 
 T = TypeVar("T")
 
@@ -127,7 +130,7 @@ class ChatResources:
     exit_stack: AsyncExitStack
 
     @property
-    def runs(self) -> Runs:
+    def runs(self) -> "Runs":
         """The runs of the turns."""
         return open_runs(self.connection, self.settings)
 
@@ -382,7 +385,7 @@ class Chat:
             self._output.document({"session_id": self._name, "request": message, **document}, is_line=True)
         return exit_code_of(view.status)
 
-    async def _follow_to_end(self, run: str) -> RunView:
+    async def _follow_to_end(self, run: str) -> "RunView":
         """Follow a run until it ends; ask the user for open requests."""
         following = Following(self._resources.runs, self._resources.connection.client, run, output=self._output)
         seen_requests: set[RequestKey] = set()
@@ -434,7 +437,7 @@ class Chat:
 
     # Output.
 
-    def _print_turn_end(self, view: RunView, document: Mapping[str, Any]) -> None:
+    def _print_turn_end(self, view: "RunView", document: Mapping[str, Any]) -> None:
         answer = document["output"]
         if isinstance(answer, str) and next(done_lines(document), None) is None:
             if self._output.is_terminal:

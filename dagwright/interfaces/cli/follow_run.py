@@ -3,20 +3,23 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from dagwright.client.run_follower import follow, wait_for_end
-from dagwright.client.runs import Runs
 from dagwright.history.executions import RunNotFound
-from dagwright.history.run_reader import RunView
 from dagwright.history.text_stream import DeliveredText
 from dagwright.interfaces.cli.live_display import LivePicture
 from dagwright.interfaces.cli.lost_calls import LostCalls
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.progress_lines import LineWriter
 from dagwright.interfaces.cli.request_text import Request
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
 
 
 def _is_never_enough(_: Sequence[Request]) -> bool:
@@ -26,7 +29,7 @@ def _is_never_enough(_: Sequence[Request]) -> bool:
 class Following:
     """A run from now to its end."""
 
-    def __init__(self, runs: Runs, client: Client, workflow_id: str, *, output: Output) -> None:
+    def __init__(self, runs: "Runs", client: Client, workflow_id: str, *, output: Output) -> None:
         self._runs, self._workflow_id = runs, workflow_id
         self._moments = follow(runs, workflow_id)
         self._lost = LostCalls(client)
@@ -35,7 +38,7 @@ class Following:
         self.requests: Sequence[Request] = ()
         """Open requests, as shown last."""
 
-    async def until(self, is_enough: Callable[[Sequence[Request]], bool] = _is_never_enough) -> RunView:
+    async def until(self, is_enough: Callable[[Sequence[Request]], bool] = _is_never_enough) -> "RunView":
         """Show the run until it ends or the condition holds; can be called again to continue.
 
         Args:
@@ -55,8 +58,8 @@ class Following:
     async def _until(
         self,
         is_enough: Callable[[Sequence[Request]], bool],
-        show: Callable[[RunView, Sequence[Request]], None],
-    ) -> RunView:
+        show: "Callable[[RunView, Sequence[Request]], None]",
+    ) -> "RunView":
         last: RunView | None = None
         async for moment in self._moments:
             last, self.requests = moment.view, moment.requests

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,13 +13,15 @@ from rich.text import Text
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.progress_tree import Row, RunRows, TreeNode, progress_of, tree_of
 from dagwright.interfaces.cli.request_text import Request, answer_command, deadline_text, option_lines, request_line
 from dagwright.interfaces.cli.round_text import calls_of, rounds_of
 from dagwright.interfaces.cli.rounds_display import rounds_table
 from dagwright.plans.drawing_text import MARKS
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
 _FRAME_ROWS = 6
@@ -48,7 +51,7 @@ class Picture:
 
     def draw(
         self,
-        view: RunView,
+        view: "RunView",
         requests: Sequence[Request] = (),
         *,
         now: float,
@@ -94,7 +97,7 @@ class Picture:
         return Group(_header(view, now=now), _table(progress), _footer(progress), *questions, *notes, *lines)
 
 
-def _header(view: RunView, *, now: float) -> Table:
+def _header(view: "RunView", *, now: float) -> Table:
     """Return the first line; a long title is cut, state and time are not."""
     header = Table.grid(padding=(0, 2, 0, 0))
     header.add_column()
@@ -235,7 +238,7 @@ class LivePicture:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
+    def show(self, view: "RunView", requests: Sequence[Request] = ()) -> None:
         """Draw the current state of the run, with its open requests."""
         self._displayed = view, requests
         picture = self._picture.draw(

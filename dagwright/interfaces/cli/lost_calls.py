@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -19,10 +20,12 @@ from dagwright.core.boundary.usage_reports import USAGE_INDEX, started_attempt
 from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.history.pending_activities import PendingCall, decode_pending
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.server.pollers import is_dead_here
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 LOOK_PAUSE_S = 2.0
 """Seconds between checks; each costs the server a `describe`."""
@@ -38,7 +41,7 @@ class LostCalls:
         self._looked_at = 0.0
         self._lost: Mapping[str, PendingCall] = {}
 
-    async def marked(self, view: RunView) -> RunView:
+    async def marked(self, view: "RunView") -> "RunView":
         """Return the view with its lost calls marked."""
         is_any_running = any(call.state == "started" for call in view.pending.values())
         if is_any_running and time.monotonic() - self._looked_at > LOOK_PAUSE_S:
@@ -52,7 +55,7 @@ class LostCalls:
         is_same = lost is not None and (call.state, call.attempt) == ("started", lost.attempt)
         return lost if lost is not None and is_same else call
 
-    async def _look(self, view: RunView) -> Mapping[str, PendingCall]:
+    async def _look(self, view: "RunView") -> Mapping[str, PendingCall]:
         handle = self._client.get_workflow_handle(view.workflow_id, run_id=view.run_id)
         try:
             description = await handle.describe()
@@ -74,7 +77,7 @@ def _is_lost(call: PendingActivityInfo) -> bool:
     return call.state == _STARTED and is_dead_here(call.last_worker_identity)
 
 
-def _lost_call(call: PendingActivityInfo, view: RunView) -> PendingCall:
+def _lost_call(call: PendingActivityInfo, view: "RunView") -> PendingCall:
     tools = view.scheduler.plan.tools if view.scheduler else {}
     tool = tools.get(call.activity_type.name)
     is_last = call.maximum_attempts != 0 and call.attempt >= call.maximum_attempts

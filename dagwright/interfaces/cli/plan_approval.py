@@ -5,21 +5,23 @@ import json
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import FeedbackRejected
 from dagwright.client.open_requests import Answer, RequestRef, requests_in
-from dagwright.client.runs import Runs
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.command_arguments import account_name
 from dagwright.interfaces.cli.input_prompts import NO, YES
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.planning.plan_and_execute.goal_spec import APPROVE, is_own, own_id
 
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
+
 EDIT = frozenset({"e", "edit"})
 
 
-async def approve_on_terminal(runs: Runs, workflow_id: str, output: Output) -> None:
+async def approve_on_terminal(runs: "Runs", workflow_id: str, output: Output) -> None:
     """Wait for the plan of a run and ask for approval; return when the plan runs or the run has ended."""
     output.print("the model is planning…")
     answered: set[str] = set()
@@ -42,12 +44,12 @@ def _is_about_plan(node: str) -> bool:
     return own_id(node) == APPROVE
 
 
-def _has_started(view: RunView) -> bool:
+def _has_started(view: "RunView") -> bool:
     scheduler = view.scheduler
     return scheduler is not None and any(not is_own(node.id) for node, _ in scheduler.state.visible_nodes())
 
 
-def _arguments(view: RunView, node: str) -> dict[str, Any]:
+def _arguments(view: "RunView", node: str) -> dict[str, Any]:
     """Return the arguments of the node that requests approval: the plan and its limits."""
     assert view.scheduler is not None
     number = view.scheduler.state.number_of(node)

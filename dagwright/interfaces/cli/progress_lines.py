@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record
@@ -10,12 +10,14 @@ from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import listed_items
 from dagwright.history.pending_activities import PendingCall
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.node_text import closing_text, explained_failure, local_time, record_text, work_text
 from dagwright.interfaces.cli.output import one_line
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD, lost_text
 from dagwright.interfaces.cli.request_text import Request, answer_command, option_lines, request_line
 from dagwright.interfaces.cli.round_text import new_lines, rounds_of, times_of
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 _SILENT = (NodeStatus.PENDING, NodeStatus.READY)
 """States in which a node has not started."""
@@ -42,7 +44,7 @@ class LineWriter:
         self._escalated: set[tuple[str, int]] = set()
         self._answered: set[str] = set()
 
-    def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
+    def show(self, view: "RunView", requests: Sequence[Request] = ()) -> None:
         """Write a line for each node and item with a new state or attempt, oldest first.
 
         Args:
@@ -100,7 +102,7 @@ class LineWriter:
                 word = "answered" if closing.outcome == "answered" else "expired"
                 self._line(closing.at, word, one_line(f"{request_id}: {message}", limit=300))
 
-    def _show(self, view: RunView, task_id: str, record: Record, *, what: str = "") -> None:
+    def _show(self, view: "RunView", task_id: str, record: Record, *, what: str = "") -> None:
         pending = view.pending.get(task_id)
         before = self._seen.get(task_id, (NodeStatus.PENDING, 1))
         # A call that has just ended is missing on the server, so the last known attempt counts too.

@@ -12,11 +12,11 @@ from dagwright.core.model.times import format_elapsed
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import items_done, listed_items
 from dagwright.history.pending_activities import PendingCall
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.node_text import displayed_counts, explained_failure, record_text, work_text
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
+    from dagwright.history.run_reader import RunView
 
 MAX_INDENT = 8
 """Maximum depth of the tree that is shown: a chain of 50 would leave no room for text."""
@@ -105,7 +105,7 @@ def tree_of(plan: CompiledPlan) -> list[TreeNode]:
     return tree_nodes
 
 
-def progress_of(view: RunView, tree: Sequence[TreeNode], *, now: float, room: int) -> RunRows:
+def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, room: int) -> RunRows:
     """Return the progress of a run.
 
     Args:
@@ -151,7 +151,7 @@ def _chosen_nodes(scheduler: "RunScheduler", tree: Sequence[TreeNode], *, room: 
     return sorted(sorted(tree_nodes, key=priority)[:limit])
 
 
-def _node_row(view: RunView, tree_node: TreeNode, *, order: int, now: float) -> Row:
+def _node_row(view: "RunView", tree_node: TreeNode, *, order: int, now: float) -> Row:
     scheduler = view.scheduler
     assert scheduler is not None
     node, record = scheduler.plan.nodes[tree_node.number], scheduler.records[tree_node.number]
@@ -173,7 +173,7 @@ def _node_row(view: RunView, tree_node: TreeNode, *, order: int, now: float) -> 
     return replace(row, done=done, total=total, eta_s=eta)
 
 
-def _item_rows(view: RunView, rows: Sequence[tuple[int, TreeNode]], *, now: float, room: int) -> list[Row]:
+def _item_rows(view: "RunView", rows: Sequence[tuple[int, TreeNode]], *, now: float, room: int) -> list[Row]:
     """Return rows of failed and open items, as far as there is room."""
     scheduler = view.scheduler
     assert scheduler is not None

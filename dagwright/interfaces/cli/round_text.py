@@ -6,16 +6,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.features.plan_extension.extender import GoalUnreachable
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line
 from dagwright.interfaces.cli.progress_tree import call_text
 from dagwright.planning.rounds.rounds_documents import rounds_document
 from dagwright.planning.rounds.rounds_extender import Rounds
 from dagwright.planning.rounds.rounds_spec import INTENTION
 from dagwright.planning.rounds.rounds_state import RoundsState
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 WORDS = 600
 """Maximum length of a text of a planner or worker tool."""
@@ -57,12 +59,12 @@ class RoundLine:
     description: str = ""
 
 
-def rounds_of(view: RunView) -> Mapping[str, Any] | None:
+def rounds_of(view: "RunView") -> Mapping[str, Any] | None:
     """Return the rounds of a question without results; `None` for other runs."""
     return rounds_document(view.scheduler, lambda _value, _ref: None) if view.scheduler is not None else None
 
 
-def calls_of(view: RunView, *, now: float) -> Mapping[str, str]:
+def calls_of(view: "RunView", *, now: float) -> Mapping[str, str]:
     """Return the state of open calls that differs from "running": `sg3`, `plan`… -> attempt and reason."""
     calls = {}
     for task, call in view.pending.items():
@@ -73,7 +75,7 @@ def calls_of(view: RunView, *, now: float) -> Mapping[str, str]:
     return calls
 
 
-def times_of(view: RunView) -> Mapping[str, float]:
+def times_of(view: "RunView") -> Mapping[str, float]:
     """Return when the lines of a question became known: key of a line -> seconds since the epoch."""
     scheduler = view.scheduler
     if scheduler is None or not isinstance(scheduler.features.extension.extender, Rounds):

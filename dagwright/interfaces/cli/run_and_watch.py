@@ -3,15 +3,14 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.client.errors import RunIdInUse
-from dagwright.client.runs import Runs, open_runs
+from dagwright.client.runs import open_runs
 from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.validation.inputs import schema_of_missing
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import RunRequest, ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, connected, lasting_server
@@ -34,6 +33,10 @@ from dagwright.server import Connection, LocalServer
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
 
 _MISSING_TOOLS = ("unknown_tool", "unknown_agent")
 """Problems of a plan whose tools were renamed or removed after a run of it started."""
@@ -64,7 +67,7 @@ def _continue_run_of_missing_tools(
     try:
         prepared = prepare_run(replace(request, is_interactive=False), toolset, output, any_tool=True)
 
-        async def find(runs: Runs) -> Started:
+        async def find(runs: "Runs") -> Started:
             run = await runs.find(replace(prepared, workflow_id=request.workflow_id, title=name))
             if run is None:
                 raise invalid
@@ -111,9 +114,9 @@ class Showing:
         exit_watchdog: watchdog that starts after the end of the run, for steps of other runs that do not end.
     """
 
-    write: Callable[[RunView, Mapping[str, Any], Output], None]
+    write: "Callable[[RunView, Mapping[str, Any], Output], None]"
     output: Output
-    meanwhile: Callable[[Runs, str, Output], Awaitable[None]] | None = None
+    meanwhile: "Callable[[Runs, str, Output], Awaitable[None]] | None" = None
     exit_watchdog: ExitWatchdog | None = None
 
 
@@ -144,7 +147,7 @@ def run_prepared(
     showing: Showing,
     settings: Settings,
     name: str | None = None,
-    start_or_find: Callable[[Runs], Awaitable[Started]] | None = None,
+    start_or_find: "Callable[[Runs], Awaitable[Started]] | None" = None,
 ) -> int:
     """Start a run and follow it to its end, or leave it to the background; return the exit code.
 
@@ -154,7 +157,7 @@ def run_prepared(
     """
     output = showing.output
 
-    async def start_prepared(runs: Runs) -> Started:
+    async def start_prepared(runs: "Runs") -> Started:
         return await runs.start(replace(prepared, workflow_id=start.workflow_id, title=name))
 
     async def work(interrupt_handling: InterruptHandling) -> int:
@@ -226,11 +229,11 @@ async def follow_to_end(
     return exit_code_of(view.status)
 
 
-async def _show_end(runs: Runs, view: RunView, showing: Showing) -> None:
+async def _show_end(runs: "Runs", view: "RunView", showing: Showing) -> None:
     showing.write(view, await runs.document(view), showing.output)
 
 
-def print_run(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def print_run(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
     """Write the end of a run, or its document."""
     if output.is_json:
         output.document(document)

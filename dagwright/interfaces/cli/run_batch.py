@@ -6,7 +6,7 @@ Every line is prepared before the first run starts, so an invalid line starts no
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import RunIdInUse, RunIdInvalid
 from dagwright.client.runs import open_runs
@@ -14,7 +14,6 @@ from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.name_hints import suggestion
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import RunRequest
 from dagwright.interfaces.cli.command_connection import command_settings
@@ -37,6 +36,9 @@ from dagwright.interfaces.cli.run_host import connected_to_run, leave_to_backgro
 from dagwright.server import Connection, LocalServer
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 _FAILURES_BY_SEVERITY = (ExitCode.REFUSED, ExitCode.FAILED, ExitCode.CANCELLED)
 """The exit code of a batch is the first of these that any of its runs has."""
@@ -187,7 +189,7 @@ async def _followed(
 def _print_run_of_line(number: int) -> Any:
     """Make a function that shows the end of a run; its document is one line, with the number of the line."""
 
-    def print_line(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+    def print_line(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
         if output.is_json:
             output.document({"line": number, **document}, is_line=True)
         else:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
@@ -10,7 +10,6 @@ from dagwright.core.text import join_first
 from dagwright.features.compensation.compensation import compensation_counts, precautionary_count
 from dagwright.history.document_hydration import lost_output
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.node_text import displayed_counts, is_excused, node_text, usage_lines
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text
 from dagwright.interfaces.cli.plan_input import value_as_text
@@ -28,6 +27,9 @@ from dagwright.planning.plan_and_execute.replans import PLANNING_AGAIN
 from dagwright.planning.rounds.rounds_spec import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
 from dagwright.protocol.documents import OUTPUT_OMITTED
 from dagwright.protocol.failures import NODE_FAILED
+
+if TYPE_CHECKING:
+    from dagwright.history.run_reader import RunView
 
 Write = Callable[[str], None]
 OUTPUT_CHARACTERS = 4_000
@@ -47,7 +49,7 @@ _NOT_WHOLE = frozenset({OUTPUT_OMITTED, INSIDE_UNREADABLE})
 """Codes of the notes about missing parts of the output."""
 
 
-def print_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def print_end(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
     """Write how a run ended, its failures and its output."""
     output.print(summary_line(view, document))
     _print_failures(document, output)
@@ -57,13 +59,13 @@ def print_end(view: RunView, document: Mapping[str, Any], output: Output) -> Non
         output.print(line)
 
 
-def print_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def print_answer(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
     """Write the answer to a request and then how its run ended."""
     _print_output_or_note(document, output, write=output.answer)
     print_answer_end(view, document, output)
 
 
-def print_answer_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def print_answer_end(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
     """Write how the run of a request ended, after its answer was written."""
     output.print(summary_line(view, document))
     _print_failures(document, output)
@@ -179,7 +181,7 @@ def _repair_line(note: Mapping[str, Any]) -> str:
     return f"{one_line(note['message'], limit=300)}{node}"
 
 
-def print_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
+def print_result(view: "RunView", document: Mapping[str, Any], output: Output) -> None:
     """Write the complete output of a run."""
     if not view.is_closed:
         output.log(f"the run is still {view.status}; this is its output so far")
@@ -202,7 +204,7 @@ def _print_missing(document: Mapping[str, Any], output: Output) -> None:
         output.log(f"error: the output is not loaded: {one_line(lost.removeprefix('output: '), limit=1_000)}")
 
 
-def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
+def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
     counts = displayed_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
     undos = compensation_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
     took = late = ""

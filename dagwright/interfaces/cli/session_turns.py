@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from dagwright.client.errors import TurnRejected
 from dagwright.client.requests import TurnRequest, start_turn
-from dagwright.client.runs import Runs, open_runs
+from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid
@@ -34,6 +35,9 @@ from dagwright.protocol.sessions import SessionRecord, Turn, session_name
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
 
 
 def run_plan(request: RunRequest, output: Output) -> int:
@@ -91,7 +95,7 @@ def run_in_session(turn: TurnRequest, start: Start, toolset: Toolset, *, showing
 
 
 async def _started(
-    turn: TurnRequest, start: Start, runs: Runs, sessions: Sessions, *, output: Output
+    turn: TurnRequest, start: Start, runs: "Runs", sessions: Sessions, *, output: Output
 ) -> tuple[Started, StartRequest]:
     """Start the run of a turn; return it with its start request.
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -11,12 +11,11 @@ from dagwright.client.graph import GraphListing
 from dagwright.client.graph_folding import is_folded, picture_of
 from dagwright.client.node_view import read_node_view
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
-from dagwright.client.runs import Runs, open_runs
+from dagwright.client.runs import open_runs
 from dagwright.core.model.times import format_elapsed, seconds_of
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.document_hydration import lost_output
 from dagwright.history.executions import NodeNotFound
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import ListRequest, ShowRequest
@@ -53,6 +52,10 @@ from dagwright.plans.drawing_text import MARKS
 from dagwright.server import Server
 from dagwright.settings import load_settings
 
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
+
 Document = Mapping[str, Any]
 
 _REQUESTS_SHOWN = 20
@@ -72,7 +75,7 @@ def list_runs(request: ListRequest, output: Output) -> int:
     )
     after = read_cursor(request.after)
 
-    async def look(runs: Runs, server: Server) -> int:
+    async def look(runs: "Runs", server: Server) -> int:
         summaries, cursor = await runs.filled_page_of_runs(limit=request.limit, run_filter=run_filter, after=after)
         if output.is_json:
             output.document({"runs": [run.to_json() for run in summaries], **next_page(cursor)})
@@ -102,7 +105,7 @@ def _since(text: str | None) -> float | None:
 def status(request: ShowRequest, output: Output) -> int:
     """Show the state of a run and its nodes; the exit code is that of the run, 0 for an open run."""
 
-    def show(view: RunView, document: Document, server: Server) -> int:
+    def show(view: "RunView", document: Document, server: Server) -> int:
         if output.is_json:
             output.document(document)
         else:
@@ -118,7 +121,7 @@ def result(request: ShowRequest, output: Output) -> int:
     if request.is_full and output.is_json:
         return _stream_result(request, output)
 
-    def show(view: RunView, document: Document, _: Server) -> int:
+    def show(view: "RunView", document: Document, _: Server) -> int:
         if output.is_json:
             output.document(document)
         else:
@@ -131,7 +134,7 @@ def result(request: ShowRequest, output: Output) -> int:
 def _stream_result(request: ShowRequest, output: Output) -> int:
     """Write the document with every node and value, which may exceed the memory."""
 
-    async def look(runs: Runs, _: Server) -> int:
+    async def look(runs: "Runs", _: Server) -> int:
         view = await runs.reader(request.workflow_id).read()
         notes: list[Mapping[str, Any]] = []
         await output.stream(_noting(runs.full_document(view), notes))
@@ -150,7 +153,7 @@ async def _noting(
         yield name, part
 
 
-def _exit_code_of_result(view: RunView, notes: Sequence[Mapping[str, Any]]) -> ExitCode:
+def _exit_code_of_result(view: "RunView", notes: Sequence[Mapping[str, Any]]) -> ExitCode:
     code = exit_code_of(view.status)
     return ExitCode.FAILED if code is ExitCode.COMPLETED and lost_output(notes) is not None else code
 
@@ -158,7 +161,7 @@ def _exit_code_of_result(view: RunView, notes: Sequence[Mapping[str, Any]]) -> E
 def graph(request: ShowRequest, output: Output) -> int:
     """Draw the graph of a run; the exit code is 0."""
 
-    async def look(runs: Runs, _: Server) -> int:
+    async def look(runs: "Runs", _: Server) -> int:
         view = await runs.reader(request.workflow_id).read()
         if request.format == "json":
             await output.stream(_graph_parts(runs.graph(view)))
@@ -176,7 +179,7 @@ async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
         yield "notes", listing.notes
 
 
-def _draw(view: RunView, drawing: str, output: Output) -> None:
+def _draw(view: "RunView", drawing: str, output: Output) -> None:
     """Write the drawing of a run; in large runs a box represents several nodes."""
     picture = picture_of(view.scheduler) if view.scheduler else view.graph()
     output.print((svg if drawing == "svg" else mermaid)(picture))
@@ -196,7 +199,7 @@ def node(request: ShowRequest, output: Output) -> int:
         CommandRefused: the run has no such node, or not yet.
     """
 
-    async def look(runs: Runs, _: Server) -> int:
+    async def look(runs: "Runs", _: Server) -> int:
         try:
             node_report = await read_node_view(runs, request.workflow_id, request.node, full=request.is_full)
         except NodeNotFound as unknown:
@@ -210,10 +213,10 @@ def node(request: ShowRequest, output: Output) -> int:
     return _look(look, output)
 
 
-def _read(request: ShowRequest, output: Output, show: Callable[[RunView, Document, Server], int]) -> int:
+def _read(request: ShowRequest, output: Output, show: "Callable[[RunView, Document, Server], int]") -> int:
     """Show a run with its values, including those of the payload store."""
 
-    async def look(runs: Runs, server: Server) -> int:
+    async def look(runs: "Runs", server: Server) -> int:
         view = await runs.reader(request.workflow_id).read()
         document: Document = await runs.document(view, full=request.is_full)
         if any(note["code"] == _NO_WORKER for note in document["notes"]) and is_worker_starting(load_settings()):
@@ -234,7 +237,7 @@ def with_starting_worker(document: Document) -> Document:
     return {**document, "nodes": nodes, "notes": [*notes, starting]}
 
 
-def _look(look: Callable[[Runs, Server], Awaitable[int]], output: Output) -> int:
+def _look(look: "Callable[[Runs, Server], Awaitable[int]]", output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
@@ -264,7 +267,9 @@ def _table(runs: Sequence[RunSummary]) -> Table:
     return table
 
 
-def _print_status(view: RunView, document: Document, output: Output, *, url: str | None, is_all: bool = False) -> None:
+def _print_status(
+    view: "RunView", document: Document, output: Output, *, url: str | None, is_all: bool = False
+) -> None:
     """Write a table with the nodes of a run, then its requests, answers, usage, error and notes."""
     output.print(with_link(summary_line(view, document), url))
     for line in filter(None, [phase_line(document, is_closed=view.is_closed), *reason_lines(document)]):
@@ -289,7 +294,7 @@ def _print_status(view: RunView, document: Document, output: Output, *, url: str
         output.print(f"note: {one_line(note['message'], limit=1_000)}")
 
 
-def _print_nodes(view: RunView, document: Document, output: Output, *, is_all: bool) -> None:
+def _print_nodes(view: "RunView", document: Document, output: Output, *, is_all: bool) -> None:
     """Write the table of nodes, with the rows of large maps that `status_rows` selects."""
     table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
@@ -318,7 +323,7 @@ def _print_nodes(view: RunView, document: Document, output: Output, *, is_all: b
         output.print(f"{rows.omitted:,} items are not listed; `{command}` lists them")
 
 
-def _print_answers(view: RunView, output: Output) -> None:
+def _print_answers(view: "RunView", output: Output) -> None:
     """Write the answers to the requests of a run."""
     closed = view.scheduler.features.feedback.requests.closed.items() if view.scheduler is not None else ()
     answered = [(name, closing) for name, closing in closed if closing.outcome != "closed"]
@@ -331,14 +336,14 @@ def _print_answers(view: RunView, output: Output) -> None:
         )
 
 
-def _node_of(view: RunView, name: str) -> str:
+def _node_of(view: "RunView", name: str) -> str:
     """Return the ID of the node that a name of the document belongs to."""
     if view.scheduler is None or view.scheduler.record_of(name) is None:
         return name
     return view.scheduler.state.node_of(name).id
 
 
-def _kind_of(view: RunView, task_id: str) -> str:
+def _kind_of(view: "RunView", task_id: str) -> str:
     """Return the kind of a node or item; nodes outside the plan of the run call tools."""
     is_node = view.scheduler is not None and view.scheduler.record_of(task_id) is not None
     return view.scheduler.state.node_of(task_id).kind if is_node and view.scheduler is not None else "tool"

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
@@ -17,13 +17,15 @@ from dagwright.client.answer_sending import answer_request
 from dagwright.client.errors import FeedbackRejected
 from dagwright.client.open_requests import Answer
 from dagwright.client.run_follower import RunMoment, follow
-from dagwright.client.runs import Runs
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.executions import RunClosed, RunNotFound
 from dagwright.history.reader import TaskState, states_of
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.mcp.elicitation import Elicitations, parse_form_response, uses_interim_results
 from dagwright.interfaces.mcp.request_forms import NotJson, Request, answer_of
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
 
 FORM_TIMEOUT_S = 3600.0
 """Maximum time that a form stays open: clients may disappear without notice."""
@@ -42,13 +44,13 @@ class FollowedRun:
         interim: interim result with forms, if the call ends with one.
     """
 
-    view: RunView
+    view: "RunView"
     refusals: str = ""
     interim: types.InputRequiredResult | None = None
 
 
 async def follow_run(
-    runs: Runs, workflow_id: str, elicitations: Elicitations, *, wait_s: float, author: str
+    runs: "Runs", workflow_id: str, elicitations: Elicitations, *, wait_s: float, author: str
 ) -> FollowedRun:
     """Follow a run until it has ended, waits for people who get no form from this client, or the time is up.
 
@@ -69,7 +71,7 @@ async def follow_run(
 
 
 class _RunFollower:
-    def __init__(self, runs: Runs, workflow_id: str, elicitations: Elicitations, *, author: str) -> None:
+    def __init__(self, runs: "Runs", workflow_id: str, elicitations: Elicitations, *, author: str) -> None:
         self._runs = runs
         self._workflow_id = workflow_id
         self._elicitations = elicitations
@@ -172,7 +174,7 @@ class _RunFollower:
 
 
 async def answer_with_forms(
-    responses: Mapping[str, Any], elicitations: Elicitations, runs: Runs, *, workflow_id: str, author: str
+    responses: Mapping[str, Any], elicitations: Elicitations, runs: "Runs", *, workflow_id: str, author: str
 ) -> None:
     """Answer the open requests of a run with the forms that a client sends: request ID -> response."""
     open_requests = {str(request.id): request for request in await runs.feedback.requests_of(workflow_id)}
@@ -189,7 +191,7 @@ async def _answer_with_form(
     filled: types.ElicitResult,
     elicitations: Elicitations,
     request: Request,
-    runs: Runs,
+    runs: "Runs",
     *,
     workflow_id: str,
     author: str,
@@ -246,7 +248,7 @@ class RunProgress:
                 yield ProgressNotification(done, max(total, done), _message_of(task, state))
 
 
-def _total_of(view: RunView, states: dict[str, TaskState]) -> float:
+def _total_of(view: "RunView", states: dict[str, TaskState]) -> float:
     nodes = sum(1 for _ in view.scheduler.state.visible_nodes()) if view.scheduler is not None else 0
     return float(nodes + sum(task.endswith("]") for task in states))
 

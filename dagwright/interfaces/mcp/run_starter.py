@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import RunIdInUse, RunIdInvalid, TurnRejected
 from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
-from dagwright.client.runs import Runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import RunStartOptions, Started, StartRequest
 from dagwright.core.errors import PlanInvalid
@@ -29,6 +28,9 @@ from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template, Templates, compiled_with
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_name
 from dagwright.toolset.toolset import Toolset
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
 
 _CLIENT_PLAN_POLICY = model_policy("")
 """Clients are models: their plans need approval before they change anything."""
@@ -59,7 +61,7 @@ class RunStarter:
         is_serving: whether this process is a worker of the runs.
     """
 
-    runs: Runs
+    runs: "Runs"
     sessions: Sessions
     toolset: Toolset
     policy: Policy = field(default=_CLIENT_PLAN_POLICY)

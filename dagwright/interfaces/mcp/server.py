@@ -4,7 +4,7 @@ It has no state: several servers in front of one Temporal server work as one.
 """
 
 import asyncio
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import mcp_types as types
 from mcp.server.context import HandlerResult
@@ -12,7 +12,6 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 import dagwright
-from dagwright.client.runs import Runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
 from dagwright.interfaces.mcp.elicitation import CallContext
@@ -23,6 +22,9 @@ from dagwright.interfaces.mcp.tool_handlers import McpToolCall, ToolHandlers
 from dagwright.plans.templates import Published, TemplateFolder, Templates
 from dagwright.toolset.toolset import Toolset
 
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+
 _INSTRUCTIONS = (
     "Dagwright runs plans, graphs of steps, durably. A run continues regardless of the call that started it: if a call "
     f"returns `running` or `waiting`, use {GET_RUN} with its `run_id`. {RUN_PLAN} takes a plan, {ASK} a request "
@@ -32,7 +34,7 @@ _INSTRUCTIONS = (
 
 def create_server(
     *,
-    runs: Runs,
+    runs: "Runs",
     sessions: Sessions,
     steering: Steering,
     toolset: Toolset,

@@ -6,7 +6,7 @@ same Temporal server can return it. Source: the extension `io.modelcontextprotoc
 
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import mcp_types as types
 from mcp.server.context import HandlerResult
@@ -16,16 +16,18 @@ from pydantic import BaseModel
 
 from dagwright.client.errors import CommandRejected
 from dagwright.client.run_follower import PendingRequests
-from dagwright.client.runs import Runs
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.model.times import format_time
 from dagwright.history.executions import RunClosed, RunNotFound
-from dagwright.history.run_reader import RunView
 from dagwright.interfaces.mcp.call_follower import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.elicitation import CallContext, Elicitations, uses_interim_results
 from dagwright.interfaces.mcp.tool_definitions import ANSWER_FEEDBACK, CANCEL, CHECK_PLAN, GET_RUN, LIST_RUNS
 from dagwright.interfaces.mcp.tool_handlers import McpToolCall, ToolHandlers, author_of
 from dagwright.interfaces.mcp.tool_results import run_result
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
+    from dagwright.history.run_reader import RunView
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _NO_TASKS: Final = (CHECK_PLAN, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL)
@@ -64,7 +66,7 @@ class Tasks:
         runs, steering: clients of the namespace.
     """
 
-    def __init__(self, calls: ToolHandlers, runs: Runs, steering: Steering) -> None:
+    def __init__(self, calls: ToolHandlers, runs: "Runs", steering: Steering) -> None:
         self._calls = calls
         self._runs = runs
         self._steering = steering
@@ -126,7 +128,7 @@ class Tasks:
             await self._steering.cancel(view.workflow_id, actor)
         return {}
 
-    async def _view(self, context: CallContext, params: TaskParams) -> RunView:
+    async def _view(self, context: CallContext, params: TaskParams) -> "RunView":
         if not supports_tasks(context):
             missing: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             message = f"the client does not declare {EXTENSION}"
@@ -141,7 +143,7 @@ def _as_sent(part: BaseModel) -> dict[str, Any]:
     return part.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-def _task(view: RunView, status: Status, *, reason: str | None = None) -> dict[str, Any]:
+def _task(view: "RunView", status: Status, *, reason: str | None = None) -> dict[str, Any]:
     now = format_time(datetime.now(UTC).timestamp())
     started_at = format_time(view.started_at) or now
     message = {"statusMessage": reason} if reason else {}

@@ -6,7 +6,7 @@ Errors are results with `isError`, so that the model behind the client reads the
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp_types as types
 from temporalio.service import RPCError
@@ -16,7 +16,6 @@ from dagwright.client.errors import FeedbackRejected, SessionNotFound
 from dagwright.client.list_cursors import ListCursor
 from dagwright.client.open_requests import Answer, OpenRequest
 from dagwright.client.run_lists import RunFilter
-from dagwright.client.runs import Runs
 from dagwright.client.starts import Started
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.errors import PlanInvalid
@@ -35,6 +34,9 @@ from dagwright.plans.preparation import check_size
 from dagwright.plans.templates import Templates
 from dagwright.server import NO_ANSWER
 from dagwright.store import StoreError
+
+if TYPE_CHECKING:
+    from dagwright.client.runs import Runs
 
 KEY_META = "dagwright/idempotencyKey"
 """Key of a call's `_meta` with the ID of the run to start, if the arguments have none."""
