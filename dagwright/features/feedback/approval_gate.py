@@ -127,4 +127,4 @@ def rejection(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:
     reason = f": {answer['reason']}" if answer["reason"] else ""
     if feedback.through == "deadline":
         return NodeError("rejected", f"not answered in time, so the plan rejects it{reason}")
-    return NodeError("rejected", f"rejected by {feedback.by or 'somebody'}{reason}")
+    return NodeError("rejected", f"rejected by {feedback.by or 'a person'}{reason}")
