@@ -3,6 +3,6 @@
 from dagwright.server.binary import print_progress
 from dagwright.server.daemon import Daemon
 from dagwright.server.locks import locked
-from dagwright.store.private_files import UMASK, make_private_folder, write_private
+from dagwright.store.private_files import UMASK, make_private_folder, replace_private
 
-__all__ = ["UMASK", "Daemon", "locked", "make_private_folder", "print_progress", "write_private"]
+__all__ = ["UMASK", "Daemon", "locked", "make_private_folder", "print_progress", "replace_private"]

@@ -29,7 +29,7 @@ from dagwright.server.errors import NO_ANSWER, ServerUnreachable
 from dagwright.server.locks import is_locked, locked, try_lock
 from dagwright.server.namespace import SEARCH_ATTRIBUTES, keep_for_long
 from dagwright.settings import Settings
-from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, write_private
+from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, replace_private, write_private
 
 DYNAMIC_CONFIG = {
     "matching.numTaskqueueReadPartitions": "1",
@@ -419,9 +419,7 @@ class LocalServer:
             return None
 
     def _write(self, record: _Record) -> None:
-        fresh = self._record_path.with_suffix(".new")
-        write_private(fresh, record.model_dump_json(indent=2))
-        fresh.replace(self._record_path)
+        replace_private(self._record_path, record.model_dump_json(indent=2))
 
 
 async def dial(address: str, *, namespace: str = "default") -> Client:

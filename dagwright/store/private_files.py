@@ -53,6 +53,17 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
+def replace_private(path: Path, text: str) -> None:
+    """Write a text file as `write_private`; readers see the old or the new content, never a part.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    draft = path.with_suffix(".new")
+    write_private(draft, text)
+    draft.replace(path)
+
+
 def _restrict(path: Path, mode: int) -> bool:
     current_mode = path.stat().st_mode
     if not current_mode & _OTHERS:

@@ -11,7 +11,7 @@ from dagwright.agents.stored_agents import AGENTS
 from dagwright.database.database import Database
 from dagwright.server import Daemon, LocalServer
 from dagwright.settings import Settings
-from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, write_private
+from dagwright.store.private_files import UMASK, make_files_private, make_private_folder, replace_private
 from dagwright.toolset.file_protection import protected_paths, record_protected
 from tests.support.eventually import eventually
 
@@ -45,7 +45,7 @@ def test_files_that_were_open_become_private_and_links_are_not_followed(tmp_path
     (state / "temporal.db").write_text("x")
     (state / "link").symlink_to(outside)
     (state / "gone").symlink_to(tmp_path / "nothing")
-    write_private(state / "server.json", "{}")
+    replace_private(state / "server.json", "{}")
     make_files_private([state, state / "none"])
     modes = [_mode(path) for path in (state / "temporal.db", state / "server.json", outside, state / "inside")]
     assert modes == [0o600, 0o600, 0o644, 0o755]

@@ -17,7 +17,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 
 from dagwright.plugins.commands import CommandRefused, Refusal
-from dagwright.plugins.servers import UMASK, Daemon, locked, make_private_folder, print_progress, write_private
+from dagwright.plugins.servers import UMASK, Daemon, locked, make_private_folder, print_progress, replace_private
 from dagwright.settings import Settings
 from dagwright_maritime.search.errors import NeverStarted, NoSearchServer, NotRunning, StartFailed
 from dagwright_maritime.search.program import SearchProgram, get_program
@@ -154,7 +154,7 @@ class LocalSearch:
                 f"the search server {state}: see {self.log_path}; it needs Java 17 or newer", self._lines(written)
             )
         running = RunningSearch(address=address, pid=self._daemon.pid() or 0)
-        self._write(running)
+        replace_private(self._record_path, running.model_dump_json(indent=2))
         return running
 
     def _command(self, program: SearchProgram, *, port: int) -> list[str]:
@@ -207,11 +207,6 @@ class LocalSearch:
             return RunningSearch.model_validate_json(self._record_path.read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
-
-    def _write(self, running: RunningSearch) -> None:
-        fresh = self._record_path.with_suffix(".new")
-        write_private(fresh, running.model_dump_json(indent=2))
-        fresh.replace(self._record_path)
 
 
 async def stop_search(settings: Settings) -> list[str]:
