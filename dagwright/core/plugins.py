@@ -13,6 +13,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from dagwright.core.errors import DagwrightError
+from dagwright.core.text import one_line
 
 GROUP = "dagwright.plugins"
 
@@ -151,5 +152,5 @@ def _loaded(subject: str, reference: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split())[:500] or type(error).__name__
+        reason = one_line(str(error))[:500] or type(error).__name__
         raise PluginError(f"{subject} cannot be loaded: importing {reference}: {reason}") from error

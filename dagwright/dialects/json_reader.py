@@ -84,9 +84,9 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
         position, message = _find_number(text, str(error))
         raise _syntax_error(text, position, name=name, first_line=first_line, message=message) from None
     except RecursionError:
-        raise PlanInvalid([_too_deep(name)]) from None
+        raise PlanInvalid([too_deep(name)]) from None
     if depth_of(value) > MAX_DEPTH:
-        raise PlanInvalid([_too_deep(name)])
+        raise PlanInvalid([too_deep(name)])
     problems = _oddities(value, text, doubled=bool(doubled))
     if problems:
         raise PlanInvalid(problems, document=_of_whole_characters(value))
@@ -139,7 +139,8 @@ def _syntax_error(text: str, position: int, *, name: str, first_line: int, messa
     return PlanInvalid([Problem("invalid_syntax", printable(sentence))])
 
 
-def _too_deep(name: str) -> Problem:
+def too_deep(name: str) -> Problem:
+    """Return the problem of a document that nests too deep."""
     return Problem("too_large", f"{name} nests lists and objects more than {MAX_DEPTH} deep")
 
 

@@ -17,6 +17,7 @@ from dagwright.dialects.json_reader import (
     depth_of,
     doubled_key,
     printable,
+    too_deep,
 )
 
 MAX_ALIASED_VALUES = 200_000
@@ -51,7 +52,7 @@ def read_yaml(text: str, *, name: str) -> JsonValue:
     except yaml.YAMLError as error:
         raise PlanInvalid([*builder.problems, _syntax_problem(error, text=text, name=name)]) from None
     if depth_of(builder.root) > MAX_DEPTH:
-        raise PlanInvalid([*builder.problems, _too_deep(name)])
+        raise PlanInvalid([*builder.problems, too_deep(name)])
     if builder.problems:
         raise PlanInvalid(builder.problems, document=builder.root)
     return builder.root
@@ -100,10 +101,6 @@ _MEANINGS = {
     "found unknown escape character": "an unknown escape in double quotes; use single quotes, or two backslashes",
 }
 """Message of the library -> its meaning for the author of a plan."""
-
-
-def _too_deep(name: str) -> Problem:
-    return Problem("too_large", f"{name} nests lists and objects more than {MAX_DEPTH} deep")
 
 
 class _Frame:
@@ -211,7 +208,7 @@ class _Builder:
             self._refuse(event, f"a key must be text, not a list or an object{advice}")
             raise PlanInvalid(self.problems)
         if len(self._frames) >= MAX_DEPTH:
-            raise PlanInvalid([*self.problems, _too_deep(self._name)])
+            raise PlanInvalid([*self.problems, too_deep(self._name)])
         self._frames.append(_Frame(items, event.anchor, built_before=self._built))
 
     def _close(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from html import escape
 
 from dagwright.core.model.states import NodeStatus
+from dagwright.core.text import one_line
 
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
@@ -29,7 +30,7 @@ MARKS: Mapping[NodeStatus, tuple[str, str]] = {
 
 def single_line(text: str) -> str:
     """Return a text on one line, with a visible mark for each character that would hide or reorder others."""
-    return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+    return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", one_line(text))
 
 
 def shortened(text: str, columns: int) -> str:
