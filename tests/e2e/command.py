@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pty
+import shlex
 import struct
 import termios
 from asyncio.subprocess import DEVNULL, PIPE
@@ -191,3 +192,18 @@ def _read_all(descriptor: int) -> str:
 def asking(commands: CommandLine, server: ModelServer) -> CommandLine:
     more = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
     return CommandLine(commands.folder, {**commands.environment, **more}, is_fresh=commands.is_fresh)
+
+
+async def commands_of_make(target: str) -> list[list[str]]:
+    """Return the words of each command that a target of the Makefile runs."""
+    make = await asyncio.create_subprocess_exec("make", "-n", target, cwd=ROOT, stdout=PIPE)
+    script, _ = await make.communicate()
+    # Below another make it also names the folders that it enters and leaves.
+    return [shlex.split(line) for line in script.decode().splitlines() if not line.startswith("make")]
+
+
+async def demo_of_make(target: str) -> tuple[str, ...]:
+    """Return the last command of a target of the Makefile, without the interpreter."""
+    interpreter, *program = (await commands_of_make(target))[-1]
+    assert interpreter == ".venv/bin/python"
+    return tuple(program)

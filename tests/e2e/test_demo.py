@@ -1,29 +1,17 @@
 """`make demo`: an order is killed in the middle, continues, and each lamp is packed once; so is the next order."""
 
-import asyncio
 import re
-import shlex
 import signal
-from asyncio.subprocess import PIPE
 
 import pytest
 
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
-from tests.e2e.command import ROOT, CommandLine, ended, line_with
+from tests.e2e.command import CommandLine, demo_of_make, ended, line_with
 
 pytestmark = pytest.mark.server
 
 SHOP = [*(f"packed a {lamp} lamp" for lamp in ("desk", "floor", "wall", "ceiling")), "shipped 4 parcels"]
-
-
-async def program_of_demo() -> tuple[str, ...]:
-    """Return what `make demo` runs, after the interpreter."""
-    make = await asyncio.create_subprocess_exec("make", "-n", "demo", cwd=ROOT, stdout=PIPE)
-    script, _ = await make.communicate()
-    interpreter, *program = shlex.split([line for line in script.decode().splitlines() if "python" in line][-1])
-    assert interpreter == ".venv/bin/python"
-    return tuple(program)
 
 
 def shop_log(stdout: str) -> list[str]:
@@ -32,7 +20,7 @@ def shop_log(stdout: str) -> list[str]:
 
 
 async def test_demo_kills_an_order_and_continues_it(own_commands_without_server: CommandLine) -> None:
-    program = await program_of_demo()
+    program = await demo_of_make("demo")
     done = (await ended(await own_commands_without_server.start(program=program))).succeeded()
     before, killed, after = done.stdout.partition("\n$ kill -9 ")
     assert killed
@@ -46,7 +34,7 @@ async def test_demo_kills_an_order_and_continues_it(own_commands_without_server:
 
 
 async def test_an_interrupted_demo_continues_and_the_next_is_new(own_commands_without_server: CommandLine) -> None:
-    program = await program_of_demo()
+    program = await demo_of_make("demo")
     first = await own_commands_without_server.start(program=program)
     await line_with(first, "run demo-order-1 already exists")
     first.send_signal(signal.SIGTERM)

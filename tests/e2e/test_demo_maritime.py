@@ -1,8 +1,5 @@
 """`make demo-maritime`: two carriers are compared on a real search server, which is gone when the demo is."""
 
-import asyncio
-import shlex
-from asyncio.subprocess import PIPE
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -10,7 +7,7 @@ import pytest
 from dagwright.settings import Settings
 from dagwright_maritime.search.server import LocalSearch
 from dagwright_maritime.shipments import DataSet
-from tests.e2e.command import ROOT, CommandLine, ended
+from tests.e2e.command import CommandLine, demo_of_make, ended
 
 pytestmark = [pytest.mark.server, pytest.mark.search, pytest.mark.fresh]
 
@@ -36,18 +33,8 @@ def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
     return found
 
 
-async def program_of_demo() -> tuple[str, ...]:
-    """Return what `make` runs, behind the program of Python."""
-    make = await asyncio.create_subprocess_exec("make", "-n", "demo-maritime", cwd=ROOT, stdout=PIPE)
-    script, _ = await make.communicate()
-    # Below another make it also says which folder it leaves.
-    *_, demo = [shlex.split(line) for line in script.decode().splitlines() if not line.startswith("make")]
-    assert demo[0] == ".venv/bin/python"
-    return tuple(demo[1:])
-
-
 async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_command_line: CommandLine) -> None:
-    program = await program_of_demo()
+    program = await demo_of_make("demo-maritime")
     today = datetime.now(UTC).date()
     end = await ended(await own_command_line.start(program=program))
     assert (end.code, end.stderr) == (0, "")

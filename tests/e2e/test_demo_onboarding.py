@@ -1,13 +1,11 @@
 """`make demo-onboarding`: which of two directors is meant is asked once, and the fund is there once it is said."""
 
 import asyncio
-import shlex
-from asyncio.subprocess import PIPE
 from typing import Any
 
 import pytest
 
-from tests.e2e.command import ROOT, CommandLine, ended
+from tests.e2e.command import ROOT, CommandLine, commands_of_make, demo_of_make, ended
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
@@ -17,15 +15,9 @@ PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")
 
 
 async def program_of_demo() -> tuple[str, ...]:
-    """Return the arguments after the Python program of the last command of a `make` target; check those before it."""
-    make = await asyncio.create_subprocess_exec("make", "-n", "demo-onboarding", cwd=ROOT, stdout=PIPE)
-    script, _ = await make.communicate()
-    # Below another make it also says which folder it leaves.
-    lines = [line for line in script.decode().splitlines() if not line.startswith("make")]
-    *_, load, demo = [shlex.split(line) for line in lines]
+    *_, load, _ = await commands_of_make("demo-onboarding")
     assert load == [".venv/bin/dagwright", "entities", "load", "examples/onboarding/parties.csv"]
-    assert demo[0] == ".venv/bin/python"
-    return tuple(demo[1:])
+    return await demo_of_make("demo-onboarding")
 
 
 def rows_of(stdout: str) -> list[str]:

@@ -107,12 +107,6 @@ async def test_error_after_the_beginning_reaches_the_client_as_an_error(serve: S
             [chunk async for chunk in stream]
 
 
-async def test_stream_of_the_model_is_passed_through(serve: Serve) -> None:
-    async with serve("It is three.") as live:
-        events = await live.stream(CHAT, body("small", "1 + 2?"))
-    assert (content_of(events), events[-1].content) == ("It is three.", "[DONE]")
-
-
 async def test_silence_is_broken_by_heartbeats(serve: Serve) -> None:
     released = asyncio.Event()
     slow = text("Done.", pace=Pace(held_after=0, released=released))

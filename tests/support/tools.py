@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
+from dagwright.tools import AskPerson, GiveUp, RetryLater, ToolRegistry, context, tool
 
 _PATIENT = timedelta(seconds=30)
 """Timeout of pure tools instead of 1 s: on a busy machine even an empty one may take longer."""
@@ -160,22 +160,14 @@ def _plain_tools() -> list[Function]:
         return {"n": rows, "rows": [{"name": f"row {number}", "text": "x" * size} for number in range(rows)]}
 
     @tool(effects="read")
-    def lengths(texts: list[str]) -> int:
-        return sum(map(len, texts))
-
-    @tool(effects="read")
     async def digest(value: Any) -> str:
         return digest_of(value)
-
-    @tool(effects="read")
-    def secretive(token: str) -> int:
-        return len(token)
 
     @tool(effects="read")
     def find(outcome: str) -> dict[str, Any]:
         return {"status": outcome, "outputs": {"found": 1}, "error": "no luck" if outcome == "failed" else None}
 
-    return [echo, add, plus, nap, total, text, length, table, lengths, digest, secretive, find]
+    return [echo, add, plus, nap, total, text, length, table, digest, find]
 
 
 def _failing_tools() -> list[Function]:
@@ -380,14 +372,6 @@ def _effect_tools(bench: Bench) -> list[Function]:
             raise RuntimeError(error)
         return name
 
-    @tool(effects="write", max_attempts=5)
-    def careful_write(name: str, until: int) -> int:
-        """Fail before the change until attempt `until`."""
-        if context().attempt < until:
-            raise NotStarted("not yet")
-        bench.effects[name].append(context().idempotency_key)
-        return context().attempt
-
     @tool(effects="write")
     def second_time(name: str) -> str:
         """Record the key, and fail permanently at the first call."""
@@ -396,4 +380,4 @@ def _effect_tools(bench: Bench) -> list[Function]:
             raise GiveUp("not the first time")
         return name
 
-    return [keyed, write, careful_write, second_time]
+    return [keyed, write, second_time]

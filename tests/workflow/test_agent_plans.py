@@ -31,21 +31,18 @@ from tests.workflow.building import Scripted
 pytestmark = pytest.mark.server
 
 
-def card(name: str, *tools: str, **fields: Any) -> AgentCard:
-    document = {
-        "description": "Does it.",
-        "objective_template": "Do {what}",
-        "type": "llm",
-        "prompt": f"You are {name}.",
-    }
-    return AgentCard(**{**document, "name": name, "tools": tools, **fields})
+def card(name: str, *tools: str) -> AgentCard:
+    return card_of("llm", name=name, prompt=f"You are {name}.", tools=list(tools))
+
+
+def known(runs: Runs, *cards: AgentCard) -> dict[str, ToolDeclaration]:
+    declared = (agent_declaration(card) for card in cards)
+    return {**runs.tools, **{tool.name: tool for tool in declared}}
 
 
 async def start(runs: Runs, plan: Any, *cards: AgentCard, **options: Any) -> Handle:
     """Start a plan that names agents, as the command line does."""
-    declared = (agent_declaration(each) for each in cards)
-    tools = {**runs.tools, **{tool.name: tool for tool in declared}}
-    compiled = prepare_plan(check_plan(plan, tools), {})
+    compiled = prepare_plan(check_plan(plan, known(runs, *cards)), {})
     return await runs.start_raw(run_input_to_json(RunInput(compiled=compiled, **options)))
 
 
@@ -105,20 +102,11 @@ async def test_two_runs_at_once_each_ask_the_model_that_they_were_given(scripted
     assert [call.body["seed"] for call in model.calls] == [7, 7]
 
 
-def _card(*tools: str, name: str = "writer", **fields: Any) -> AgentCard:
-    return card_of("llm", name=name, prompt="You write.", tools=list(tools), **fields)
-
-
-def _known(runs: Runs, *cards: AgentCard) -> dict[str, ToolDeclaration]:
-    declared = (agent_declaration(card) for card in cards)
-    return {**runs.tools, **{tool.name: tool for tool in declared}}
-
-
 async def _append(runs: Runs, handle: Handle, nodes: list[Any], *cards: AgentCard) -> str:
     """Add nodes as the command does."""
     server = Server("here", runs.client.namespace)
     steering = Steering(Connection(runs.client, server, frozenset({wire.SEARCH_AWAITING})))
-    return await steering.add_nodes(handle.id, nodes, tools=_known(runs, *cards), by="ann")
+    return await steering.add_nodes(handle.id, nodes, tools=known(runs, *cards), by="ann")
 
 
 async def test_an_added_agent_runs_with_tools_that_the_plan_did_not_name(scripted: Scripted, unique: str) -> None:
@@ -134,10 +122,12 @@ async def test_an_added_agent_runs_with_tools_that_the_plan_did_not_name(scripte
         handle = await runs.start({"nodes": [hold]})
         await eventually(lambda: unique in bench.entered)
         with pytest.raises(PlanInvalid, match="there is no agent 'writter'"):
-            await _append(runs, handle, [{"id": "w", "agent": "writter", "objective": "Write"}], _card("echo"))
+            await _append(runs, handle, [{"id": "w", "agent": "writter", "objective": "Write"}], card("writer", "echo"))
         with pytest.raises(PlanInvalid, match="needs an unknown tool 'nothing'"):
-            await _append(runs, handle, [{"id": "w", "agent": "writer", "objective": "Write"}], _card("nothing"))
-        assert await _append(runs, handle, new, _card("echo")) == "3 nodes were added"
+            await _append(
+                runs, handle, [{"id": "w", "agent": "writer", "objective": "Write"}], card("writer", "nothing")
+            )
+        assert await _append(runs, handle, new, card("writer", "echo")) == "3 nodes were added"
         bench.open(unique)
         document = await ended(runs, handle)
     assert document["status"] == "completed"
@@ -156,7 +146,7 @@ async def test_an_added_agent_runs_with_tools_that_the_plan_did_not_name(scripte
 async def test_an_agent_of_the_database_comes_with_the_answer_of_a_person(scripted: Scripted, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'agents.db'}"
     database = Database(url, AGENTS)
-    StoredAgents(database).add([_card()])
+    StoredAgents(database).add([card("writer")])
     database.dispose()
     tools = declared_agents(stored_cards(url)).declarations()
     nodes = [{"id": "write", "agent": "writer", "objective": "Write."}]

@@ -18,6 +18,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
 from dagwright.workflows import notifying
 from tests.support.eventually import eventually
+from tests.support.people import answer, human
 from tests.support.receiver import SECRET, Receiver, receiving
 from tests.support.runs import Handle, Runs, bare, document_of, done, events_of, serving_runs
 from tests.support.tools import Bench
@@ -45,13 +46,8 @@ async def hooked(client: Client, bench: Bench, tmp_path: Path, receiver: Receive
         await runs.check_ended()
 
 
-def _human(node: str, **question: Any) -> dict[str, Any]:
-    return {"id": node, "human": {"type": "APPROVAL", "prompt": f"What of {node}?", **question}}
-
-
 async def _answer(handle: Handle, request: str) -> None:
-    message = {"request_id": request, "answer": {"approved": True}, "by": "ann", "note": "fine"}
-    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
+    await answer(handle, request, {"approved": True}, note="fine")
 
 
 async def _received(receiver: Receiver, *names: str) -> None:
@@ -66,7 +62,7 @@ async def _notes(handle: Handle, runs: Runs) -> list[str]:
 
 
 async def test_webhook_gets_signed_requests_and_answers(hooked: Runs, receiver: Receiver) -> None:
-    plan = {"title": "Report", "nodes": [_human("check", assignee="ann", deadline="2d"), _human("odd id")]}
+    plan = {"title": "Report", "nodes": [human("check", assignee="ann", deadline="2d"), human("odd id")]}
     handle = await hooked.start(plan, notifies=True)
     await _received(receiver, "check opened", "odd id opened")
     [asked, odd] = receiver.deliveries
@@ -102,8 +98,8 @@ async def test_webhook_gets_signed_requests_and_answers(hooked: Runs, receiver: 
 
 
 async def test_reminders_escalations_and_deadlines_are_reported(hooked: Runs, receiver: Receiver) -> None:
-    late = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
-    handle = await hooked.start({"nodes": [_human("late", **late), _human("slow", reminder="500ms")]}, notifies=True)
+    late: dict[str, Any] = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
+    handle = await hooked.start({"nodes": [human("late", **late), human("slow", reminder="500ms")]}, notifies=True)
     await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.taken))
     await _answer(handle, "slow")
     await document_of(handle)
@@ -119,7 +115,7 @@ async def test_reminders_escalations_and_deadlines_are_reported(hooked: Runs, re
 async def test_refused_notifications_are_repeated_under_their_ids(hooked: Runs, receiver: Receiver) -> None:
     statuses = {"b opened": [500, 503]}
     receiver.answer = lambda name: statuses[name].pop(0) if statuses.get(name) else 204
-    handle = await hooked.start({"nodes": [_human("a"), _human("b"), _human("c")]}, notifies=True)
+    handle = await hooked.start({"nodes": [human("a"), human("b"), human("c")]}, notifies=True)
     await _received(receiver, "a opened", "b opened", "c opened")
     names = [delivery.name for delivery in receiver.deliveries]
     assert names == ["a opened", "b opened", "c opened", "b opened", "b opened"]
@@ -133,7 +129,7 @@ async def test_refused_notifications_are_repeated_under_their_ids(hooked: Runs, 
 async def test_hanging_webhook_delays_nothing(hooked: Runs, receiver: Receiver) -> None:
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
         receiver.answer = lambda name: 0
-        handle = await hooked.start({"nodes": [_human("check"), {"id": "beside", "tool": "echo"}]}, notifies=True)
+        handle = await hooked.start({"nodes": [human("check"), {"id": "beside", "tool": "echo"}]}, notifies=True)
         await eventually(lambda: bool(receiver.deliveries))
         await _answer(handle, "check")
         document = await ended_document(hooked, handle)
@@ -156,7 +152,7 @@ def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one_attempt")
 async def test_missing_webhook_becomes_a_note_while_the_run_continues(hooked: Runs, receiver: Receiver) -> None:
     receiver.answer = lambda name: 410
-    handle = await hooked.start({"nodes": [_human("check"), _human("other")]}, notifies=True)
+    handle = await hooked.start({"nodes": [human("check"), human("other")]}, notifies=True)
     message = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
 
     async def is_noted() -> bool:
@@ -174,7 +170,7 @@ async def test_missing_webhook_becomes_a_note_while_the_run_continues(hooked: Ru
 
 @pytest.mark.usefixtures("one_attempt")
 async def test_worker_without_a_webhook_explains_how_to_set_one(runs: Runs) -> None:
-    handle = await runs.start({"nodes": [_human("check")]}, notifies=True)
+    handle = await runs.start({"nodes": [human("check")]}, notifies=True)
 
     async def is_noted() -> bool:
         return [note for note in await _notes(handle, runs) if "set DAGWRIGHT_NOTIFY_URL" in note] != []
@@ -185,7 +181,7 @@ async def test_worker_without_a_webhook_explains_how_to_set_one(runs: Runs) -> N
 
 
 async def test_run_without_notifications_calls_no_webhook(hooked: Runs, receiver: Receiver) -> None:
-    handle = await hooked.start({"nodes": [_human("check")]})
+    handle = await hooked.start({"nodes": [human("check")]})
     await _answer_when_asked(handle, "check")
     await document_of(handle)
     scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
@@ -193,7 +189,7 @@ async def test_run_without_notifications_calls_no_webhook(hooked: Runs, receiver
 
 
 async def test_written_plan_and_its_sub_plans_notify_the_webhook(hooked: Runs, receiver: Receiver) -> None:
-    below = {"id": "archive", "plan": {"nodes": [_human("check")]}}
+    below = {"id": "archive", "plan": {"nodes": [human("check")]}}
     handle = await hooked.start_raw({"plan": {"nodes": [below]}})
     await _received(receiver, "check opened")
     assert receiver.deliveries[0].notice["run_id"] == f"{handle.id}/archive"
@@ -212,7 +208,7 @@ async def _answer_when_asked(handle: Handle, request: str) -> None:
 
 async def test_new_execution_sends_the_unsent_notifications_under_their_ids(hooked: Runs, receiver: Receiver) -> None:
     receiver.answer = lambda name: 500
-    handle = await hooked.start({"nodes": [_human("check")]}, notifies=True)
+    handle = await hooked.start({"nodes": [human("check")]}, notifies=True)
     await eventually(lambda: bool(receiver.deliveries))
     with patch.object(limits, "DRAIN_AT_SIGNALS", 1):
         await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": "nobody", "answer": {}})

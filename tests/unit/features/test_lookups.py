@@ -51,8 +51,12 @@ def intent(refs: dict[str, str] | None = None, **lookups: Any) -> dict[str, Any]
     return {"verb": "pay", "params": {}, "refs": refs or {}, "lookups": lookups}
 
 
+def compiled(raw: Any) -> CompiledPlan:
+    return prepare_plan(check_plan(raw, RESOLVER.tools(), any_tool=True), {})
+
+
 def plan_of(*intents: Any) -> CompiledPlan:
-    return prepare_plan(check_plan({"intents": list(intents)}, RESOLVER.tools(), any_tool=True), {})
+    return compiled({"intents": list(intents)})
 
 
 def hidden(plan: CompiledPlan) -> list[str]:
@@ -421,17 +425,8 @@ def test_next_request_of_a_lookup_refuses_answers_before_it_is_opened() -> None:
     assert scheduler.features.feedback.requests.early == {}
 
 
-_ANN = {"search_text": "Ann", "entity_type": "person"}
-_BOB = {"search_text": "Bob", "entity_type": "person"}
+_ANN, _BOB = looking("Ann"), looking("Bob")
 _PROBLEM = {"problem": {"code": "lookup_not_found", "message": "no"}}
-
-
-def _intent(**lookups: object) -> dict[str, object]:
-    return {"verb": "pay", "params": {}, "refs": {}, "lookups": lookups}
-
-
-def _plan(raw: object) -> CompiledPlan:
-    return prepare_plan(check_plan(raw, RESOLVER.tools(), any_tool=True), {})
 
 
 def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
@@ -443,7 +438,7 @@ def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
 
 
 def test_problems_of_lookups_name_the_first_place_of_each() -> None:
-    plan = _plan({"intents": [_intent(to=_ANN), _intent(**{"from": _BOB, "to": _ANN})]})
+    plan = plan_of(intent(to=_ANN), intent(**{"from": _BOB, "to": _ANN}))
     assert _errors(plan, [_PROBLEM, _PROBLEM]) == [
         {**_PROBLEM["problem"], "pointer": "/intents/0/lookups/to", "node_id": "@result_1", "argument": "to"},
         {**_PROBLEM["problem"], "pointer": "/intents/1/lookups/from", "node_id": "@result_2", "argument": "from"},
@@ -453,8 +448,8 @@ def test_problems_of_lookups_name_the_first_place_of_each() -> None:
 
 
 def test_place_in_a_sub_plan_is_reported_by_its_parent_nodes() -> None:
-    inner = {"plan": 1, "nodes": [{"id": "second", "plan": {"intents": [_intent(to=_ANN)]}}]}
-    plan = _plan({"plan": 1, "nodes": [{"id": "first", "plan": inner}]})
+    inner = {"plan": 1, "nodes": [{"id": "second", "plan": {"intents": [intent(to=_ANN)]}}]}
+    plan = compiled({"plan": 1, "nodes": [{"id": "first", "plan": inner}]})
     assert _errors(plan, [_PROBLEM]) == [
         {**_PROBLEM["problem"], "pointer": None, "node_id": "first/second/@result_1", "argument": "to"}
     ]
