@@ -1,8 +1,5 @@
 """Headers of a tool call (idempotency key, secrets, bindings) and metadata of its attempt."""
 
-import base64
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -29,7 +26,6 @@ from dagwright.core.boundary.wire import (
     HEADER_PROJECTIONS,
     HEADER_TEMPLATE,
     METADATA_ATTEMPT,
-    METADATA_STARTED_AT,
     METADATA_USAGE,
 )
 from dagwright.core.expressions.hydration import secret_names
@@ -39,19 +35,18 @@ from dagwright.core.model.compiled import projections_from_json
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.planning.model_calls.model_requests import NOTHING_SET, ModelConfig, model_config_from_json
+from dagwright.protocol.attempts import encode_attempt
 from dagwright.protocol.call_batches import decode_failure
+from dagwright.protocol.idempotency import derived_key
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import MissingSecret, SecretRefused
 from dagwright.tools.secret_bindings import problem_of_secret
 
 
-def attempt_metadata(info: Info, usage: Usage = NO_USAGE) -> dict[str, bytes]:
+def attempt_metadata(info: Info, usage: Usage = NO_USAGE, *, tool_version: str = "") -> dict[str, bytes]:
     """Return the payload metadata of a result: its attempt, and the token usage if a model was called."""
-    metadata = {
-        "encoding": b"json/plain",
-        METADATA_ATTEMPT: str(info.attempt).encode(),
-        METADATA_STARTED_AT: _started_at(info).encode(),
-    }
+    started_at_s, version = info.started_time.timestamp(), tool_version
+    metadata = {"encoding": b"json/plain", METADATA_ATTEMPT: encode_attempt(info.attempt, started_at_s, version)}
     # The identity check comes first because nearly all calls use no model.
     if usage is not NO_USAGE and usage != NO_USAGE:
         metadata[METADATA_USAGE] = pydantic_core.to_json(usage.to_json())
@@ -113,8 +108,7 @@ def idempotency_key(info: Info) -> str:
     header = _header(HEADER_IDEMPOTENCY_KEY)
     if isinstance(header, str) and header:
         return header
-    identity = json.dumps([info.namespace, info.workflow_id, info.workflow_run_id, info.activity_id])
-    return "dwa_" + base64.b32encode(hashlib.sha256(identity.encode()).digest()).decode().lower()[:36]
+    return derived_key(info.workflow_run_id or "", info.activity_id)
 
 
 def requested_projections() -> tuple[Projection, ...]:

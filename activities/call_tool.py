@@ -75,7 +75,6 @@ from dagwright.core.boundary.wire import (
     METADATA_CACHED,
     METADATA_LINEAGE,
     METADATA_STORED,
-    METADATA_TOOL_VERSION,
 )
 from dagwright.core.expressions.stored_values import StoredValue, stored_to_json
 from dagwright.core.model.call_limits import Subject, subject_at_host
@@ -554,8 +553,7 @@ class ToolCall:
         return lineage_of_locations(self._redaction.location(each) for each in self._locations).to_document()
 
     def _metadata(self) -> dict[str, bytes]:
-        metadata = attempt_metadata(self._info, self._models.usage)
-        metadata[METADATA_TOOL_VERSION] = self._version.encode()
+        metadata = attempt_metadata(self._info, self._models.usage, tool_version=self._version)
         if self._cached is not None:
             metadata[METADATA_CACHED] = pydantic_core.to_json(self._cached.provenance())
         if lineage := self._lineage():

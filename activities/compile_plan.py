@@ -16,8 +16,9 @@ from dagwright.activities.heartbeats import heartbeating
 from dagwright.activities.store_retry import with_store
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
+from dagwright.core.compiler.node_columns import plan_to_columns
 from dagwright.core.errors import PlanInvalid
-from dagwright.core.model.compiled import CompiledPlan, plan_to_json
+from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import default_policy, policy_from_json
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.text import cut_bytes
@@ -94,7 +95,7 @@ def compile_activity(
             problems = [problem.to_json() for problem in error.problems[:_PROBLEMS_SHOWN]]
             text = cut_bytes(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
             raise ApplicationError(text, problems, answer, type=ERROR_PLAN_INVALID, non_retryable=True) from None
-        return {"compiled": {"pages": list(sent.pages)} if sent.pages else plan_to_json(sent.plan), **answer, **hook}
+        return {"compiled": {"pages": list(sent.pages)} if sent.pages else plan_to_columns(sent.plan), **answer, **hook}
 
     return compile_plan
 

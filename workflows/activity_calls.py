@@ -54,6 +54,8 @@ plan needs that long: the largest value of such an activity is 1 GB, which takes
 Mbit/s; joining 250 MB takes 15 s on a busy machine, and thousands of lookups take some seconds.
 """
 
+_WITHOUT_CHANGES = (Effects.PURE, Effects.READ)
+
 # Most calls of a run have the same options, and creating them takes as long as the rest of a command.
 
 
@@ -79,6 +81,7 @@ class RunScope:
         notifies: whether the webhook is notified of requests.
         model: model configuration of the run in the form of `wire.HEADER_MODEL`, if there is one.
         parent: parent run, if there is one.
+        run_id: ID of the execution.
     """
 
     scope: str
@@ -87,6 +90,16 @@ class RunScope:
     notifies: bool = False
     model: Any = None
     parent: Parent | None = None
+    run_id: str = ""
+
+    def has_derived_key(self, task: Task, tool: ToolDeclaration) -> bool:
+        """Return whether the worker derives the idempotency key of a call (`idempotency.derived_key`).
+
+        A reset run repeats its open calls under another execution ID, so calls that may change something send the key.
+        """
+        is_repeatable = tool.effects in _WITHOUT_CHANGES and tool.effects_by is None and not tool.is_foreign
+        is_first = task.scope is None and not self.path and self.scope == self.run_id
+        return is_repeatable and is_first and task.path == [["node", limits.activity_id(task.call_id)]]
 
     def key_of(self, scope: str | None, path: Sequence[Sequence[str]]) -> str:
         """Return the idempotency key of a call of the run.
@@ -107,7 +120,7 @@ def make_call(ready: "ReadyCall", run: RunScope, *, tool: ToolDeclaration, failu
     task = ready.task
     if task.node.kind == "region":
         return EncodedCall(json_payload(ready.arguments), {})
-    key = run.key_of(task.scope, task.path)
+    key = None if run.has_derived_key(task, tool) else run.key_of(task.scope, task.path)
     headers = headers_of_call(ready, key=key, tool=tool, model=run.model)
     if failure is not None:
         headers[wire.HEADER_BATCH_FAILURE] = pydantic_core.to_json(failure)

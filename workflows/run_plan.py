@@ -28,8 +28,9 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType
 
 from dagwright.core.boundary import limits, wire
+from dagwright.core.compiler.node_columns import plan_from_columns
 from dagwright.core.errors import NodeError
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.validation.inputs import invalid_inputs
@@ -39,6 +40,7 @@ from dagwright.protocol.budgets import BudgetMessage, read_budget_message
 from dagwright.protocol.command_handler import is_expected_report, note_unknown_signal, read_sub_plan_report
 from dagwright.protocol.documents import (
     RunFacts,
+    closing_document,
     compact_document,
     counted_result_document,
     error_json,
@@ -171,6 +173,7 @@ class PlanWorkflow(Steerable):
             run_input.notifies,
             model=(plan.extender or {}).get("config") or run_input.model,
             parent=run_input.parent,
+            run_id=info.run_id,
         )
         deadline_s = deadline_of(plan, run_input)
         map_batch, inputs = run_input.map_batch, run_input.inputs
@@ -284,7 +287,7 @@ class PlanWorkflow(Steerable):
             notifies = run_input.notifies or answer.get(wire.ANSWER_NOTIFY) is True
             run_input = replace(run_input, plan=None, pages=pages_of(compiled), notifies=notifies)
             if not run_input.pages:
-                plan = plan_from_json(compiled)
+                plan = plan_from_columns(compiled)
                 return plan, replace(run_input, compiled=plan)
         try:
             return await load_plan(run_input.pages, time_left=self._time_left(deadline_of(None, run_input))), run_input
@@ -338,9 +341,10 @@ class PlanWorkflow(Steerable):
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:
             await await_to_end(self._engine.finish_notifications())
-        document = self._document()
+        is_called = _is_called_by_another_type(run_input)
+        document = self._document() if is_called else self._counted_document()
         self._attributes.publish_end(document, self._engine.scheduler if self._engine is not None else None)
-        compact = self._compact(document)
+        written = self._compact(document) if is_called else closing_document(document)
         must_return = False
         if run_input is not None and run_input.parent is not None:
             end = end_of(document)
@@ -351,10 +355,10 @@ class PlanWorkflow(Steerable):
             if run_input.map_batch is not None and self._engine is not None and not run_input.only_compensates:
                 chunk_end = await await_to_end(end_of_map_batch(self._engine.scheduler))
                 end = {**end, "output": None, "stored_output": None, **chunk_end}
-                compact = map_batch_document(compact)
+                written = closing_document(map_batch_document(document))
             if not await await_to_end(report_end(run_input.parent, end)):
                 # The parent run uses the result instead, if it still exists, and needs the full output.
-                compact |= end
+                written |= end
                 # The data that the parent needs to compensate, or to join the items of a map, is only in the result.
                 must_return = cancelled is None and not end.keys().isdisjoint({"child_snapshot", "map_batch"})
         if run_input is not None and run_input.session is not None:
@@ -363,14 +367,14 @@ class PlanWorkflow(Steerable):
         is_cancelled = document["status"] == RunStatus.CANCELLED.value
         if is_cancelled and not must_return and workflow.patched(ENDS_CANCELED):
             reason = None if cancelled is not None else self._reason_of_cancel()
-            if await end_canceled(compact, reason=reason):
+            if await end_canceled(written, reason=reason):
                 raise cancelled or asyncio.CancelledError
         if cancelled is not None:
             raise cancelled
         if document["status"] == RunStatus.FAILED.value:
             message = (document["error"] or {}).get("message") or NOTHING_COMPLETED_MESSAGE
-            raise ApplicationError(message, compact, type=wire.ERROR_PLAN_FAILED, non_retryable=True)
-        return compact
+            raise ApplicationError(message, written, type=wire.ERROR_PLAN_FAILED, non_retryable=True)
+        return written
 
     def _reason_of_cancel(self) -> str:
         """Reason of the message that cancelled the run, for the events of its history."""
@@ -378,16 +382,24 @@ class PlanWorkflow(Steerable):
         return notes[0] if notes else "cancelled"
 
     def _document(self) -> dict[str, Any]:
-        info = workflow.info()
-        notes = [*self._notes.to_json(), *current_notes(self._engine.scheduler if self._engine else None)]
-        facts = RunFacts(info.workflow_id, info.run_id, title=self._title, error=self._error, notes=notes)
+        """Return the result document, with counts in place of the nodes of a large run."""
         if self._engine is None:
             waiting = None if self._error else RunStatus.RUNNING.value
-            return result_document(None, facts, status=self._status or waiting)
-        # It has counts in any case, and the documents of all nodes take longer than all else in a short run.
-        is_large = self._written_count() > limits.DOCUMENT_NODES
-        make = counted_result_document if is_large else result_document
-        return make(self._engine.scheduler, facts, status=self._status)
+            return result_document(None, self._facts(), status=self._status or waiting)
+        if self._written_count() > limits.DOCUMENT_NODES:
+            return self._counted_document()
+        return result_document(self._engine.scheduler, self._facts(), status=self._status)
+
+    def _counted_document(self) -> dict[str, Any]:
+        """Return the result document with counts in place of the nodes."""
+        if self._engine is None:
+            return self._document()
+        return counted_result_document(self._engine.scheduler, self._facts(), status=self._status)
+
+    def _facts(self) -> RunFacts:
+        info = workflow.info()
+        notes = [*self._notes.to_json(), *current_notes(self._engine.scheduler if self._engine else None)]
+        return RunFacts(info.workflow_id, info.run_id, title=self._title, error=self._error, notes=notes)
 
     def _compact(self, document: Mapping[str, Any]) -> dict[str, Any]:
         return compact_document(document, steps=self._written_count())
@@ -466,6 +478,12 @@ class RunPlanWorkflow(PlanWorkflow):
     async def run(self, message: RawValue) -> Any:
         """Run the plan of the message."""
         return await self.run_to_end(message)
+
+
+def _is_called_by_another_type(run_input: RunInput | None) -> bool:
+    """Return whether a workflow of another type started the run and reads its result, which then has the nodes."""
+    is_own = run_input is not None and (run_input.parent is not None or run_input.session is not None)
+    return workflow.info().parent is not None and not is_own
 
 
 def _error_of(error: MessageInvalid) -> dict[str, Any]:

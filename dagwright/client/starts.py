@@ -130,9 +130,9 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: 
     source, title = request.source or content["compiled"], summary_of(plan.title or request.title or "") or None
     memo = {
         wire.MEMO_DIGEST: digest_of(source, request.inputs, run_input.model),
-        wire.MEMO_TOOLS: list(request.tools),
         wire.MEMO_NODES: plan.written_count,
-        wire.MEMO_TITLE: title,
+        **({wire.MEMO_TOOLS: list(request.tools)} if request.tools else {}),
+        **({wire.MEMO_TITLE: title} if title is not None else {}),
         **({wire.MEMO_OWNER: options.owner} if options.owner is not None else {}),
         **({wire.MEMO_TAGS: dict(options.tags)} if options.tags else {}),
         **({wire.MEMO_TEMPLATE: request.template} if request.template else {}),

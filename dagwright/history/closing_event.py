@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
@@ -17,6 +17,7 @@ from dagwright.core.errors import NodeError
 from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.protocol.conversion import decode_payloads
+from dagwright.protocol.documents import full_closing_document
 from dagwright.protocol.messages import MessageInvalid, read_message
 
 if TYPE_CHECKING:
@@ -37,7 +38,11 @@ def closing_document(event: HistoryEvent) -> dict[str, Any] | None:
         document = read_message(payloads[0]) if payloads else None
     except MessageInvalid:
         return None
-    return document if isinstance(document, dict) and "nodes" in document else None
+    return full_closing_document(document) if _is_document(document) else None
+
+
+def _is_document(value: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict) and "status" in value
 
 
 def recorded_document(event: HistoryEvent) -> dict[str, Any] | None:
@@ -51,7 +56,7 @@ def recorded_document(event: HistoryEvent) -> dict[str, Any] | None:
     except (MessageInvalid, IndexError):
         return None
     is_ours = isinstance(call, dict) and call.get("activity_type") == ACTIVITY_END_CANCELLED
-    return document if is_ours and isinstance(document, dict) and "nodes" in document else None
+    return full_closing_document(document) if is_ours and _is_document(document) else None
 
 
 def all_records(scheduler: "RunScheduler") -> Iterator[Record]:

@@ -24,9 +24,9 @@ from temporalio.exceptions import (
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import unpack
-from dagwright.core.compiler.node_columns import nodes_from_columns
+from dagwright.core.compiler.node_columns import nodes_from_columns, plan_from_columns
 from dagwright.core.expressions.value_refs import value_from_json
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.scheduler.run_state import task_of_call
 from dagwright.history.task_batches import read_argument
 from dagwright.protocol.map_batch_inputs import MapBatchInput
@@ -285,7 +285,7 @@ class ExecutionStart:
         """Handle the compiled plan."""
         self._pages.count = len(pages_of(compiled))
         if not self._pages.count:
-            self.plan = plan_from_json(compiled)
+            self.plan = plan_from_columns(compiled)
 
     def _handle_items(self, loaded: Mapping[str, Any]) -> None:
         """Handle the items of a map batch that were too large for its input."""

@@ -11,7 +11,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.boundary.limits import INLINE_PLAN_BYTES, INLINE_PLAN_NODES, PLAN_PAGE_BYTES, PLAN_PAGE_NODES
-from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
+from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns, plan_to_columns
 from dagwright.core.compiler.offloaded_regions import (
     OffloadedRegion,
     RegionDocument,
@@ -52,7 +52,7 @@ async def split_for_transfer(plan: CompiledPlan, store: PayloadStore) -> PlanFor
         StoreUnavailable: the plan cannot be stored now.
     """
     plan = await _detached(plan, store)
-    encoded = plan_to_json(plan) if len(plan.nodes) <= INLINE_PLAN_NODES else None
+    encoded = plan_to_columns(plan) if len(plan.nodes) <= INLINE_PLAN_NODES else None
     if encoded is not None and encoded_size(encoded) <= INLINE_PLAN_BYTES:
         return PlanForTransfer(plan, encoded=encoded)
     head = plan_to_json(replace(plan, nodes=()))

@@ -32,6 +32,12 @@ REQUESTS_BYTES = 1024 * 1024
 """Limit of the open requests in one document: half of the limit of a query result."""
 OUTPUT_OMITTED = "output_omitted"
 """Code of the note that the output of a plan without `output` is incomplete."""
+_EMPTY: Mapping[str, Any] = {
+    **{"title": None, "output": None, "error": None, "nodes": {}},
+    **{"waiting_for": [], "usage": {}, "notes": []},
+}
+"""Fields that a closing document omits if they have these values."""
+_KNOWN_TO_READERS = frozenset({"run_id", "execution_id"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +329,26 @@ def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
     if "rounds" in counted and encoded_size(counted) > DOCUMENT_LIMIT_BYTES:
         counted["rounds"] = short_rounds_document(counted["rounds"])
     return counted
+
+
+def closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document for the closing event of a run: without nodes, empty fields and the IDs of the run.
+
+    Readers have the nodes from the events before, as `full_closing_document` has the other fields.
+    """
+    has_nodes = bool(document["nodes"]) or "nodes_ref" in document
+    counted = counted_document(document) if has_nodes else document
+    counted = {**counted, "output": compact_value(counted["output"], ref="output")}
+    return {
+        name: value
+        for name, value in counted.items()
+        if name not in _KNOWN_TO_READERS and not (name in _EMPTY and value == _EMPTY[name])
+    }
+
+
+def full_closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a closing document with the fields that it omits, except the IDs of the run."""
+    return {**_EMPTY, **document}
 
 
 def map_batch_document(document: Mapping[str, Any]) -> dict[str, Any]:

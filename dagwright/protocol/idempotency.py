@@ -23,3 +23,14 @@ def idempotency_key(scope: str, path: Sequence[Sequence[str]], *, generation: in
     """
     digest = hashlib.sha256(pydantic_core.to_json([scope, path, generation])).digest()
     return "dw1_" + base64.b32encode(digest[:_DIGEST_BYTES]).decode().lower()[:_KEY_CHARACTERS]
+
+
+def derived_key(run_id: str, activity_id: str) -> str:
+    """Return the idempotency key of a call without a header.
+
+    It is the key of a node of a top run, in its first execution.
+
+    Args:
+        run_id: of the execution that makes the call.
+    """
+    return idempotency_key(run_id, [["node", activity_id]])

@@ -13,10 +13,11 @@ from temporalio.api.common.v1 import Payload
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import PLAN_PAGES
 from dagwright.core.boundary.usage_reports import NO_USAGE, Usage, reported_agents, reported_usage
+from dagwright.core.compiler.node_columns import plan_from_columns, plan_to_columns
 from dagwright.core.errors import Problem, pointer
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
 from dagwright.core.model.lineage import NO_LINEAGE as NOTHING_SEEN
 from dagwright.core.model.lineage import CallLineage
 from dagwright.core.model.lookups import bound_from_json, bound_to_json
@@ -161,17 +162,16 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         compiled: the JSON form of its plan, if it is known.
     """
     inputs = value_to_json(dict(run_input.inputs))
-    encoded: dict[str, Any] = {"inputs": inputs["value"], "context": dict(run_input.context)}
-    if "stored" in inputs:
-        encoded["stored_inputs"] = inputs["stored"]
-    encoded["options"] = _options_to_json(run_input)
+    encoded: dict[str, Any] = {"inputs": inputs["value"], "stored_inputs": inputs.get("stored")}
+    encoded |= {"context": dict(run_input.context), "options": _options_to_json(run_input)}
+    encoded = {name: value for name, value in encoded.items() if value}
     options: dict[str, Any] = {"approved_by": run_input.approved_by, "approved_tools": dict(run_input.approved_tools)}
     options |= {"scope": run_input.scope, "session": run_input.session and run_input.session.to_json()}
     encoded |= {name: value for name, value in options.items() if value not in (None, {})}
     if run_input.pages:
         encoded["compiled"] = {"pages": list(run_input.pages)}
     elif run_input.compiled is not None:
-        encoded["compiled"] = compiled or plan_to_json(run_input.compiled)
+        encoded["compiled"] = compiled or plan_to_columns(run_input.compiled)
     else:
         encoded["plan"] = run_input.plan
         encoded |= {"dialect": run_input.dialect} if run_input.dialect is not None else {}
@@ -321,7 +321,7 @@ def compiled_plan(encoded: Any, *, reported: Collection[str] = ()) -> CompiledPl
         ValueError: the plan is invalid.
     """
     refuse_too_large_inline(encoded)
-    return checked_graph(plan_from_json(encoded), reported=reported)
+    return checked_graph(plan_from_columns(encoded), reported=reported)
 
 
 def plan_of_pages(head: Any, nodes: Sequence[CompiledNode]) -> CompiledPlan:

@@ -6,7 +6,6 @@ The workflow and the history reader apply outcomes with the same functions, so t
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pydantic_core
@@ -37,7 +36,6 @@ from dagwright.core.boundary.usage_reports import (
     reported_usage,
     started_attempt,
     usage_of_heartbeat,
-    usage_of_metadata,
 )
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.hydration import secret_names, stored_refs
@@ -50,7 +48,8 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.text import cut_bytes
 from dagwright.features.regions.batches import BatchTooLarge, apply_batch, encode_batch
 from dagwright.features.regions.offloaded_batches import apply_offloaded_batch, encode_offloaded_batch
-from dagwright.protocol.lineage import lineage_from_details, lineage_from_metadata
+from dagwright.protocol.attempts import attempt_of_details, read_attempt
+from dagwright.protocol.lineage import lineage_from_details
 from dagwright.protocol.map_batch_runs import map_batch_end_from_json, map_batch_run_input
 from dagwright.protocol.messages import (
     MessageInvalid,
@@ -93,23 +92,6 @@ def read_result(payload: Payload, *, name: str, is_foreign: bool = False) -> tup
         return stored_from_json(value, name=name) if is_stored else value, read_attempt(payload.metadata)
     except ValueError as error:
         raise ResultInvalid(f"the result is not JSON: {error}") from None
-
-
-def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
-    """Return the attempt in the metadata of a result; a foreign worker sends no metadata, which counts as one
-    attempt.
-    """
-    try:
-        count = int(metadata.get(wire.METADATA_ATTEMPT, b"1"))
-        started = metadata.get(wire.METADATA_STARTED_AT)
-        started_at = datetime.fromisoformat(started.decode()).timestamp() if started else None
-        cached = json_from_bytes(metadata[wire.METADATA_CACHED]) if wire.METADATA_CACHED in metadata else None
-        version = metadata.get(wire.METADATA_TOOL_VERSION, b"").decode()
-        usage = usage_of_metadata(metadata)
-        lineage = lineage_from_metadata(metadata)
-        return Attempt(count, started_at, version, cached if isinstance(cached, dict) else None, usage, lineage=lineage)
-    except ValueError:
-        return Attempt(usage=usage_of_metadata(metadata))
 
 
 def is_cancellation(error: BaseException) -> bool:
@@ -183,12 +165,7 @@ def _attempt_of(error: ApplicationError, default_attempts: int) -> Attempt:
     details = error.details[0] if error.details else None
     if not isinstance(details, Mapping):
         return Attempt(default_attempts)
-    metadata = {
-        wire.METADATA_ATTEMPT: str(details.get("attempt", 1)).encode(),
-        wire.METADATA_STARTED_AT: str(details.get("started_at") or "").encode(),
-        wire.METADATA_TOOL_VERSION: str(details.get("tool_version", "")).encode(),
-    }
-    return replace(read_attempt(metadata), usage=reported_usage(details), lineage=lineage_from_details(details))
+    return attempt_of_details(details)
 
 
 _DIED = "its worker died"

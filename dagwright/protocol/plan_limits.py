@@ -11,6 +11,7 @@ import pydantic_core
 
 from dagwright.core.boundary.limits import PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES, PLAN_STEPS
 from dagwright.core.compiler.compiled_checks import compiled_plan_problem
+from dagwright.core.compiler.node_columns import encoded_sub_plans
 from dagwright.core.compiler.offloaded_regions import held_by_run
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.references import MAX_ID_BYTES
@@ -166,10 +167,10 @@ def refuse_too_large_inline(encoded: Any) -> None:
     while waiting:
         plan = waiting.pop()
         nodes = plan.get("nodes") if isinstance(plan, Mapping) else None
-        if not isinstance(nodes, list):
+        if plan is not encoded and not isinstance(nodes, list):
             continue
-        count += len(nodes)
-        children = [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]
+        own_count, children = encoded_sub_plans(nodes)
+        count += own_count
         for sub_plan in children if plan is encoded else ():
             # Its own input may have 2 MB too, with other values besides the plan.
             if (size := _bytes_of(sub_plan)) > PLAN_PART_BYTES:

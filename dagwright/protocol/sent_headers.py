@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from dagwright.protocol.outcomes import ReadyCall
 
 
-def headers_of_call(ready: "ReadyCall", *, key: str, tool: ToolDeclaration, model: Any) -> dict[str, bytes]:
+def headers_of_call(ready: "ReadyCall", *, key: str | None, tool: ToolDeclaration, model: Any) -> dict[str, bytes]:
     """Return the headers of a call.
 
     Args:
-        key: idempotency key.
+        key: idempotency key; `None` if the worker derives it.
         model: model configuration of the run, if it has one.
     """
     task = ready.task
-    headers = {wire.HEADER_IDEMPOTENCY_KEY: pydantic_core.to_json(key)}
+    headers = {} if key is None else {wire.HEADER_IDEMPOTENCY_KEY: pydantic_core.to_json(key)}
     if ready.bindings:
         headers[wire.HEADER_BINDINGS] = pydantic_core.to_json(ready.bindings)
     if task.node.projections:

@@ -97,7 +97,7 @@ _ADDED = written(
 )
 _FRAGILE = written(
     {**call("a", "give_up"), "on_error": "replan"},
-    call("b", "plus", left="{{a.result}}", right=1),
+    {**call("b", "plus", left=2, right=1), "depends_on": ["a"]},
     call("c", "give_up"),
 )
 _LOOK = call("look", "hold", name="looked up")

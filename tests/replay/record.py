@@ -20,6 +20,8 @@ from pydantic import SecretStr
 from temporalio.client import WorkflowHistory
 
 from dagwright.core.boundary import wire
+from dagwright.core.compiler.node_columns import plan_from_columns
+from dagwright.core.model.compiled import plan_to_json
 from dagwright.server import local
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
@@ -134,6 +136,7 @@ def _change_plan(change: Callable[[Json], None]) -> Callable[[list[Json]], None]
     def spoil(events: list[Json]) -> None:
         payload = events[0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"][0]
         message = json.loads(base64.b64decode(payload["data"]))
+        message["compiled"] = plan_to_json(plan_from_columns(message["compiled"]))
         change(message["compiled"])
         payload["data"] = base64.b64encode(json.dumps(message).encode()).decode()
 

@@ -18,7 +18,7 @@ from dagwright.protocol.run_snapshot import state_from_text
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.replay.record import HISTORIES
 from tests.replay.scenarios import SCENARIOS
-from tests.support.runs import assert_replays, end_of, replay, result_of
+from tests.support.runs import assert_replays, end_of, replay, replayed_document, result_of
 
 _GOOD = sorted((HISTORIES / "good").glob("*.json"))
 _RUNS = [path for path in _GOOD if path.stem not in ("session", "session-1", "limit")]
@@ -51,20 +51,21 @@ async def test_feed_knows_every_end_before_the_run_reports_it(path: Path) -> Non
         assert projection.scheduler is None
         return
     assert projection.scheduler is not None
-    known, result = _compared(projection.scheduler, history)
+    known, result = await _compared(projection.scheduler, history)
     assert result, "nothing is compared"
     assert known == result
 
 
-def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
-    """Return the known states of the nodes, and the states in the last event, in one of several forms."""
+async def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
+    """Return the known states of the nodes, and the states that the run had at its end, in one of several forms."""
     recorded = [found for event in history.events if (found := recorded_document(event)) is not None]
     if end_of(history) == "canceled" and not recorded:
         states = {node.id: record.status.value for node, record in scheduler.state.visible_nodes()}
         return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
-    (result,) = recorded or result_of(history)
     if end_of(history) == "continued":
-        return _timeless(state_to_json(scheduler)), _timeless(state_from_text(result["snapshot"]["state"]))
+        (next_input,) = result_of(history)
+        return _timeless(state_to_json(scheduler)), _timeless(state_from_text(next_input["snapshot"]["state"]))
+    result = await replayed_document(history)
     if result.get("nodes_ref", {}).get("ref") == "history":
         # The items of a map count as nodes, so the states of the records are not enough.
         known = counted_document(result_document(scheduler, RunFacts("run", "1")))
@@ -100,17 +101,17 @@ def _good(name: str) -> Path:
     return HISTORIES / "good" / f"{name}.json"
 
 
-def test_streamed_history_has_early_nodes_of_two_attempts_and_a_repaired_plan() -> None:
+async def test_streamed_history_has_early_nodes_of_two_attempts_and_a_repaired_plan() -> None:
     entries = [(each["attempt"], [node["id"] for node in each["nodes"]]) for each in _messages("streamed", "planned")]
     assert entries == [(1, ["look"]), (2, []), (2, ["sum"])]
-    (document,) = result_of(load_history(_good("streamed")))
+    document = await replayed_document(load_history(_good("streamed")))
     assert [*document["nodes"]] == ["plan", "read", "look", "sum", "plan#2", "read#2", "last", "answer"]
     assert document["nodes"]["plan"]["attempts"] == 2
     assert [each["node_id"] for each in document["nodes"]["read"]["result"]["problems"]] == ["last"]
 
 
-def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answer_missed() -> None:
-    (document,) = result_of(load_history(_good("replanned")))
+async def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answer_missed() -> None:
+    document = await replayed_document(load_history(_good("replanned")))
     assert [document["nodes"][name]["title"] for name in ("plan#2", "plan#3")] == [
         "planning again (1 of 3): 'a' failed: tool_failed: no",
         "planning again (2 of 3): missing in the answer: the fourth",

@@ -18,6 +18,7 @@ from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
+from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
@@ -55,7 +56,7 @@ from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker import serving as worker
 from dagwright.workflows.activity_calls import CallInterceptor
 from dagwright.workflows.call_limit import CallLimitWorkflow
-from dagwright.workflows.run_plan import RUN_WORKFLOWS
+from dagwright.workflows.run_plan import RUN_WORKFLOWS, PlanWorkflow
 from dagwright.workflows.session import SessionWorkflow
 from dagwright.workflows.unknown_type import UnknownTypeWorkflow
 
@@ -209,16 +210,15 @@ def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Tools
 
 
 async def document_of(handle: Handle) -> Document:
-    """Return the document of a run with any outcome; a run ended by the server has none."""
+    """Return the document of a run with any outcome and with its nodes; a run ended by the server has none."""
     try:
-        return cast("Document", await _result_of(handle))
+        await _result_of(handle)
     except WorkflowFailureError as failure:
         cause = failure.cause
-        if isinstance(cause, CancelledError):
-            return cast("Document", await handle.query(wire.QUERY_STATUS))
-        assert isinstance(cause, ApplicationError), f"{cause!r} is no end of a plan"
-        assert cause.type == wire.ERROR_PLAN_FAILED, f"{cause.type}: {cause.message}"
-        return cast("Document", cause.details[0])
+        if not isinstance(cause, CancelledError):
+            assert isinstance(cause, ApplicationError), f"{cause!r} is no end of a plan"
+            assert cause.type == wire.ERROR_PLAN_FAILED, f"{cause.type}: {cause.message}"
+    return cast("Document", await handle.query(wire.QUERY_STATUS))
 
 
 def as_shown(document: Document) -> Document:
@@ -364,15 +364,16 @@ def result_of(history: WorkflowHistory) -> Any:
 
 
 class _Capture(Interceptor):
-    """Records the result, the error or the snapshot of a workflow during its replay."""
+    """Records the result, the error or the snapshot of a workflow during its replay, and the document of a run."""
 
     def __init__(self) -> None:
         self.ends: list[Any] = []
+        self.documents: list[Document] = []
 
     def workflow_interceptor_class(
         self, input: WorkflowInterceptorClassInput
     ) -> type[WorkflowInboundInterceptor] | None:
-        ends = self.ends
+        ends, documents = self.ends, self.documents
 
         class Outbound(WorkflowOutboundInterceptor):
             def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
@@ -389,6 +390,9 @@ class _Capture(Interceptor):
                 except ApplicationError as error:
                     ends.append(list(error.details))
                     raise
+                finally:
+                    if isinstance(run := workflow.instance(), PlanWorkflow):
+                        documents.append(run.status())
                 return ends[-1][0]
 
         return Inbound
@@ -397,6 +401,17 @@ class _Capture(Interceptor):
 async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]:
     """Replay a history without a server; return the failure, and the ends that the workflow reached."""
     capture = _Capture()
+    return await _replay(history, capture), capture.ends
+
+
+async def replayed_document(history: WorkflowHistory) -> Document:
+    """Return the document of a run at the end of its replay, with its nodes, which its result does not have."""
+    capture = _Capture()
+    assert await _replay(history, capture) is None
+    return capture.documents[-1]
+
+
+async def _replay(history: WorkflowHistory, capture: _Capture) -> Exception | None:
     replayer = Replayer(
         workflows=[*RUN_WORKFLOWS, SessionWorkflow, CallLimitWorkflow, UnknownTypeWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
@@ -406,7 +421,7 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
         debug_mode=True,
     )
     outcome = await replayer.replay_workflow(history, raise_on_replay_failure=False)
-    return outcome.replay_failure, capture.ends
+    return outcome.replay_failure
 
 
 async def assert_replays(history: WorkflowHistory) -> None:

@@ -207,7 +207,9 @@ _ANSWERS = {
     "deep": raw(b"[" * 100_000 + b"]" * 100_000),
     "null": raw(b"", "binary/null"),
     "no_encoding": RawValue(Payload(data=b"1")),
-    "odd_attempt": RawValue(Payload(metadata={"encoding": b"json/plain", "dagwright-attempt": b"many"}, data=b"1")),
+    "odd_attempt": RawValue(
+        Payload(metadata={"encoding": b"json/plain", "dagwright": b'{"attempt":"many","at":-1}'}, data=b"1")
+    ),
 }
 
 

@@ -184,7 +184,8 @@ SEARCH_TAGS = "DagwrightTags"
 """KeywordList: tags of a run, each as `key=value`."""
 
 HEADER_IDEMPOTENCY_KEY = "dagwright-idempotency-key"
-"""Activity header, JSON text payload: the 40-character key of the node's effect."""
+"""Activity header, JSON text payload: the 40-character key of the node's effect. A call of a `pure` or `read` tool has
+none if its worker derives the same key from the IDs of the execution and of the activity."""
 HEADER_BINDINGS = "dagwright-bindings"
 """Activity header, JSON payload: the parts of the arguments that only the worker may fill in.
 
@@ -221,10 +222,9 @@ API key sends none."""
 HEADER_TEMPLATE = "dagwright-template"
 """Activity header, JSON text payload: `MEMO_TEMPLATE` of the run that makes the call, if it has one."""
 
-METADATA_ATTEMPT = "dagwright-attempt"
-"""Metadata of a result payload, ASCII digits: the attempt that made the result, 1 for the first."""
-METADATA_STARTED_AT = "dagwright-started-at"
-"""Metadata of a result payload: RFC 3339 time at which that attempt started."""
+METADATA_ATTEMPT = "dagwright"
+"""Metadata of a result payload, JSON `{"attempt", "at", "version"}`: the attempt that made the result, 1 if it is
+missing; the time at which that attempt started, in milliseconds since 1970; the version of the tool."""
 METADATA_STORED = "dagwright-stored"
 """Metadata of a result payload, `1`: the payload is a reference to a value in the payload store. Tools cannot set it,
 so no result is ever mistaken for a reference."""
@@ -262,8 +262,6 @@ METADATA_LINEAGE = "dagwright-lineage"
 if it reported none."""
 DETAIL_LINEAGE = "lineage"
 """In the details of a failure and of the end of a run: files and URLs that were read, in the same form."""
-METADATA_TOOL_VERSION = "dagwright-tool-version"
-"""Metadata of a result payload: version of the tool that made the result."""
 
 ERROR_ASK_PERSON = "ask_person"
 """`ApplicationError.type` of a call that asks a person and is repeated with the answer; its first detail has the

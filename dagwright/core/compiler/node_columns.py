@@ -1,4 +1,4 @@
-"""Columnar encoding of nodes, used in the pages of a large plan.
+"""Columnar encoding of nodes, used in the input of a run and in the pages of a large plan.
 
 A node has some thirty fields, and the nodes of a large plan differ in three or four of them. In columns, a field with
 its default value is omitted, and a value that all nodes share is encoded once. This takes two thirds of the time that
@@ -6,6 +6,7 @@ encoding each node as an object takes.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -15,23 +16,30 @@ from dagwright.core.model.compiled import (
     NODE_DEFAULTS,
     NODE_KINDS,
     CompiledNode,
+    CompiledPlan,
     field_from_json,
     field_to_json,
+    plan_from_json,
+    plan_to_json,
 )
 
 _NUMBER_FIELDS = frozenset({"dependencies", "members", "reads"})
 """Fields with numbers only, which need no conversion to JSON."""
 
+_NUMBER_DIGITS = 9
+
 
 def nodes_to_columns(nodes: Sequence[CompiledNode], replaced: Mapping[str, Sequence[Any]] | None = None) -> Any:
-    """Encode nodes as JSON: `{"same": {field: value}, "each": {field: [value of each node]}}`.
+    """Encode nodes as JSON: `{"same": {field: value}, "some": {field: {number: value}}, "each": {field: [value, …]}}`.
 
-    Fields in which every node has the default value are omitted.
+    A field with the same value in all nodes is in `same`, and one with the default in most nodes in `some`, which has
+    the other values by the number of their node. Fields in which every node has the default are omitted.
 
     Args:
         replaced: field -> values that replace those of the nodes.
     """
     same: dict[str, Any] = {}
+    some: dict[str, Any] = {}
     each: dict[str, Any] = {}
     for name, default in NODE_DEFAULTS.items():
         column = (replaced or {}).get(name) or list(map(attrgetter(name), nodes))
@@ -39,13 +47,15 @@ def nodes_to_columns(nodes: Sequence[CompiledNode], replaced: Mapping[str, Seque
         first = column[0] if column else None
         if name == "id":
             each[name] = column
-        elif column.count(default) == len(column):
+        elif (defaults := column.count(default)) == len(column):
             continue
         elif all(value is first for value in column):
             same[name] = _to_json(name, first)
+        elif defaults > len(column) / 2:
+            some[name] = {str(at): _to_json(name, value) for at, value in enumerate(column) if value != default}
         else:
             each[name] = [_to_json(name, value) for value in column] if name in CONVERTED_FIELDS else column
-    return {"same": same, "each": each}
+    return {"same": same, **({"some": some} if some else {}), "each": each}
 
 
 def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
@@ -55,21 +65,70 @@ def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
         ValueError: `encoded` has another form.
     """
     try:
-        same, each = encoded["same"], encoded["each"]
+        same, some, each = encoded["same"], encoded.get("some", {}), encoded["each"]
         count = len(each["id"])
         columns: dict[str, Any] = {name: repeat(default, count) for name, default in NODE_DEFAULTS.items()}
         columns |= {name: repeat(_from_json(name, same[name]), count) for name in NODE_DEFAULTS if name in same}
+        for name in filter(some.__contains__, NODE_DEFAULTS):
+            columns[name] = _sparse_column(name, some[name], count)
         for name in filter(each.__contains__, NODE_DEFAULTS):
             column = each[name]
             if type(column) is not list or len(column) != count:
                 raise ValueError(f"not part of a compiled plan: {name!r} must have one value per node")
             columns[name] = [_from_json(name, value) for value in column] if name in CONVERTED_FIELDS else column
-        kinds = {*each.get("kind", ()), same.get("kind", "tool")}
+        kinds = {*each.get("kind", ()), *some.get("kind", {}).values(), same.get("kind", "tool")}
         if not all(type(name) is str for name in each["id"]) or not kinds <= {*NODE_KINDS}:
             raise ValueError("not part of a compiled plan: a node has no id or an unknown kind")
         return list(map(CompiledNode, *columns.values()))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"not part of a compiled plan: {error!r}") from None
+
+
+def _sparse_column(name: str, values: Mapping[str, Any], count: int) -> list[Any]:
+    column = [NODE_DEFAULTS[name]] * count
+    for number, value in values.items():
+        if not (number.isascii() and number.isdecimal() and len(number) <= _NUMBER_DIGITS):
+            raise ValueError(f"not part of a compiled plan: {number!r:.60} is not the number of a node")
+        column[int(number)] = _from_json(name, value)
+    return column
+
+
+def plan_to_columns(plan: CompiledPlan) -> dict[str, Any]:
+    """Return the JSON form of a compiled plan with its nodes in columns; those of sub-plans are objects."""
+    return {**plan_to_json(replace(plan, nodes=())), "nodes": nodes_to_columns(plan.nodes)}
+
+
+def plan_from_columns(encoded: Any) -> CompiledPlan:
+    """Parse the result of `plan_to_columns`, or of `plan_to_json`.
+
+    Raises:
+        ValueError: the form is invalid.
+    """
+    nodes = encoded.get("nodes") if isinstance(encoded, Mapping) else None
+    if not isinstance(nodes, Mapping):
+        return plan_from_json(encoded)
+    return replace(plan_from_json({**encoded, "nodes": ()}), nodes=tuple(nodes_from_columns(nodes)))
+
+
+def encoded_sub_plans(nodes: Any) -> tuple[int, Sequence[Any]]:
+    """Return how many nodes the encoded nodes of a plan have, and their encoded sub-plans, before any is parsed.
+
+    Args:
+        nodes: in any form, also an invalid one; a form that is not of nodes has none.
+    """
+    if isinstance(nodes, list):
+        return len(nodes), [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]
+    same, some, each = (_object(nodes, name) for name in ("same", "some", "each"))
+    ids, plans = each.get("id"), each.get("sub_plan")
+    count = len(ids) if isinstance(ids, list) else 0
+    found = [*(plans if isinstance(plans, list) else ()), *_object(some, "sub_plan").values()]
+    found += [same["sub_plan"]] * count if "sub_plan" in same else []
+    return count, [plan for plan in found if plan is not None]
+
+
+def _object(value: Any, name: str) -> Mapping[str, Any]:
+    part = value.get(name) if isinstance(value, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
 
 
 def _to_json(name: str, value: Any) -> Any:

@@ -469,7 +469,12 @@ def _template_from_json(encoded: Sequence[Any]) -> Template:
 def _reference_to_json(reference: Reference) -> dict[str, Any]:
     if isinstance(reference, ResultOf):
         path = reference.path
-        return {"node": reference.node, "field": reference.field, "path": path if isinstance(path, str) else list(path)}
+        encoded: dict[str, Any] = {"node": reference.node}
+        if reference.field != "result":
+            encoded["field"] = reference.field
+        if path:
+            encoded["path"] = path if isinstance(path, str) else list(path)
+        return encoded
     match reference:
         case Placeholder(name):
             return {"placeholder": name}
@@ -484,7 +489,7 @@ def _reference_to_json(reference: Reference) -> dict[str, Any]:
 def _reference_from_json(encoded: Mapping[str, Any]) -> Reference:
     # Without `match`, which takes three times as long: large plans hold a hundred thousand references.
     if "node" in encoded:
-        return ResultOf(encoded["node"], encoded["field"], _path_of(encoded["path"]))
+        return ResultOf(encoded["node"], encoded.get("field", "result"), _path_of(encoded.get("path", ())))
     match encoded:
         case {"placeholder": name}:
             return Placeholder(name)

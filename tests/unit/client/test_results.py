@@ -28,6 +28,7 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.history.run_reader import RunView
 from dagwright.protocol.conversion import data_converter
+from dagwright.protocol.documents import full_closing_document
 from tests.support.memory_store import MemoryStore
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 
@@ -175,7 +176,8 @@ def _client(history: FakeHistory) -> Client:
 @pytest.mark.parametrize(("before", "document", "pages"), [(1, DOCUMENT, 1), (4, DOCUMENT, 3), (100, None, 5)])
 async def test_document_is_sought_near_the_end_of_the_history(before: int, document: Any, pages: int) -> None:
     history = FakeHistory([HistoryEvent()] * before + [_marker(DOCUMENT)] + [HistoryEvent()] * 100)
-    assert (await read_recorded_document(_client(history), "run-1", "1"), history.pages) == (document, pages)
+    full = document and full_closing_document(document)
+    assert (await read_recorded_document(_client(history), "run-1", "1"), history.pages) == (full, pages)
 
 
 async def test_parent_of_a_cancelled_run_finds_its_usage_and_lineage() -> None:

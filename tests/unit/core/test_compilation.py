@@ -1,16 +1,23 @@
 """The compiled plan: its content, unsupported features, and its JSON and column formats."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pydantic_core
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan, compile_with_planner
-from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
+from dagwright.core.compiler.node_columns import (
+    encoded_sub_plans,
+    nodes_from_columns,
+    nodes_to_columns,
+    plan_from_columns,
+    plan_to_columns,
+)
 from dagwright.core.errors import PlanInvalid, pointer
 from dagwright.core.expressions.references import Index, Item, ResultOf
 from dagwright.core.model.agent_tools import agent_declaration
-from dagwright.core.model.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, RetryRule, plan_from_json, plan_to_json
 from dagwright.core.model.tools import AgentCard, Effects, ToolDeclaration, parameter_name
 from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
 
@@ -199,6 +206,31 @@ def test_nodes_come_back_as_they_were(nodes: tuple[CompiledNode, ...]) -> None:
     assert [repr(each) for each in decoded] == [repr(each) for each in nodes]
 
 
+def test_rare_values_of_nodes_are_by_number() -> None:
+    nodes = [CompiledNode(id=name) for name in "abcd"]
+    nodes[2] = CompiledNode(id="c", title="C", retry=RetryRule(5))
+
+    encoded = pydantic_core.from_json(pydantic_core.to_json(plan_to_columns(CompiledPlan(nodes))))
+
+    assert encoded["nodes"]["each"] == {"id": [*"abcd"]}
+    assert encoded["nodes"]["some"].keys() == {"title", "retry"}
+    assert plan_from_columns(encoded) == CompiledPlan(tuple(nodes))
+
+
+@pytest.mark.parametrize("form", [plan_to_columns, plan_to_json])
+def test_nodes_and_sub_plans_are_counted_in_both_forms(form: Callable[[CompiledPlan], dict[str, Any]]) -> None:
+    sub_plan = CompiledPlan((CompiledNode(id="x"),))
+    nodes = [CompiledNode(id="a"), CompiledNode(id="b"), CompiledNode(id="s", kind="plan", sub_plan=sub_plan)]
+    for plan in (CompiledPlan(nodes), CompiledPlan(nodes[1:]), CompiledPlan(nodes[2:])):
+        encoded = pydantic_core.from_json(pydantic_core.to_json(form(plan)))["nodes"]
+        assert encoded_sub_plans(encoded) == (len(plan.nodes), [plan_to_json(sub_plan) | {"nodes": [{"id": "x"}]}])
+
+
+@pytest.mark.parametrize("nodes", [None, 7, "ab", {}, {"same": 1, "some": [], "each": {"id": 7, "sub_plan": 7}}])
+def test_invalid_nodes_count_as_none(nodes: Any) -> None:
+    assert encoded_sub_plans(nodes) == (0, [])
+
+
 def test_common_problem_of_nodes_is_reported_once_and_absent_ones_not_at_all() -> None:
     nodes = [CompiledNode(id=name, tool="any", dependencies=needs) for name, needs in (("a", ()), ("b", (0,)))]
 
@@ -214,6 +246,8 @@ def test_common_problem_of_nodes_is_reported_once_and_absent_ones_not_at_all() -
         *(None, [], {"same": {}, "each": {}}),
         *({"same": {}, "each": each} for each in ({"id": "ab"}, {"id": [1]}, {"id": ["a"], "tool": []})),
         *({"same": {}, "each": {"id": ["a"], **each}} for each in ({"tool": "t"}, {"dependencies": [None]})),
+        *({"same": {}, "some": {"title": {at: "t"}}, "each": {"id": ["a"]}} for at in ("1", "-1", "x", "", "0" * 5000)),
+        *({"same": {}, "some": some, "each": {"id": ["a"]}} for some in ([], {"title": []}, {"kind": {"0": "odd"}})),
         {"same": {"kind": "unknown"}, "each": {"id": ["a"]}},
         {"same": {"kind": []}, "each": {"id": ["a"]}},
         {"same": {"retry": {"unknown": 1}}, "each": {"id": ["a"]}},

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import jsonschema_rs
@@ -12,10 +13,11 @@ from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload
 
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, short_id, summary_of
-from dagwright.core.boundary.wire import METADATA_CACHED
+from dagwright.core.boundary.wire import METADATA_ATTEMPT, METADATA_CACHED
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
 from dagwright.features.commands.node_commands import RetryNode
@@ -23,19 +25,22 @@ from dagwright.features.commands.steering import apply_command
 from dagwright.features.regions.batches import end_from_json, end_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.plans.schema import SCHEMA_FILE, agents_schema, schema_texts
+from dagwright.protocol.attempts import attempt_of_details, encode_attempt, read_attempt
 from dagwright.protocol.command_messages import actor_from_any_message
 from dagwright.protocol.documents import (
     RunFacts,
+    closing_document,
     compact_document,
     compact_value,
     counted_document,
     counted_result_document,
     encoded_size,
+    full_closing_document,
     graph_document,
     result_document,
 )
 from dagwright.protocol.failures import run_error_of
-from dagwright.protocol.idempotency import idempotency_key
+from dagwright.protocol.idempotency import derived_key, idempotency_key
 from dagwright.protocol.messages import (
     MessageInvalid,
     Parent,
@@ -48,6 +53,7 @@ from dagwright.protocol.messages import (
 from dagwright.protocol.node_paths import is_sub_plan, running_sub_plan_of, sub_plan_of_path
 from dagwright.protocol.outcomes import apply_result, apply_sub_plan_end, next_call, read_result
 from dagwright.protocol.query_results import graph_result, node_result, status_result
+from dagwright.workflows.activity_calls import RunScope
 from tests.support.plan_building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
 from tests.unit.core.test_compilation import EVERYTHING
 
@@ -135,6 +141,55 @@ def test_document_in_counts_has_no_nodes_but_the_first_that_failed() -> None:
     counted = counted_document({"status": "failed", "error": None, "output": None, "nodes": nodes})
     fields = {"code": "node_failed", "message": "'b' failed: no; 1 more failed", "node_id": "b"}
     assert run_error_of(counted) == run_error_of(counted_document(counted)) == fields
+
+
+def test_closing_document_is_short_and_readers_complete_it() -> None:
+    scheduler = ended_scheduler()
+    document = counted_result_document(scheduler, FACTS)
+    closing = closing_document(document)
+    assert [*closing] == ["status", "title", "output", "nodes_ref"]
+    assert closing["output"] == compact_value(document["output"], ref="output")
+    known = {"run_id": "w1", "execution_id": "r1", "output": document["output"]}
+    assert full_closing_document(closing) | known == document
+    assert closing_document(result_document(scheduler, FACTS)) == closing
+    refused = result_document(None, RunFacts("w1", "r1", error={"code": "invalid", "message": "no"}))
+    assert closing_document(refused) == {"status": "failed", "error": {"code": "invalid", "message": "no"}}
+
+
+@pytest.mark.parametrize("attempt", [Attempt(), Attempt(2, 1_706_933_106.789, "v1"), Attempt(1, 0.0)])
+def test_attempt_of_a_result_comes_back(attempt: Attempt) -> None:
+    encoded = encode_attempt(attempt.count, attempt.started_at or 0.0, attempt.tool_version)
+    assert read_attempt({METADATA_ATTEMPT: encoded}) == replace(attempt, started_at=attempt.started_at or 0.0)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        *(b"", b"1", b"[1, 2]", b"\xff", b'{"attempt": "many"}', b'{"attempt": 0}', b'{"attempt": true}'),
+        *(b'{"at": -1}', b'{"at": 1e300}', b'{"at": 99999999999999999999}', b'{"at": "now"}', b'{"version": 7}'),
+    ],
+)
+def test_invalid_attempt_of_a_foreign_worker_counts_as_the_first(encoded: bytes) -> None:
+    assert read_attempt({METADATA_ATTEMPT: encoded}) == Attempt()
+    details = {"attempt": encoded, "started_at": encoded.decode(errors="replace"), "tool_version": 7}
+    assert attempt_of_details(details) == Attempt()
+
+
+def test_only_calls_that_may_change_something_or_are_no_node_of_a_first_execution_send_their_key() -> None:
+    run = RunScope("r1", (), "queue", run_id="r1")
+    scheduler = scheduler_of(node("a"), node("m", for_each=[1]))
+    task, item = (call.task for call in iter(lambda: next_call(scheduler, 1.0), None))
+    derived = [
+        run.has_derived_key(task, ToolDeclaration("any", effects=effects, task_queue=queue))
+        for effects in Effects
+        for queue in ("", "other")
+    ]
+    assert derived == [effects in ("pure", "read") for effects in Effects for _ in range(2)]
+    read = ToolDeclaration("any", effects=Effects.READ)
+    assert run.key_of(None, task.path) == derived_key("r1", "a")
+    others = (replace(run, run_id="r2"), replace(run, path=(("node", "sub"),)))
+    assert not any(other.has_derived_key(task, read) for other in others)
+    assert not run.has_derived_key(item, read)
 
 
 def test_graph_document_has_edges_from_a_node_to_its_dependents() -> None:

@@ -1,0 +1,86 @@
+"""The attempt of a call: in the metadata of the payload of its result, or in the details of its failure."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeGuard
+
+import pydantic_core
+
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.boundary.usage_reports import reported_usage, usage_of_metadata
+from dagwright.core.model.states import Attempt
+from dagwright.protocol.lineage import lineage_from_details, lineage_from_metadata
+
+_MAX_COUNT = 2**31
+_MAX_MS = 4_102_444_800_000
+"""Latest start of an attempt: the year 2100."""
+
+
+def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
+    """Return the value of `wire.METADATA_ATTEMPT`.
+
+    Args:
+        count: 1 for the first attempt.
+        started_at_s: seconds since 1970.
+        tool_version: empty for a call that has none.
+    """
+    attempt = {"attempt": count} if count != 1 else {}
+    version = {"version": tool_version} if tool_version else {}
+    return pydantic_core.to_json({**attempt, "at": round(started_at_s * 1_000_000) // 1_000, **version})
+
+
+def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
+    """Return the attempt in the metadata of a result.
+
+    The metadata of a foreign worker may be missing or invalid: each invalid part counts as missing.
+    """
+    usage, lineage = usage_of_metadata(metadata), lineage_from_metadata(metadata)
+    cached = _object(metadata, wire.METADATA_CACHED)
+    written = _object(metadata, wire.METADATA_ATTEMPT) or {}
+    count, at_ms, version = written.get("attempt", 1), written.get("at"), written.get("version", "")
+    return Attempt(
+        count if _is_number(count, upto=_MAX_COUNT) and count > 0 else 1,
+        at_ms / 1000 if _is_number(at_ms, upto=_MAX_MS) else None,
+        version if isinstance(version, str) else "",
+        cached,
+        usage,
+        lineage=lineage,
+    )
+
+
+def attempt_of_details(details: Mapping[str, Any]) -> Attempt:
+    """Return the attempt in the details of a failure: `{"attempt", "started_at", "tool_version", …}`.
+
+    Each invalid part counts as missing.
+    """
+    count, version = details.get("attempt"), details.get("tool_version")
+    return Attempt(
+        count if _is_number(count, upto=_MAX_COUNT) and count > 0 else 1,
+        _seconds_or_none(details.get("started_at")),
+        version if isinstance(version, str) else "",
+        usage=reported_usage(details),
+        lineage=lineage_from_details(details),
+    )
+
+
+def _seconds_or_none(text: object) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _is_number(value: object, *, upto: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= upto
+
+
+def _object(metadata: Mapping[str, bytes], name: str) -> dict[str, Any] | None:
+    """Return an object in metadata; `None` if it is missing or invalid."""
+    if name not in metadata:
+        return None
+    try:
+        value = json_from_bytes(metadata[name])
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
