@@ -95,5 +95,5 @@ async def _run(bench: Bench, plan: shapes.Plan) -> tuple[float, float]:
         seconds = time.perf_counter() - before
         memory_gb = worker.peak_gb()
     if document["status"] != "completed":
-        raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}: {document['error']}")
+        raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}: {document.get('error')}")
     return seconds, memory_gb

@@ -87,7 +87,8 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
             await _steps_ended(handle, shapes.SLOW_CHAINS * 3)
             killed_at = time.time()
             await worker.kill_and_start_again()
-            document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
+            await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
+            document = await handle.query(wire.QUERY_STATUS)
         _assert_all_ones(document)
         samples.append(all_chains_on_s(await _events(handle), killed_at))
     return [median_figure("worker killed: every chain continues", samples, goal=RECOVERY_S, unit="s")]

@@ -160,8 +160,9 @@ async def environment(place: Place, name: str) -> tuple[Gaps, float]:
         id=name,
         task_queue=wire.DEFAULT_TASK_QUEUE,
     )
-    document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
+    await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     took = time.monotonic() - started
+    document = await handle.query(wire.QUERY_STATUS)
     if (wrong := problem_with(document)) is not None:
         raise RuntimeError(f"unexpected result of {name}: {wrong}")
     return gaps_of((await handle.fetch_history()).events), took

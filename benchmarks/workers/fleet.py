@@ -15,6 +15,7 @@ from benchmarks.workers.production_server import ProductionServer
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
+from dagwright.history.run_reader import RunReader
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
 from dagwright.server.local import dial
@@ -49,7 +50,8 @@ class Fleet:
         """Run the plan; return the ID of its first execution and its result document."""
         started = await self.runs.start(StartRequest(self.plan))
         handle = self.connection.client.get_workflow_handle(started.workflow_id)
-        return started.run_id, await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
+        await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
+        return started.run_id, (await RunReader(self.connection.client, started.workflow_id).read()).document()
 
     def entries(self) -> list[tuple[str, str]]:
         """Return key and process ID of each effect."""

@@ -1,8 +1,8 @@
 """The closing event of a run and the result document in it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -14,7 +14,6 @@ from temporalio.converter import DataConverter
 
 from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED
 from dagwright.core.errors import NodeError
-from dagwright.core.expressions.stored_values import is_whole
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.documents import full_closing_document
@@ -72,23 +71,6 @@ def is_reference(value: Any, *, ref: str) -> bool:
     return isinstance(value, dict) and value.keys() == {"ref", "bytes", "preview"} and value["ref"] == ref
 
 
-def apply_node_document(record: Record, node: Mapping[str, Any], *, name: str) -> None:
-    """Update a record from the document of its node; a large value stays, because the document only has its
-    reference.
-    """
-    record.status = NodeStatus(node["status"])
-    if is_whole(record.result) and not is_reference(node["result"], ref=f"node:{name}"):
-        record.result = node["result"]
-    record.error = NodeError(**node["error"]) if node["error"] else None
-    record.attempts, record.partial, record.reason = node["attempts"], node["partial"], node["reason"]
-    record.blocked_by, record.message = tuple(node["blocked_by"]), node.get("message")
-    record.started_at, record.ended_at = _seconds(node["started_at"]), _seconds(node["ended_at"])
-
-
-def _seconds(time: str | None) -> float | None:
-    return None if time is None else datetime.fromisoformat(time).timestamp()
-
-
 CLOSED_AS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: None,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "failed",
@@ -118,17 +100,8 @@ async def closing_error(event: HistoryEvent, converter: DataConverter, *, has_do
     return NodeError("failed", "the run ended without a document") if is_silent else None
 
 
-def apply_closing_document(
-    scheduler: "RunScheduler", document: Mapping[str, Any] | None, *, error: NodeError | None, at: float
-) -> None:
-    """Update all nodes from the result document; a node without a document ended with the run at the latest.
-
-    A terminated run has no document, and the document of a large run has counts alone. Open requests are dropped.
-    """
-    for name, node in (document or {}).get("nodes", {}).items():
-        record = scheduler.record_of(name)
-        if record is not None:
-            apply_node_document(record, node, name=name)
+def end_open_nodes(scheduler: "RunScheduler", *, error: NodeError | None, at: float) -> None:
+    """Cancel the nodes of an ended run that have not ended themselves, and drop its open requests."""
     scheduler.features.feedback.requests.drop_open()
     for record in all_records(scheduler):
         if not record.status.is_final:

@@ -3,7 +3,7 @@
 The scheduler gets the input and the events of the run in the order in which the workflow handled them: a workflow
 receives events in batches, one for each workflow task, signals first. A task counts as running from the event that
 scheduled it; the progress of its attempts is in no event, so the run reader takes it from `describe`. When the run has
-ended, its result document replaces the computed state.
+ended, its status, output and error are those of its result document.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -24,9 +24,9 @@ from dagwright.core.scheduler.run_state import call_of_task, task_of_call
 from dagwright.history.closing_event import (
     CLOSED_AS,
     TaskFailure,
-    apply_closing_document,
     closing_document,
     closing_error,
+    end_open_nodes,
     recorded_document,
     task_failure,
 )
@@ -596,5 +596,5 @@ class HistoryReplay:
             # The run was refused before it started.
             self.scheduler = None
         if self.scheduler is not None:
-            apply_closing_document(self.scheduler, self.document, error=self.error, at=at)
+            end_open_nodes(self.scheduler, error=self.error, at=at)
         self.changes += 1

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 DESCRIBE_PAUSE_S = 1.0
 MAX_CHECKED_SUB_PLANS = 30
 """Most sub-plans of one run that are checked for waiting calls, once a second."""
+_OF_EVENTS = ("nodes", "nodes_ref")
+"""Fields of a document that readers take from the events of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,27 +130,15 @@ class RunView:
         return document if self.closing_document is None else self._as_written(document, self.closing_document)
 
     def _as_written(self, replayed: Mapping[str, Any], closing_document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the document that the run wrote, with the values that it contains by reference."""
-        document = {**replayed, **{key: closing_document[key] for key in replayed if key in closing_document}}
+        """Return the document that the run wrote, with its nodes and the output that it may contain by reference."""
+        written = [name for name in replayed if name in closing_document and name not in _OF_EVENTS]
+        document = {**replayed, **{name: closing_document[name] for name in written}}
         document |= {"run_id": self.workflow_id, "execution_id": self.run_id, "status": self.status}
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
         if self.scheduler is not None:
             output, error = self.scheduler.output()
             if error is None and _is_summary_of(document["output"], output, ref="output"):
                 document["output"] = output
-        if "nodes_ref" in closing_document:
-            document["nodes"] = replayed["nodes"]
-            # Nodes that are listed here are not counted there.
-            if "nodes_ref" in replayed:
-                document["nodes_ref"] = replayed["nodes_ref"]
-            return document
-        document["nodes"] = {
-            name: {**node, "result": replayed["nodes"][name]["result"]}
-            if name in replayed["nodes"]
-            and _is_summary_of(node["result"], replayed["nodes"][name]["result"], ref=f"node:{name}")
-            else dict(node)
-            for name, node in document["nodes"].items()
-        }
         return document
 
     def graph(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ async def asked(runs: Runs, handle: Handle) -> RunView:
 
 
 async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
-    document = await handle.result()
+    document = await document_of(handle)
     usage = document["usage"]
     agents = {name: part["tokens"] for name, part in usage.get("agents", {}).items()}
     return usage["calls"], usage["tokens"], agents

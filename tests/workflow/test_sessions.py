@@ -24,7 +24,7 @@ from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turn_summaries import CUT, RESPONSE_BYTES
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, raw
+from tests.support.runs import Handle, document_of, raw
 from tests.support.sessions import SessionBench, call, session_bench
 
 pytestmark = pytest.mark.server
@@ -50,7 +50,7 @@ async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBe
     session = await bench.ended(unique, first.workflow_id)
     assert session.names == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
     second = await bench.sessions.take_turn(unique, bench.turn(call("b", "echo", value="@cbu"), request="And that."))
-    document = await bench.client.get_workflow_handle(second.workflow_id).result()
+    document = await document_of(bench.client.get_workflow_handle(second.workflow_id))
     assert document["nodes"]["b"]["result"] == {"value": "id-Apex"}
     session = await bench.ended(unique, second.workflow_id)
     expected = [(1, "Make it.", "completed", ("cbu",)), (2, "And that.", "completed", ())]
@@ -78,7 +78,7 @@ async def test_stored_answer_is_complete_in_session_and_next_prompt(bench: Sessi
 
     first = await bench.sessions.take_turn(unique, long)
     session = await bench.ended(unique, first.workflow_id)
-    document = await bench.client.get_workflow_handle(first.workflow_id).result()
+    document = await document_of(bench.client.get_workflow_handle(first.workflow_id))
     assert session.names == document["context"] == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
     [kept] = session.turns
     assert kept.response_at is not None
@@ -116,7 +116,7 @@ async def test_turns_run_one_after_the_other_on_what_the_last_left(bench: Sessio
     bench.bench.open(unique)
     runs = [(await each).workflow_id for each in later]
     for run in runs:
-        document = await bench.client.get_workflow_handle(run).result()
+        document = await document_of(bench.client.get_workflow_handle(run))
         assert document["nodes"]["c"]["result"] == {"value": "id-Apex"}
         await bench.ended(unique, run)
     session = (await bench.sessions.find(unique)).session
@@ -366,7 +366,7 @@ async def test_ended_session_waits_for_its_turn_and_a_new_one_is_empty(bench: Se
     with pytest.raises(SessionNotFound, match="has ended already"):
         await bench.sessions.end(unique)
     again = await bench.sessions.take_turn(unique, bench.turn(call("c", "echo", value="@cbu")))
-    document = await bench.client.get_workflow_handle(again.workflow_id).result()
+    document = await document_of(bench.client.get_workflow_handle(again.workflow_id))
     assert document["nodes"]["c"]["result"] == {"value": "@cbu"}
     await bench.ended(unique, again.workflow_id)
     await bench.close(unique)

@@ -74,7 +74,7 @@ server limits to 2 MB."""
 DOCUMENT_LIMIT_BYTES = 1_000_000
 """Encoded result document of a run; the server ends a run with a result over 2 MB."""
 DOCUMENT_NODES = 300
-"""Maximum number of nodes in a result document; the document of a larger run has only counts. A longer list is
+"""Maximum number of nodes in the document of a query; the document of a larger run has only counts. A longer list is
 unreadable in the Temporal UI, and writing and sending half a megabyte takes as long as running twenty nodes. The
 commands read the nodes from the history."""
 TASK_COMMANDS_LIMIT_BYTES = 1_500_000
