@@ -98,7 +98,10 @@ def temporal(
         list[str] | None, typer.Argument(metavar="ARGUMENT", help="Command and options of `temporal`.")
     ] = None,
 ) -> int:
-    """Run Temporal's own command line, against the server of this folder if no address is set."""
+    """Run Temporal's command line on the server of this folder.
+
+    If `TEMPORAL_ADDRESS` is set, the server of this address is used.
+    """
     return call("temporal_command", "temporal", arguments or [], Output())
 
 
