@@ -7,6 +7,7 @@ from typing import get_args
 
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.features.explain.reasons import ReasonKind
+from dagwright.settings import Settings
 from dagwright.tools import tool
 from tests.architecture.source_files import ROOT
 
@@ -51,3 +52,13 @@ def test_table_of_options_of_tools_has_each_option() -> None:
     cells = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
     options = [name for name, each in inspect.signature(tool).parameters.items() if each.kind is each.KEYWORD_ONLY]
     assert sorted(re.findall(r"`(\w+)`", "".join(cells))) == sorted(options)
+
+
+def test_table_of_slots_has_the_defaults_and_ranges_of_the_settings() -> None:
+    page = (ROOT / "docs" / "deploy" / "workers.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `DAGWRIGHT_(\w+)` \| (\d+) \| ([\d,]+) to ([\d,]+) \|", page, re.MULTILINE)
+    fields = Settings.model_json_schema(mode="serialization")["properties"]
+    found = {name: [int(each.replace(",", "")) for each in numbers] for name, *numbers in rows}
+    words = ("default", "minimum", "maximum")
+    assert found == {name: [fields[name.lower()][word] for word in words] for name in found}
+    assert len(found) > 3
