@@ -106,7 +106,7 @@ class CallLimitWorkflow:
         for call in exchange.renewals:
             state.renew(call, now)
         if exchange.hold_s > 0:
-            state.hold.extend(now + exchange.hold_s, now, by=exchange.held_by)
+            state.hold.extend(now + exchange.hold_s, now, requested_by=exchange.held_by)
         state.today.add(exchange.usage, now)
         for tokens in exchange.tokens:
             state.add_tokens(limit, tokens)

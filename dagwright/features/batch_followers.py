@@ -1,8 +1,8 @@
 """Call batches: which calls of `batch` tools share an activity.
 
 The calls of a batch are those that may start now, and their *followers*: calls that can start as soon as calls of the
-batch have ended. A follower is a call that nothing but its dependencies delays: no approval, no budget, no manual
-override, no reuse of a fork.
+batch have ended. A follower waits only for its dependencies: it has no approval, budget or manual override, and a
+fork does not reuse its result.
 
 Replay: the workflow forms batches and the history has the result, so these rules may change between versions.
 """
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 MAX_CALLS = 250
 """Calls of one batch. A batch starts calls for a fifth of a second, and the shortest calls take about a millisecond."""
 MAX_PARALLEL = 100
-"""Calls of one batch that run at once, as many as a worker runs activities by default."""
+"""Calls of one batch that run at once: the default number of concurrent activities of a worker."""
 ATTEMPTS = 3
-"""Attempts of a batch. A dead worker ends one, and each may start the same call."""
+"""Attempts of a batch. An attempt ends if its worker dies, and each attempt may start the same call."""
 _SHORTEST_TIMEOUT_S = 1.0
-"""A call with a shorter timeout needs the timeout of an activity: a batch only detects calls of over 200 ms."""
+"""Shortest timeout of a call in a batch: a batch only detects calls that take over 200 ms."""
 
 
 def can_share(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
@@ -77,31 +77,28 @@ def followers_of(
     """
     state = scheduler.state
     leaders = [task.ref.node for task in tasks if task.ref.item is None and task.node.supersedes is None]
-    chosen = BatchNodes(scheduler, awaited=leaders)
+    batch = BatchNodes(scheduler, awaited=leaders)
     missing: dict[int, int] = {}
-    order, found, used = (
-        list(leaders),
-        list[int](),
-        [scheduler.features.budget.budget, scheduler.features.reuse.table],
-    )
-    if state.phase is not Phase.ACTIVE or any(each is not None for each in used):
+    order, followers = list(leaders), list[int]()
+    has_budget_or_reuse = scheduler.features.budget.budget is not None or scheduler.features.reuse.table is not None
+    if state.phase is not Phase.ACTIVE or has_budget_or_reuse:
         order = []
     for number in order:
         for dependent in state.dependents_of(number):
             if dependent not in missing:
                 missing[dependent] = _missing_of(scheduler, dependent, task_queue=task_queue, separate=separate)
             missing[dependent] -= 1
-            if not missing[dependent] and _add(chosen, dependent):
+            if not missing[dependent] and _add(batch, dependent):
                 order.append(dependent)
-                found.append(dependent)
-            if len(tasks) + len(found) >= MAX_CALLS:
-                return [state.plan.nodes[each].id for each in found], chosen.encoded()
-    return [state.plan.nodes[number].id for number in found], chosen.encoded()
+                followers.append(dependent)
+            if len(tasks) + len(followers) >= MAX_CALLS:
+                return [state.plan.nodes[follower].id for follower in followers], batch.encoded()
+    return [state.plan.nodes[follower].id for follower in followers], batch.encoded()
 
 
-def _add(chosen: BatchNodes, number: int) -> bool:
+def _add(batch: BatchNodes, number: int) -> bool:
     try:
-        return chosen.add(number)
+        return batch.add(number)
     except BatchTooLarge:
         return False
 

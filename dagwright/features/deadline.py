@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
 
 _EARLY_S = 0.001
-"""Seconds by which a timer may fire early, because fractions of a second are rounded."""
+"""Seconds by which a timer may fire early, because its time is rounded."""
 _NAMED = 3
 """Nodes of each kind that are named; the others are counted."""
 _REASON_CHARACTERS = 100
@@ -105,7 +105,7 @@ def timeout_message(plan: CompiledPlan, records: Sequence[Record], *, is_paused:
             waiting.append(f"{name} ({reason})" if reason else name)
     parts = ["it was paused"] if is_paused else []
     parts += [
-        f"{what}: {_listed(names)}" for what, names in (("still running", running), ("waiting", waiting)) if names
+        f"{label}: {_listed(names)}" for label, names in (("still running", running), ("waiting", waiting)) if names
     ]
     return "; ".join(parts)
 
@@ -120,5 +120,5 @@ def _tasks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str,
 
 
 def _listed(names: Sequence[str]) -> str:
-    left = len(names) - _NAMED
-    return ", ".join([*names[:_NAMED], *([f"{left:,} more"] if left > 0 else [])])
+    omitted = len(names) - _NAMED
+    return ", ".join([*names[:_NAMED], *([f"{omitted:,} more"] if omitted > 0 else [])])

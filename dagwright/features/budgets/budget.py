@@ -2,8 +2,8 @@
 
 The estimated usage of a call is reserved before it starts, and replaced by the reported usage when it ends. The root
 run has the budget. A child run requests a reservation from it for each call, through the runs between, and reports how
-each call ended. Therefore the root run knows all usage, and never reserves more than is left. Added nodes and time are
-checked when a node is about to start; nothing is reserved for them.
+each call ended. Therefore the root run knows all usage, and never reserves more than the remaining budget. Added nodes
+and time are checked when a node is about to start; nothing is reserved for them.
 
 The usage exceeds a limit only in three cases: calls in flight use more than estimated (including attempts that fail
 with an unusable response); tools and agents call models themselves, and their usage is known when they end; and the
@@ -35,7 +35,7 @@ from dagwright.core.model.tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PU
 from dagwright.features.budgets.busy_time import BusyTime, busy_time_from_json
 
 REQUESTED_AT_ONCE = 250
-"""Most calls for which a child run has open requests: its report has to fit into one message."""
+"""Maximum number of calls for which a child run requests budget: its report has to fit into one message."""
 _CALL_LIMITS: Sequence[Kind] = ("tokens", "money", "calls")
 """Limits that only apply to calls of models."""
 ZERO_MONEY = Decimal(0)
@@ -232,7 +232,7 @@ class Budget:
                 self._reported += usage
             self.settle((call, key), usage)
         for key, tokens in report.requests.items():
-            # A call that requests budget again was settled first, possibly in the same message.
+            # A call that requests budget again was settled before, possibly in the same message.
             if (call, key) not in self.reserved:
                 self.waiting[call, key] = Reservation(tokens)
 
@@ -266,7 +266,7 @@ class Budget:
         self._reported = self._reported.minus(reported)
         self.pending_grants.pop(call, None)
         self.busy.set_idle(call, is_idle=False)
-        # Usage that its end does not contain: all of it, or that of a nested child run that ended without a report.
+        # The end may not contain the usage of a nested child run that ended without a report, or any usage at all.
         missing = reported.minus(usage)
         self.unreported.tokens, self.unreported.calls = (
             self.unreported.tokens + missing.tokens,
@@ -276,56 +276,59 @@ class Budget:
         for name in [name for name in (*self.reserved, *self.waiting) if name[0] == call]:
             self.settle(name, NO_USAGE if usage.is_nonzero else None)
         if self.is_child and (late_usage := usage.minus(reported)).is_nonzero:
-            # It ended before it reported its last calls, and the parent run receives the total much later.
+            # The child run ended before it reported its last calls, and the parent run receives the total much later.
             self.pending_report.settled[_path((call, ""))] = late_usage
 
     # Remaining budget.
 
     def exceeded_limits(self, reservation: Reservation, *, used: Usage, added_nodes: int) -> list[Kind]:
-        """Return the limits that do not have enough left for a call, after the reservations of other calls."""
-        return self._exceeded(reservation, self._room(used), added_nodes=added_nodes)
+        """Return the limits whose remaining amount, after the reservations of other calls, is too small for a call."""
+        return self._exceeded(reservation, self._remaining(used), added_nodes=added_nodes)
 
-    def _room(self, used: Usage, *, is_all: bool = False) -> dict[Kind, Limit | None]:
-        """Return the remaining amount of each limit (of `nodes`, for the run itself); `None` if it is unknown.
+    def _remaining(self, used: Usage, *, is_all: bool = False) -> dict[Kind, Limit | None]:
+        """Return the remaining amount of each limit; `None` if it is unknown. For `nodes`, child runs are subtracted.
 
         Args:
             is_all: ignore reservations.
         """
         spent = self._spent(used)
-        room: dict[Kind, Limit | None] = {}
+        remaining_amounts: dict[Kind, Limit | None] = {}
         for kind, limit in self.limits.items():
             if kind == "tokens":
-                room[kind] = limit - spent.tokens - (0 if is_all else self._reserved_tokens)
+                remaining_amounts[kind] = limit - spent.tokens - (0 if is_all else self._reserved_tokens)
             elif kind == "calls":
-                room[kind] = limit - spent.calls - (0 if is_all else len(self.reserved))
+                remaining_amounts[kind] = limit - spent.calls - (0 if is_all else len(self.reserved))
             elif kind == "nodes":
-                room[kind] = limit - sum(self.added_by_child.values())
+                remaining_amounts[kind] = limit - sum(self.added_by_child.values())
             elif kind == "time":
-                room[kind] = limit - Decimal(str(self.busy.seconds))
+                remaining_amounts[kind] = limit - Decimal(str(self.busy.seconds))
             else:
-                left = Decimal(limit) - spent.money - (ZERO_MONEY if is_all else self._reserved_money)
-                room[kind] = None if self.has_unknown_cost(used) else left
-        return room
+                remaining_money = Decimal(limit) - spent.money - (ZERO_MONEY if is_all else self._reserved_money)
+                remaining_amounts[kind] = None if self.has_unknown_cost(used) else remaining_money
+        return remaining_amounts
 
-    def _exceeded(self, reservation: Reservation, room: Mapping[Kind, Limit | None], *, added_nodes: int) -> list[Kind]:
+    def _exceeded(
+        self, reservation: Reservation, remaining_amounts: Mapping[Kind, Limit | None], *, added_nodes: int
+    ) -> list[Kind]:
         if self.finishing is not None:
             return [*KINDS]
-        kinds = [kind for kind in room if reservation.tokens or kind not in _CALL_LIMITS]
+        kinds = [kind for kind in remaining_amounts if reservation.tokens or kind not in _CALL_LIMITS]
         return [
             kind
             for kind in kinds
-            if (left := room[kind]) is None or self._is_over(reservation, kind, left, added_nodes=added_nodes)
+            if (remaining := remaining_amounts[kind]) is None
+            or self._is_over(reservation, kind, remaining, added_nodes=added_nodes)
         ]
 
-    def _is_over(self, reservation: Reservation, kind: Kind, left: Limit, *, added_nodes: int) -> bool:
+    def _is_over(self, reservation: Reservation, kind: Kind, remaining: Limit, *, added_nodes: int) -> bool:
         if kind == "nodes":
-            return (added_nodes if reservation.nodes is None else reservation.nodes) > left
+            return (added_nodes if reservation.nodes is None else reservation.nodes) > remaining
         if kind == "tokens":
-            return reservation.tokens > left
+            return reservation.tokens > remaining
         if kind == "money" and self.token_price is not None:
-            return self.token_price * reservation.tokens > left
+            return self.token_price * reservation.tokens > remaining
         # While no price is known, one call reserves all remaining money.
-        return left <= 0
+        return remaining <= 0
 
     def has_unknown_cost(self, used: Usage) -> bool:
         """Return whether the cost of some calls is unknown."""
@@ -336,52 +339,54 @@ class Budget:
         tasks: list[str] = []
         if self.is_child:
             return tasks
-        room = self._room(used)
+        remaining_amounts = self._remaining(used)
         for name, reservation in [*self.waiting.items()]:
-            if self._exceeded(reservation, room, added_nodes=added_nodes):
+            if self._exceeded(reservation, remaining_amounts, added_nodes=added_nodes):
                 continue
             del self.waiting[name]
             self._reserve(name, self._with_money(reservation, used=used))
-            room = self._room(used)
+            remaining_amounts = self._remaining(used)
             self._pass_grant(name)
             if not name[0]:
                 tasks.append(name[1])
         return tasks
 
     def exhausted_limits(self, *, used: Usage, added_nodes: int, name: CallKey | None = None) -> list[Kind]:
-        """Return the limits that do not have enough left for a waiting call, even if all reservations are released.
+        """Return the limits that are too small for a waiting call even if all reservations are released.
 
         Args:
             name: the call; `None` checks all waiting calls.
         """
         if self.is_child or self.finishing is not None:
             return []
-        room = self._room(used, is_all=True)
+        remaining_amounts = self._remaining(used, is_all=True)
         reservations = self.waiting.values() if name is None else (self.waiting[name],)
-        short = {
-            kind for reservation in reservations for kind in self._exceeded(reservation, room, added_nodes=added_nodes)
+        exceeded = {
+            kind
+            for reservation in reservations
+            for kind in self._exceeded(reservation, remaining_amounts, added_nodes=added_nodes)
         }
-        return [kind for kind in KINDS if kind in short]
+        return [kind for kind in KINDS if kind in exceeded]
 
     def reasons(self, *, used: Usage, added_nodes: int) -> dict[str, str]:
         """Return task id -> text that explains why the run's own call waits."""
-        room = self._room(used)
+        remaining_amounts = self._remaining(used)
         texts: dict[tuple[Kind, ...], str] = {}
         by_task: dict[str, str] = {}
         for (owner, task_id), reservation in self.waiting.items():
             if not owner:
-                kinds = tuple(self._exceeded(reservation, room, added_nodes=added_nodes))
+                kinds = tuple(self._exceeded(reservation, remaining_amounts, added_nodes=added_nodes))
                 if kinds not in texts:
                     texts[kinds] = self.describe(kinds, used=used, added_nodes=added_nodes)
                 by_task[task_id] = texts[kinds]
         return by_task
 
     def _with_money(self, reservation: Reservation, *, used: Usage) -> Reservation:
-        """Return a claim with the money to reserve for it."""
+        """Return a reservation with the money to reserve."""
         money = ZERO_MONEY
         if (limit := self.limits.get("money")) is not None:
-            left = Decimal(limit) - self._spent(used).money - self._reserved_money
-            money = left if self.token_price is None else self.token_price * reservation.tokens
+            remaining_money = Decimal(limit) - self._spent(used).money - self._reserved_money
+            money = remaining_money if self.token_price is None else self.token_price * reservation.tokens
         return replace(reservation, money=money)
 
     def _reserve(self, name: CallKey, reservation: Reservation) -> None:
@@ -429,10 +434,10 @@ class Budget:
             )
         return ", ".join(parts)
 
-    def raise_by(self, more: Mapping[Kind, Limit | None]) -> None:
+    def raise_by(self, amounts: Mapping[Kind, Limit | None]) -> None:
         """Raise limits; null removes a limit."""
         self.changes += 1
-        for kind, added in more.items():
+        for kind, added in amounts.items():
             limit = self.limits.pop(kind, None)
             if limit is not None and added is not None:
                 self.limits[kind] = min(limit + added, max_limit(kind))

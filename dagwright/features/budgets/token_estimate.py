@@ -29,15 +29,15 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
         # The arguments are not JSON, so the call is rejected when it is sent.
         return 1
     for _, part in find_value_refs(arguments):
-        for each in part.parts if isinstance(part, WorkerText) else (part,):
-            if isinstance(each, StoredValue) and each.shape is not None:
-                size += each.shape.size_bytes
+        for inner in part.parts if isinstance(part, WorkerText) else (part,):
+            if isinstance(inner, StoredValue) and inner.shape is not None:
+                size += inner.shape.size_bytes
     if task.node.tool != MODEL_TOOL:
         return size // BYTES_OF_A_TOKEN + ANSWER_TOKENS
     conversation = _conversation_tokens(state, task.node) if arguments.get("before") is not None else 0
     config = arguments.get("config")
-    most = config.get("max_tokens") if isinstance(config, Mapping) else None
-    return size // BYTES_OF_A_TOKEN + conversation + (most if isinstance(most, int) else ANSWER_TOKENS)
+    max_tokens = config.get("max_tokens") if isinstance(config, Mapping) else None
+    return size // BYTES_OF_A_TOKEN + conversation + (max_tokens if isinstance(max_tokens, int) else ANSWER_TOKENS)
 
 
 def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:
@@ -46,8 +46,10 @@ def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:
     That call is a dependency of the node, or a dependency of such a dependency.
     """
     nodes = state.plan.nodes
-    near = [number for needed in node.dependencies for number in (needed, *nodes[needed].dependencies)]
-    calls = [number for number in dict.fromkeys(near) if nodes[number].tool == MODEL_TOOL]
+    candidates = [
+        number for dependency in node.dependencies for number in (dependency, *nodes[dependency].dependencies)
+    ]
+    calls = [number for number in dict.fromkeys(candidates) if nodes[number].tool == MODEL_TOOL]
     return max((_answer_tokens(state, number) for number in calls), default=0)
 
 

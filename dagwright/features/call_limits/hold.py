@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dagwright.core.model.times import format_time
 
 LONGEST_HOLD_S = 300.0
-"""Longest hold of other calls by one answer; the call that got the answer waits as long as it was asked to."""
+"""Longest hold of other calls because of one response; the call that got the response waits as long as requested."""
 RECENT_S = 30.0
 """Time after the starts of a hold in which another hold makes the next starts slower."""
 WAS_ASKED = "was asked to wait until"
@@ -23,13 +23,13 @@ class Hold:
 
     Args:
         until: no call starts before this time.
-        by: the service that asked for it, such as `429 from api.example.org`.
+        requested_by: service that requested the hold, such as `429 from api.example.org`.
         next_at: earliest start of another call after the hold.
         interval_s: seconds between two starts after the hold.
     """
 
     until: float = 0.0
-    by: str = ""
+    requested_by: str = ""
     next_at: float = 0.0
     interval_s: float = FIRST_INTERVAL_S
 
@@ -41,23 +41,23 @@ class Hold:
     @property
     def reason(self) -> str:
         """Return why calls wait."""
-        return f"{WAS_ASKED} {format_time(self.until)} ({self.by})"
+        return f"{WAS_ASKED} {format_time(self.until)} ({self.requested_by})"
 
-    def extend(self, until: float, now: float, *, by: str) -> None:
+    def extend(self, until: float, now: float, *, requested_by: str) -> None:
         """Hold the calls until a time."""
         if until <= self.until:
             return
         if now >= self.until:
             is_repeated = now < self.ends_at
             self.interval_s = min(self.interval_s * 2, _LONGEST_INTERVAL_S) if is_repeated else FIRST_INTERVAL_S
-        # Calls with an earlier start come back before the end of the hold, and get another one.
-        self.until, self.by, self.next_at = until, by, until
+        # Calls with an earlier start request again before the end of the hold, and get a later start.
+        self.until, self.requested_by, self.next_at = until, requested_by, until
 
     def start_of(self, now: float, *, has_waited: bool) -> float | None:
         """Book the start of a call; `None` if the call may start now.
 
         Args:
-            has_waited: whether the call had a start after the hold, which is now.
+            has_waited: whether the call had booked a start, which is now.
         """
         if now >= self.until and (has_waited or now >= self.next_at):
             return None
@@ -66,5 +66,5 @@ class Hold:
         return start_at
 
     def waiting(self, now: float) -> int:
-        """Return the number of booked starts that are still to come."""
+        """Return the number of booked starts in the future."""
         return max(0, round((self.next_at - max(now, self.until)) / self.interval_s))

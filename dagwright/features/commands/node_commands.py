@@ -44,7 +44,7 @@ class CancelNode:
     node: str
     branch: bool = False
     grace_s: float = 30.0
-    by: Actor = UNKNOWN_ACTOR
+    actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
@@ -64,8 +64,8 @@ class CancelNode:
         """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
-        reason = self.by.describe("cancelled")
-        scheduler.state.override_of(self.node).steps.append(self.by.step("cancel_node", at))
+        reason = self.actor.describe("cancelled")
+        scheduler.state.override_of(self.node).steps.append(self.actor.step("cancel_node", at))
         ends: list[TaskRef] = []
         for task in _open_tasks(scheduler, ref):
             scheduler.state.record(task).reason = reason
@@ -86,18 +86,18 @@ def _open_tasks(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
     record = scheduler.records[ref.node]
     if ref.item is not None or not record.items:
         return [ref]
-    return [TaskRef(ref.node, index) for index, each in enumerate(record.items) if each.record.status in _STARTED]
+    return [TaskRef(ref.node, index) for index, item in enumerate(record.items) if item.record.status in _STARTED]
 
 
 def _descendants_requiring(scheduler: "RunScheduler", number: int) -> list[int]:
-    """Return the pending nodes that require a node, directly or not, in breadth or depth order of the search."""
+    """Return the pending nodes that require a node, directly or through other nodes."""
     dependents: dict[int, None] = {}
     waiting = [number]
     while waiting:
         for dependent in scheduler.state.dependents_of(waiting.pop()):
             node, status = scheduler.plan.nodes[dependent], scheduler.records[dependent].status
-            is_needing = node.join[0] == "all" and status is NodeStatus.PENDING and node.kind != "region"
-            if is_needing and dependent not in dependents:
+            requires_all = node.join[0] == "all" and status is NodeStatus.PENDING and node.kind != "region"
+            if requires_all and dependent not in dependents:
                 dependents[dependent] = None
                 waiting.append(dependent)
     return list(dependents)
@@ -115,7 +115,7 @@ class RetryNode:
 
     node: str
     arguments: Mapping[str, Any] | None = None
-    by: Actor = UNKNOWN_ACTOR
+    actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
@@ -144,7 +144,7 @@ class RetryNode:
         attempts, error = record.attempts, record.error
         if self.arguments is not None:
             scheduler.features.feedback.requests.stored_bytes += size_of(self.arguments)
-            add_nodes(scheduler, with_other_arguments(scheduler.state, ref.node, self.arguments), self.by, at=at)
+            add_nodes(scheduler, with_other_arguments(scheduler.state, ref.node, self.arguments), self.actor, at=at)
             return
         edits = RecordEdits(scheduler.rebuild, at)
         for failed_ref in _failed_parts(scheduler, ref):
@@ -154,16 +154,16 @@ class RetryNode:
         edits.apply()
         scheduler.propagate(at)
         details = {"attempts": attempts, "error": error.to_json() if error is not None else None}
-        scheduler.state.override_of(self.node).steps.append(self.by.step("retry_node", at, **details))
+        scheduler.state.override_of(self.node).steps.append(self.actor.step("retry_node", at, **details))
 
 
-def _refusal_of_size(scheduler: "RunScheduler", sent: Any, what: str) -> str | None:
+def _refusal_of_size(scheduler: "RunScheduler", sent: Any, kind: str) -> str | None:
     """Return why a run cannot store a value from a person, or `None`; such values are part of its state."""
     size, stored = size_of(sent), scheduler.features.feedback.requests.stored_bytes
     if size <= SHORT_BYTES or stored + size <= RUN_ANSWERS_BYTES:
         return None
     return (
-        f"{what} of {size:,} bytes are too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, "
+        f"{kind} of {size:,} bytes are too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, "
         f"and {stored:,} are stored; up to {SHORT_BYTES:,} are always accepted, such as the name of a file"
     )
 
@@ -188,7 +188,7 @@ def _failed_parts(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
     if ref.item is not None or not items:
         return [ref]
     failed = (NodeStatus.FAILED, NodeStatus.CANCELLED)
-    return [TaskRef(ref.node, index) for index, each in enumerate(items) if each.record.status in failed] or [ref]
+    return [TaskRef(ref.node, index) for index, item in enumerate(items) if item.record.status in failed] or [ref]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class SetResult:
 
     node: str
     result: Any
-    by: Actor = UNKNOWN_ACTOR
+    actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
@@ -234,7 +234,7 @@ class SetResult:
         scheduler.rebuild.spend(at)
         edits.apply()
         scheduler.propagate(at)
-        scheduler.state.override_of(self.node).steps.append(self.by.step("set_result", at, error=error))
+        scheduler.state.override_of(self.node).steps.append(self.actor.step("set_result", at, error=error))
 
 
 # The plan.
@@ -253,7 +253,7 @@ class AddNodes:
     """
 
     extension: Extension
-    by: Actor = UNKNOWN_ACTOR
+    actor: Actor = UNKNOWN_ACTOR
     stored_bytes: int = 0
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
@@ -263,7 +263,7 @@ class AddNodes:
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
-        add_nodes(scheduler, self.extension, self.by, at=at)
+        add_nodes(scheduler, self.extension, self.actor, at=at)
         scheduler.features.feedback.requests.stored_bytes += self.stored_bytes
 
 
@@ -278,7 +278,7 @@ class AddUnparsedNodes(UnparsedCommand):
 
     nodes: Sequence[Any]
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
-    by: Actor = UNKNOWN_ACTOR
+    actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is refused, or `None`."""
@@ -298,4 +298,4 @@ class AddUnparsedNodes(UnparsedCommand):
             extension = checked_extension(self.nodes, scheduler.state, tools=self.tools, budget=budget)
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
-        return extension if isinstance(extension, str) else AddNodes(extension, self.by, size_of(self.nodes))
+        return extension if isinstance(extension, str) else AddNodes(extension, self.actor, size_of(self.nodes))

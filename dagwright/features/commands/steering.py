@@ -63,9 +63,9 @@ class UnparsedCommand(ABC):
         """Return the parsed command, or why it is refused; the cost is charged to a compute budget."""
 
 
-def apply_command(sent: RunCommand | UnparsedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
+def apply_command(sent_command: RunCommand | UnparsedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
     """Apply a command, or return why it is refused."""
-    command = sent.read(scheduler, at=at) if isinstance(sent, UnparsedCommand) else sent
+    command = sent_command.read(scheduler, at=at) if isinstance(sent_command, UnparsedCommand) else sent_command
     if isinstance(command, str):
         return command
     if (refusal := command.refusal_of(scheduler, at=at)) is not None:
@@ -84,7 +84,7 @@ def apply_command(sent: RunCommand | UnparsedCommand, scheduler: "RunScheduler",
 class Pause:
     """Pause the run: no task starts; running tasks finish."""
 
-    by: Actor = UNKNOWN_ACTOR
+    actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
@@ -98,14 +98,14 @@ class Pause:
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
-        scheduler.state.paused = Paused(at, self.by.name, self.by.reason)
+        scheduler.state.paused = Paused(at, self.actor.name, self.actor.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Resume a paused run."""
 
-    by: Actor = UNKNOWN_ACTOR
+    actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
@@ -123,7 +123,7 @@ class Resume:
 class Cancel:
     """Cancel the run: no task starts, and the driver cancels running tasks."""
 
-    by: Actor = UNKNOWN_ACTOR
+    actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
@@ -133,7 +133,7 @@ class Cancel:
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
-        scheduler.cancel(at, reason=self.by.reason)
+        scheduler.cancel(at, reason=self.actor.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class SetPolicy:
     """Change which calls need an approval; tasks whose approval is no longer needed start."""
 
     policy: Policy
-    by: Actor = UNKNOWN_ACTOR
+    actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
@@ -149,7 +149,7 @@ class SetPolicy:
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
-        scheduler.features.feedback.set_policy(self.policy, at, by=self.by.name or "")
+        scheduler.features.feedback.set_policy(self.policy, at, by=self.actor.name or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +165,15 @@ class SetLimits:
     max_in_flight: int | None = None
     deadline_s: float | None = None
     budget: Mapping[Kind, Limit | None] | None = None
-    by: Actor = UNKNOWN_ACTOR
+    actor: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is refused, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _ENDED
-        gone_s = at - scheduler.features.deadline.deadline.started_at
-        if self.deadline_s is not None and self.deadline_s <= gone_s:
-            return f"a deadline counts from the start of the run, which was {gone_s:.0f} s ago: give more than that"
+        elapsed_s = at - scheduler.features.deadline.deadline.started_at
+        if self.deadline_s is not None and self.deadline_s <= elapsed_s:
+            return f"a deadline counts from the start of the run, which was {elapsed_s:.0f} s ago: give more than that"
         budget = scheduler.features.budget.budget
         if self.budget is not None and budget is None:
             return "the run has no budget that could be changed; give it one when it starts"
@@ -190,7 +190,7 @@ class SetLimits:
         if self.max_in_flight is not None:
             scheduler.rebuild.set_max_in_flight(self.max_in_flight, at)
         if self.deadline_s is not None:
-            scheduler.features.deadline.set(self.deadline_s, by=self.by.name)
+            scheduler.features.deadline.set(self.deadline_s, by=self.actor.name)
         if self.budget is not None:
             scheduler.features.budget.set_limits(self.budget, at)
 
@@ -204,9 +204,9 @@ def current_notes(scheduler: "RunScheduler | None") -> list[dict[str, Any]]:
         return []
     notes: list[dict[str, Any]] = []
     if scheduler.state.phase.is_compensated and scheduler.is_finished:
-        compensated, standing = compensation_summary(scheduler.state)
+        compensated, uncompensated = compensation_summary(scheduler.state)
         notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": compensated})
-        notes += [note.to_json() for note in standing]
+        notes += [note.to_json() for note in uncompensated]
     elif scheduler.state.phase is Phase.COMPENSATING and not scheduler.state.options.is_child:
         message = "the run is compensating its calls; cancel it again to stop the compensation"
         notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": message})

@@ -86,7 +86,7 @@ def may_have_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -
         agent_effects = agent_tools(node) or {}
         sub_plan = node.sub_plan
         return any(effects in _CHANGING_EFFECTS for effects in agent_effects.values()) or any(
-            may_have_effects(each, sub_plan.tools) for each in sub_plan.nodes
+            may_have_effects(inner, sub_plan.tools) for inner in sub_plan.nodes
         )
     # A `reported` node runs outside of this run, and is compensated there.
     is_call = node.kind == "tool" and has_side_effects(node, tools)
@@ -106,7 +106,7 @@ def _calls(state: "RunState") -> Iterator[tuple[TaskRef, Record]]:
 
 
 def _was_called(state: "RunState", ref: TaskRef, record: Record) -> bool:
-    """Return whether this run, not the run that it forked, made a call that may have changed something."""
+    """Return whether this run itself made a call that may have changed something; reused results do not count."""
     if record.reused is not None or record.cached is not None or record.child_snapshot == NOTHING_TO_COMPENSATE:
         return False
     if state.plan.nodes[ref.node].kind == "lookup" and is_result_of_call(record, None):
@@ -146,7 +146,7 @@ def _in_reverse_order(state: "RunState") -> Sequence[TaskRef]:
         if _was_called(state, ref, record) and _reason_not_compensable(state, ref, record) is None
     ]
     levels = levels_of([node.dependencies for node in state.plan.nodes]) or [] if calls else []
-    calls.sort(key=lambda each: (each[1].ended_at or 0.0, levels[each[0].node], _order_of(each[0])), reverse=True)
+    calls.sort(key=lambda call: (call[1].ended_at or 0.0, levels[call[0].node], _order_of(call[0])), reverse=True)
     return [ref for ref, _ in calls]
 
 
@@ -214,7 +214,7 @@ def without_compensation(plan: CompiledPlan) -> CompiledPlan:
 
 
 def compensated_tasks(state: "RunState") -> tuple[frozenset[str], list[str]]:
-    """Return the nodes and items that a run has compensated or will, and those with an unknown outcome."""
+    """Return the nodes and items that a run compensates or has compensated, and those with an unknown outcome."""
     compensated, unknown = set[str](), list[str]()
     for node, record in state.visible_nodes():
         if node.compensates is None:
@@ -248,8 +248,8 @@ def why_not_completed(state: "RunState") -> NodeError:
     for status in (NodeStatus.FAILED, NodeStatus.CANCELLED, NodeStatus.BLOCKED):
         for name, record in ended:
             if record.status is status:
-                why = record.error.message if record.error is not None else record.reason
-                return NodeError(NOT_COMPLETED, f"{name!r} {status.value}{f': {why}' if why else ''}")
+                reason = record.error.message if record.error is not None else record.reason
+                return NodeError(NOT_COMPLETED, f"{name!r} {status.value}{f': {reason}' if reason else ''}")
     return NodeError(NOT_COMPLETED, "the plan did not complete")
 
 
@@ -266,11 +266,10 @@ def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
         if count:
             message = f"compensated {count:,} {'call' if count == 1 else 'calls'}"
     else:
-        names = join_first([repr(node_id.task) for node_id in uncompensated], _MAX_NAMED)
+        names = join_first([repr(call.task) for call in uncompensated], _MAX_NAMED)
         message = f"compensated: {count:,}; not compensated: {len(uncompensated):,} ({names})"
     return message, [
-        Note(NOTE_UNCOMPENSATED, f"{node_id.task!r} {node_id.reason}", node_id.task)
-        for node_id in uncompensated[:_MAX_NOTES]
+        Note(NOTE_UNCOMPENSATED, f"{call.task!r} {call.reason}", call.task) for call in uncompensated[:_MAX_NOTES]
     ]
 
 
@@ -298,19 +297,19 @@ def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
         name = state.id_of(ref)
         override = state.overrides.get(name)
         if name in nodes:
-            node, end = nodes[name]
-            if end.status is not NodeStatus.COMPLETED:
-                why = end.error.message if end.error is not None else end.reason
-                ended = f"{node.id!r} {end.status.value}{f': {why}' if why else ''}"
+            node, record_of_node = nodes[name]
+            if record_of_node.status is not NodeStatus.COMPLETED:
+                reason = record_of_node.error.message if record_of_node.error is not None else record_of_node.reason
+                ended = f"{node.id!r} {record_of_node.status.value}{f': {reason}' if reason else ''}"
                 calls.append(UncompensatedCall(name, f"was not compensated: {ended}"))
         elif _was_called(state, ref, record):
-            why = _reason_not_compensable(state, ref, record)
-            if why is None:
+            reason = _reason_not_compensable(state, ref, record)
+            if reason is None:
                 is_closed = state.phase is Phase.CLOSED
-                why = "the run was stopped immediately" if is_closed else "the run cannot get more nodes"
-                calls.append(UncompensatedCall(name, f"was not compensated: {why}"))
+                reason = "the run was stopped immediately" if is_closed else "the run cannot get more nodes"
+                calls.append(UncompensatedCall(name, f"was not compensated: {reason}"))
             elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, ref):
-                calls.append(UncompensatedCall(name, f"cannot be compensated: {why}"))
+                calls.append(UncompensatedCall(name, f"cannot be compensated: {reason}"))
         if _is_run(state, ref) and override is not None and override.retries:
             calls.append(UncompensatedCall(name, "was retried: effects of earlier attempts are not compensated"))
         if record.status is NodeStatus.COMPLETED and override is not None and not is_result_of_call(record, override):

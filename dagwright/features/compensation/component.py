@@ -81,16 +81,16 @@ class Compensation(SchedulerComponent):
         if compensated_id is None:
             return False
         ref = state.items.ref(compensated_id)
-        undone, record = make_task(state, ref), state.record(ref)
-        task.compensated_task = undone if task.node.kind == "plan" else None
+        compensated_task, record = make_task(state, ref), state.record(ref)
+        task.compensated_task = compensated_task if task.node.kind == "plan" else None
         if task.node.kind == "plan":
-            undone.scope = record.scope
-            task.arguments, task.child_snapshot = undone.arguments, record.child_snapshot
+            compensated_task.scope = record.scope
+            task.arguments, task.child_snapshot = compensated_task.arguments, record.child_snapshot
             return False
         is_known = is_result_of_call(record, state.overrides.get(compensated_id))
         task.arguments = {
-            "key": state.options.key_of(record.scope, undone.path),
-            "arguments": undone.arguments,
+            "key": state.options.key_of(record.scope, compensated_task.path),
+            "arguments": compensated_task.arguments,
             "result": record.result if is_known else None,
         }
         return False

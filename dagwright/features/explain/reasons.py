@@ -135,8 +135,8 @@ def open_task_ids(record: Record, node: CompiledNode) -> Iterator[str]:
 
 def listed(names: Sequence[str], *, last: str = "and") -> str:
     """Join names for a sentence: `a`, `a and b`, `a, b and 3 more`."""
-    shown, left = names[:_MAX_NAMES], len(names) - _MAX_NAMES
-    parts = [*shown, f"{left:,} more"] if left > 0 else shown
+    shown, omitted = names[:_MAX_NAMES], len(names) - _MAX_NAMES
+    parts = [*shown, f"{omitted:,} more"] if omitted > 0 else shown
     return f" {last} ".join(filter(None, [", ".join(parts[:-1]), parts[-1]])) if parts else ""
 
 
@@ -187,8 +187,8 @@ def _waiting(scheduler: "RunScheduler", task_id: str, record: Record) -> Reason:
 
 def _with_items(node: CompiledNode, record: Record) -> Reason:
     open_ids = [*open_task_ids(record, node)]
-    what = "the runs of its items" if is_batched(record) else "its items"
-    message = f"waits for {len(open_ids):,} of {what}"
+    unit = "the runs of its items" if is_batched(record) else "its items"
+    message = f"waits for {len(open_ids):,} of {unit}"
     because = open_ids[:MAX_ITEMS]
     return Reason(node.id, record.status, "items", message, since=record.started_at, because=because)
 
@@ -207,25 +207,25 @@ def _ready(scheduler: "RunScheduler", task_id: str, node: CompiledNode, record: 
 def _limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
     """Return the limit at which a ready task waits."""
     running: Counter[str] = Counter()
-    of_tools: Counter[str] = Counter()
+    calls_by_tool: Counter[str] = Counter()
     total = 0
     for other, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
         tasks = [(f"{other.id}[{item.key}]", item.record) for item in record.items] or [(other.id, record)]
-        count = sum(_is_in_flight(scheduler, task_id, each) for task_id, each in tasks)
+        count = sum(_is_in_flight(scheduler, task_id, records) for task_id, records in tasks)
         running[other.id] = count
         total += count
-        of_tools[other.tool] += count if other.kind != "region" else 0
+        calls_by_tool[other.tool] += count if other.kind != "region" else 0
     tools = scheduler.plan.tools
-    tool, of_tool = tools.get(node.tool), of_tools[node.tool]
+    tool, calls_of_tool = tools.get(node.tool), calls_by_tool[node.tool]
     if node.max_parallel is not None and running[node.id] >= node.max_parallel:
         return f"{running[node.id]} items of {node.id} run, and its `max_parallel` is {node.max_parallel}"
-    if tool is not None and tool.max_parallel is not None and of_tool >= tool.max_parallel:
-        return f"{of_tool} calls of {node.tool} run, and its `max_parallel` is {tool.max_parallel}"
-    pausable = {name: count for name, count in of_tools.items() if name and can_be_paused(tools.get(name))}
+    if tool is not None and tool.max_parallel is not None and calls_of_tool >= tool.max_parallel:
+        return f"{calls_of_tool} calls of {node.tool} run, and its `max_parallel` is {tool.max_parallel}"
+    pausable = {name: count for name, count in calls_by_tool.items() if name and can_be_paused(tools.get(name))}
     others = sum(pausable.values()) - pausable.get(node.tool, 0)
-    if node.tool in pausable and of_tool >= max_calls_of_tool(others):
+    if node.tool in pausable and calls_of_tool >= max_calls_of_tool(others):
         other_calls = f", beside {others} of others" if others else ""
-        return f"{of_tool} calls of {node.tool} run{other_calls}: slots are kept free for calls of other tools"
+        return f"{calls_of_tool} calls of {node.tool} run{other_calls}: slots are kept free for calls of other tools"
     if total >= scheduler.state.max_in_flight:
         return f"{total} steps of the run run, and its `max_parallel` is {scheduler.state.max_in_flight}"
     return None
@@ -338,8 +338,8 @@ class _Ended:
             return self._reason("skipped", "was skipped manually")
         if node.when is not None:
             because = [name for name in self._read_by_condition() if self._scheduler.record_of(name) is not None]
-            lacks = "; ".join(missing_values(self._scheduler, node))
-            detail = f"its condition is false: {node.when}{f' ({lacks})' if lacks else ''}"
+            missing = "; ".join(missing_values(self._scheduler, node))
+            detail = f"its condition is false: {node.when}{f' ({missing})' if missing else ''}"
             detail = "; ".join([detail, *self._decisions(because)])
             return self._reason("skipped", "was skipped", detail, because=because)
         return self._reason("skipped", "was skipped", "its for_each is null" if node.for_each else "")
@@ -391,7 +391,7 @@ class _Ended:
         """Return the inputs of the run that the node reads, as short texts."""
         node = self._node
         templates = [template for _, template in (*node.bindings, *node.item_bindings, *node.approval_bindings)]
-        templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
+        templates += [template for template in (node.for_each, node.key) if isinstance(template, tuple)]
         names = [part.name for template in templates for part in template if isinstance(part, Placeholder)]
         known = self._scheduler.state.inputs
         return {name: _preview(known[name]) for name in dict.fromkeys(names) if name in known}
@@ -409,10 +409,10 @@ class _Ended:
 
     def _closings(self, task_id: str) -> list[tuple[str, Closing]]:
         """Return the closed requests of a node or item."""
-        book = self._scheduler.features.feedback.requests
-        count = book.counts.get(task_id, 0)
+        registry = self._scheduler.features.feedback.requests
+        count = registry.counts.get(task_id, 0)
         names = [task_id, *(f"{task_id}#{number}" for number in range(2, count + 1))] if count else []
-        return [(name, book.closed[name]) for name in names if name in book.closed]
+        return [(name, registry.closed[name]) for name in names if name in registry.closed]
 
     def _steps(self) -> list[dict[str, Any]]:
         override = self._scheduler.state.overrides.get(self._id)
@@ -427,7 +427,7 @@ def _preview(value: Any) -> Any:
 
 
 def missing_values(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:
-    """Return the places that the condition of a node reads and that are missing or null, in words."""
+    """Return the missing and null values that the condition of a node reads, as text."""
 
     def start_of(read: Read) -> Any:
         if read.source == "inputs":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 MAX_REASONS = 200
-"""Most nodes and items in one chain: a node of a wide plan may depend on 100,000 others."""
+"""Maximum number of nodes and items in one chain: a node may depend on 100,000 others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def blocking_chain(scheduler: "RunScheduler", *, calls: Mapping[str, ServerCall]
     blocks = Counter(name for record in scheduler.records for name in record.blocked_by)
     direct = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:MAX_REASONS]]
     reasons = [
-        replace(each, facts={**each.facts, "blocks": blocks[each.node]}) if blocks[each.node] else each
-        for each in direct
+        replace(reason, facts={**reason.facts, "blocks": blocks[reason.node]}) if blocks[reason.node] else reason
+        for reason in direct
     ]
     return Chain(reasons, max(0, len(tasks) - MAX_REASONS))
 

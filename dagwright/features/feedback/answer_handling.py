@@ -118,7 +118,7 @@ class AnswerHandler:
                 return
             refusal = f"does not fit: {read}"
         except ComputeBudgetExceeded:
-            refusal = f"to {request.id!r} was not taken: {TOO_MUCH_AT_ONCE}"
+            refusal = f"to {request.id!r} was not accepted: {TOO_MUCH_AT_ONCE}"
         self._requests.refusals.append(f"the early answer of {by} {refusal}")
 
     # Answers.
@@ -139,9 +139,9 @@ class AnswerHandler:
         self, request: Request, answer: Any, feedback: Feedback, at: float, *, extension: "Extension | None" = None
     ) -> None:
         """Apply a valid answer to its request."""
-        what = _word_of(request, answer)
+        answer_word = _word_of(request, answer)
         arguments = shortened_arguments(answer["arguments"]) if "arguments" in answer else None
-        closing = Closing("answered", at, feedback.by, feedback.through, what, feedback.note, arguments)
+        closing = Closing("answered", at, feedback.by, feedback.through, answer_word, feedback.note, arguments)
         self._requests.close(request, closing)
         if extension is not None:
             apply_addition(self._rebuild, extension, feedback.author, at=at, request=request.id)
@@ -170,7 +170,7 @@ class AnswerHandler:
         if checkpoint:
             # A call only reads the last checkpoint, and every later call gets all answers.
             override.answers = [
-                {"request_id": each["request_id"], "answer": each["answer"]} for each in override.answers
+                {"request_id": earlier["request_id"], "answer": earlier["answer"]} for earlier in override.answers
             ]
         override.answers.append({"request_id": request.id, "answer": answer, **checkpoint})
         self._try_again(ref, request, at)
@@ -190,7 +190,7 @@ class AnswerHandler:
         self._restart(ref, at)
         if answer.get("remember") and request.tool not in self._requests.remembered:
             self._requests.remembered[request.tool] = feedback.by
-            self.release_approvals(at, by=feedback.by, what="approved")
+            self.release_approvals(at, by=feedback.by, answer="approved")
 
     def _apply_choice(self, ref: TaskRef, request: Request, answer: Mapping[str, Any], at: float) -> None:
         record = self._state.record(ref)
@@ -203,7 +203,7 @@ class AnswerHandler:
             case "stop":
                 self._propagation.end(ref, NodeStatus.FAILED, at)
             case _ if "arguments" in answer:
-                # Another node has superseded it.
+                # The node was superseded by a node with the new arguments.
                 pass
             case _:
                 record.error = None
@@ -214,7 +214,7 @@ class AnswerHandler:
         override.retries, override.attempts = override.retries + 1, self._state.record(ref).attempts
         self._restart(ref, at)
 
-    def release_approvals(self, at: float, *, by: str, what: str) -> None:
+    def release_approvals(self, at: float, *, by: str, answer: str) -> None:
         """Restart all tasks that wait for an approval that the policy no longer requires."""
         for request in [*self._requests.open.values()]:
             if request.purpose != "approval" or request.id not in self._requests.open:
@@ -228,7 +228,7 @@ class AnswerHandler:
             except (UnresolvedReference, ComputeBudgetExceeded):
                 continue
             if verdict != "ask":
-                self._requests.close(request, Closing("answered", at, by, "policy", answer=what))
+                self._requests.close(request, Closing("answered", at, by, "policy", answer=answer))
                 self._state.record(ref).reason = None
                 self._restart(ref, at)
 

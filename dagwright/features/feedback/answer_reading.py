@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
 _NAMES_COMPARED = 100
-_NAME_COMPARED = 200
-"""Most characters of a name that is compared: the length of the longest id."""
+_LONGEST_COMPARED = 200
+"""Longest name that is compared, in characters: the length of the longest id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,17 +243,17 @@ class AnswerReader:
         if ref is None:
             # Only some names are compared: a run may have 100,000 of them.
             known = [*islice(chain(registry.open, self._state.numbers), _NAMES_COMPARED)]
-            can_look = registry.hints.remaining > 0 and len(name) <= _NAME_COMPARED
-            near = suggestion(name, known) if can_look else None
+            can_compare = registry.hints.remaining > 0 and len(name) <= _LONGEST_COMPARED
+            near = suggestion(name, known) if can_compare else None
             return f"there is no request {name!r:.200}" + (f"; {near}" if near else "")
         record = self._state.record(ref)
         if record.status.is_final or self._state.is_finished:
             return f"{name!r} asks nothing: it is {record.status.value}"
         if self._state.plan.nodes[ref.node].kind == "lookup" and name != self._state.id_of(ref):
             # The next question of a lookup is unknown, so an early answer cannot be checked.
-            now = registry.of_task(self._state.id_of(ref))
-            there = f"; {now.id!r} is open" if now is not None else ""
-            return f"{name!r} is not open: the questions of a lookup depend on earlier answers{there}"
+            open_request = registry.of_task(self._state.id_of(ref))
+            open_text = f"; {open_request.id!r} is open" if open_request is not None else ""
+            return f"{name!r} is not open: the questions of a lookup depend on earlier answers{open_text}"
         if (reason := self._reason_without_request(self._state.plan.nodes[ref.node])) is not None:
             return f"{name!r} never asks: {reason}"
         if (mismatch := _mismatch_with_question(self._state.plan.nodes[ref.node], feedback)) is not None:

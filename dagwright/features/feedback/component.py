@@ -220,7 +220,7 @@ class HumanFeedback(SchedulerComponent):
     def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:
         """Change the policy; tasks that wait for an approval that is no longer needed start, or fail if refused."""
         self.restore_policy(policy)
-        self._handler.release_approvals(at, by=by, what="policy changed")
+        self._handler.release_approvals(at, by=by, answer="policy changed")
         self._scheduler.propagate(at)
 
     def restore_policy(self, policy: Policy) -> None:

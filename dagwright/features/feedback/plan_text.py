@@ -17,12 +17,12 @@ from dagwright.core.model.tools import Effects
 from dagwright.core.text import cut_characters
 
 _NODES_SHOWN = 40
-_ARGUMENTS_SHOWN = 160
-"""Most characters of the arguments of one call, and of the ids of a node's dependencies."""
-_NAME_SHOWN = 80
-"""Most characters of a title, an id or the name of a tool."""
+_ARGUMENTS_CHARACTERS = 160
+"""Longest text of the arguments of one call, and of the ids of a node's dependencies."""
+_NAME_CHARACTERS = 80
+"""Longest title, id or name of a tool."""
 _CHARACTERS = 6_000
-"""Most characters of all lines, so that the text fits into a request."""
+"""Maximum characters of all lines, so that the text fits into a request."""
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _INDENT = "  "
 
@@ -90,55 +90,55 @@ def _lines(
         room: characters.
     """
     written = [node for node in plan.nodes[: plan.written_count] if node.id not in referable_ids]
-    listed = list(written)
+    shown = list(written)
     if len(written) > _NODES_SHOWN:
-        listed = [node for node in written if changes_something(plan, node) or _has_plan(node)][:_NODES_SHOWN]
+        shown = [node for node in written if changes_something(plan, node) or _has_plan(node)][:_NODES_SHOWN]
     lines: list[str] = []
-    whole: list[str] = []
-    left = {node.id: node for node in written}
-    for node in listed:
+    complete: list[str] = []
+    remaining = {node.id: node for node in written}
+    for node in shown:
         line = f"{indent}{'!' if changes_something(plan, node) else '-'} {_node_text(plan, node)}"
         room -= len(line) + 1
         if room < 0:
             break
-        del left[node.id]
+        del remaining[node.id]
         lines.append(line)
-        is_whole = True
+        is_complete = True
         if _has_plan(node) and node.sub_plan is not None:
-            inner_lines, inner_whole = _lines(node.sub_plan, indent=indent + _INDENT, room=room)
-            is_whole = len(inner_whole) == node.sub_plan.written_count
+            inner_lines, inner_complete = _lines(node.sub_plan, indent=indent + _INDENT, room=room)
+            is_complete = len(inner_complete) == node.sub_plan.written_count
             lines += inner_lines
             room -= sum(len(inner_line) + 1 for inner_line in inner_lines)
-        if is_whole:
-            whole.append(node.id)
-    if left:
-        lines.append(f"{indent}{_omitted(plan, [*left.values()])}")
-    return lines, whole
+        if is_complete:
+            complete.append(node.id)
+    if remaining:
+        lines.append(f"{indent}{_omitted(plan, [*remaining.values()])}")
+    return lines, complete
 
 
-def _omitted(plan: CompiledPlan, left: Sequence[CompiledNode]) -> str:
-    changing = sum(_counts(replace(plan, nodes=(node,)))[1] for node in left)
-    return f"… and {len(left):,} more" + (f", {changing:,} of them can change something" if changing else "")
+def _omitted(plan: CompiledPlan, nodes: Sequence[CompiledNode]) -> str:
+    changing = sum(_counts(replace(plan, nodes=(node,)))[1] for node in nodes)
+    return f"… and {len(nodes):,} more" + (f", {changing:,} of them can change something" if changing else "")
 
 
 def _node_text(plan: CompiledPlan, node: CompiledNode) -> str:
-    each = " for each item of a list" if node.for_each is not None else ""
+    for_each_text = " for each item of a list" if node.for_each is not None else ""
     needs = [plan.nodes[number].id for number in node.dependencies if plan.nodes[number].kind not in HIDDEN_KINDS]
-    after = f", after {one_line(', '.join(needs), most=_ARGUMENTS_SHOWN)}" if needs else ""
+    after_text = f", after {one_line(', '.join(needs), most=_ARGUMENTS_CHARACTERS)}" if needs else ""
     is_agent = agent_tools(node) is not None
-    what = "" if is_agent else {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")
-    if not what:
-        what = f"{one_line(node.tool, most=_NAME_SHOWN)} ({_effects_of(plan, node).value})"
+    action = "" if is_agent else {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")
+    if not action:
+        action = f"{one_line(node.tool, most=_NAME_CHARACTERS)} ({_effects_of(plan, node).value})"
     arguments = f" with {_arguments(plan, node)}" if changes_something(plan, node) and node.arguments else ""
-    title = f" “{one_line(node.title, most=_NAME_SHOWN)}”" if node.title else ""
-    return f"{one_line(node.id, most=_NAME_SHOWN)}{title}: {what}{each}{arguments}{after}"
+    title = f" “{one_line(node.title, most=_NAME_CHARACTERS)}”" if node.title else ""
+    return f"{one_line(node.id, most=_NAME_CHARACTERS)}{title}: {action}{for_each_text}{arguments}{after_text}"
 
 
 def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:
     """Format the arguments as JSON, with lookups as text, whole results as references and `…` for other templates."""
     parts = [(path, _part_text(plan, template)) for path, template in node.bindings]
     described = with_parts(node.arguments, parts)
-    return one_line(pydantic_core.to_json(described).decode(), most=_ARGUMENTS_SHOWN)
+    return one_line(pydantic_core.to_json(described).decode(), most=_ARGUMENTS_CHARACTERS)
 
 
 def _part_text(plan: CompiledPlan, template: Template) -> str:
@@ -161,4 +161,4 @@ def one_line(text: str, *, most: int) -> str:
     A title must not be able to imitate another line.
     """
     characters = cut_characters(text, most)
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in characters)
+    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode() for character in characters)

@@ -54,7 +54,7 @@ def fingerprint_of(
         [
             *_definition(state, ref.node, version, table),
             _canonical_value(arguments),
-            *_order(state, node, table),
+            *_unread_outcomes(state, node, table),
         ]
     )
 
@@ -76,12 +76,18 @@ def fingerprint_of_map(
     elif isinstance(items, list):
         encoded_items = _canonical_value(items)
     templates = [*(template for _, template in node.bindings), *([node.key] if node.key else [])]
-    read = [part for part in references_in(templates) if _is_outside(part)]
-    values = [[str(part), _canonical_value(resolve_template((part,), scope=scope))] for part in read]
-    written = [node.arguments, [[list(path), list(map(str, template))] for path, template in node.bindings], node.when]
+    references = [part for part in references_in(templates) if _is_outside(part)]
+    values = [[str(part), _canonical_value(resolve_template((part,), scope=scope))] for part in references]
+    template_texts = [
+        node.arguments,
+        [[list(path), list(map(str, template))] for path, template in node.bindings],
+        node.when,
+    ]
     condition = [_outcome(state, name, table) for name in _read_by_condition(state, node)]
     definition = _definition(state, number, version, table)
-    return _digest([*definition, encoded_items, values, written, condition, *_order(state, node, table)])
+    return _digest(
+        [*definition, encoded_items, values, template_texts, condition, *_unread_outcomes(state, node, table)]
+    )
 
 
 def _canonical_value(value: Any) -> Any:
@@ -133,17 +139,17 @@ def _definition_of_plan(number: int, plan: CompiledPlan, table: ReuseTable | Non
     return known[number]
 
 
-def _order(state: "RunState", node: CompiledNode, table: ReuseTable | None) -> Iterable[str]:
+def _unread_outcomes(state: "RunState", node: CompiledNode, table: ReuseTable | None) -> Iterable[str]:
     """Yield the outcomes of dependencies that a node without effects does not read."""
     if has_side_effects(node, state.plan.tools):
         return
     templates: list[Template] = [template for _, template in (*node.bindings, *node.item_bindings)]
-    templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
-    read = {part.node for part in references_in(templates) if isinstance(part, ResultOf)}
-    read.update(_read_by_condition(state, node))
-    for needed in node.dependencies:
-        if state.plan.nodes[needed].id not in read:
-            yield _outcome(state, state.plan.nodes[needed].id, table)
+    templates += [template for template in (node.for_each, node.key) if isinstance(template, tuple)]
+    nodes_read = {part.node for part in references_in(templates) if isinstance(part, ResultOf)}
+    nodes_read.update(_read_by_condition(state, node))
+    for dependency in node.dependencies:
+        if state.plan.nodes[dependency].id not in nodes_read:
+            yield _outcome(state, state.plan.nodes[dependency].id, table)
 
 
 def _outcome(state: "RunState", node_id: str, table: ReuseTable | None) -> str:

@@ -13,7 +13,7 @@ from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.states import NodeStatus, Record
 
 MAX_REUSABLE_RESULTS = 10_000
-"""Most nodes and items with reusable data: all of them may be decided in one workflow task."""
+"""Maximum number of nodes and items with reusable data: all of them may be decided in one workflow task."""
 
 _NOT_STARTED = ""
 

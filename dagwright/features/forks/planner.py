@@ -90,7 +90,7 @@ def reusable_results(
         old: scheduler of the source run, rebuilt from its history.
         plan: plan of the fork.
     """
-    return _ResultCollector(old, plan, source, change).take()
+    return _ResultCollector(old, plan, source, change).collect()
 
 
 class _ResultCollector:
@@ -100,26 +100,26 @@ class _ResultCollector:
         self._source = source
         self._change = change
         self._new = {node.id: node for node in plan.nodes[: plan.step_count]}
-        self._found = ReusableResults()
+        self._results = ReusableResults()
 
-    def take(self) -> ReusableResults:
+    def collect(self) -> ReusableResults:
         old_ids = {node.id: node for node, _ in self._old.state.steps()}
         for node_id, node in self._new.items():
             before = old_ids.get(node_id)
             if before is not None and _definition(before, self._old.plan) != _definition(node, self._plan):
-                self._found.changed.add(node_id)
-        self._found.compensated, unclear = compensated_tasks(self._old.state)
+                self._results.changed.add(node_id)
+        self._results.compensated, unclear = compensated_tasks(self._old.state)
         for task_id in unclear:
             if not self._change.names(task_id.partition("[")[0], task_id):
                 advice = "check it, and add it to `rerun` to run it again"
-                self._found.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
+                self._results.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
         untouched = self._untouched(old_ids) if self._source.is_open else frozenset()
         for number, (node, record) in enumerate(self._old.state.steps()):
             # The nodes of offloaded regions are not known here.
             is_known = node.id in self._new and not self._old.state.regions.is_inside_offloaded(number)
             if is_known and not self._change.names(node.id):
-                self._take_node(number, node, record, is_untouched=node.id in untouched)
-        return self._found
+                self._collect_node(number, node, record, is_untouched=node.id in untouched)
+        return self._results
 
     def _untouched(self, old_ids: Mapping[str, CompiledNode]) -> frozenset[str]:
         """Return the nodes that do not depend on any change, whatever the outcome of their dependencies."""
@@ -127,7 +127,7 @@ class _ResultCollector:
         touched = {
             number
             for number, node in enumerate(nodes)
-            if node.id not in old_ids or node.id in self._found.changed or self._is_changed(node)
+            if node.id not in old_ids or node.id in self._results.changed or self._is_changed(node)
         }
         dependents = dependents_of([node.dependencies for node in self._plan.nodes])
         waiting = [*touched]
@@ -147,53 +147,53 @@ class _ResultCollector:
         read = {part.name for part in references_in(_templates(node)) if isinstance(part, Placeholder)}
         return node.when is not None or not read.isdisjoint(self._change.inputs)
 
-    def _take_node(self, number: int, node: CompiledNode, record: Record, *, is_untouched: bool) -> None:
+    def _collect_node(self, number: int, node: CompiledNode, record: Record, *, is_untouched: bool) -> None:
         if is_batched(record):
-            self._take_map(number, node, record)
+            self._collect_map(number, node, record)
         elif record.items:
             for position, item in enumerate(record.items):
                 task_id = f"{node.id}[{item.key}]"
                 if not self._change.names(node.id, task_id):
-                    self._take_task(TaskRef(number, position), task_id, item.record)
+                    self._collect_task(TaskRef(number, position), task_id, item.record)
         elif node.for_each is None and (_has_started(record) or is_result(record)):
-            self._take_task(TaskRef(number), node.id, record)
+            self._collect_task(TaskRef(number), node.id, record)
         elif is_untouched and record.status is NodeStatus.PENDING:
-            self._found.table.tasks[node.id] = ReusableResult(scope=self._scope_of(node.id, node.id, ""))
+            self._results.table.tasks[node.id] = ReusableResult(scope=self._scope_of(node.id, node.id, ""))
 
-    def _take_map(self, number: int, node: CompiledNode, record: Record) -> None:
+    def _collect_map(self, number: int, node: CompiledNode, record: Record) -> None:
         """Reuse the result of a large map as a whole."""
-        if any(f"{node.id}[{item.key}]" in self._found.compensated for item in record.items):
+        if any(f"{node.id}[{item.key}]" in self._results.compensated for item in record.items):
             return
         # The last task joins results; it stays pending if they are small or were joined by the run itself.
         batches = [item.record for item in record.items if is_map_batch(item)]
         is_reusable = is_result(record) and all(is_result(batch) for batch in batches)
         if is_reusable:
-            self._put(node.id, record, lambda version: self._fingerprint_of_map(number, version))
+            self._add_result(node.id, record, lambda version: self._fingerprint_of_map(number, version))
         if not is_reusable and has_side_effects(self._new[node.id], self._plan.tools):
             advice = f"add {node.id!r} to `rerun` to run all items again"
             if self._source.is_open and not record.status.is_final:
                 advice = f"let them end first, or {advice}"
-            self._found.problems.append(
+            self._results.problems.append(
                 f"the items of {node.id!r} run in child runs, and some may have had effects already: {advice}"
             )
 
-    def _take_task(self, ref: TaskRef, task_id: str, record: Record) -> None:
-        if task_id in self._found.compensated:
+    def _collect_task(self, ref: TaskRef, task_id: str, record: Record) -> None:
+        if task_id in self._results.compensated:
             return
         node = self._old.plan.nodes[ref.node]
-        is_left = node.kind == "plan" and (record.partial or bool(self._change.in_sub_plan(task_id)))
-        is_done = is_result(record) and not is_left
+        runs_again = node.kind == "plan" and (record.partial or bool(self._change.in_sub_plan(task_id)))
+        is_done = is_result(record) and not runs_again
         if is_done:
-            self._put(task_id, record, lambda version: self._fingerprint_of(ref, version))
+            self._add_result(task_id, record, lambda version: self._fingerprint_of(ref, version))
             return
         if (problem := self._problem(node, task_id, record)) is not None:
-            self._found.problems.append(problem)
+            self._results.problems.append(problem)
         if _has_started(record):
             try:
                 fingerprint = self._fingerprint_of(ref)
             except (UnresolvedReference, ComputeBudgetExceeded):
                 return
-            self._found.table.tasks[task_id] = ReusableResult(
+            self._results.table.tasks[task_id] = ReusableResult(
                 fingerprint, self._scope_of(task_id, node.id, fingerprint)
             )
 
@@ -203,12 +203,12 @@ class _ResultCollector:
     def _fingerprint_of_map(self, number: int, version: str | None) -> str:
         return fingerprint_of_map(self._old.state, number, version=version, table=self._old.features.reuse.table)
 
-    def _put(self, task_id: str, record: Record, fingerprint: Any) -> None:
+    def _add_result(self, task_id: str, record: Record, fingerprint: Any) -> None:
         try:
             fingerprint_of_record = fingerprint(record.tool_version or None)
         except (UnresolvedReference, ComputeBudgetExceeded):
             return
-        self._found.table.tasks[task_id] = ReusableResult(
+        self._results.table.tasks[task_id] = ReusableResult(
             fingerprint=fingerprint_of_record,
             has_result=True,
             result=record.result,
@@ -247,9 +247,7 @@ def _has_started(record: Record) -> bool:
 def _templates(node: CompiledNode) -> Iterator[Template]:
     for _, template in (*node.bindings, *node.item_bindings, *node.approval_bindings):
         yield template
-    for each in (node.for_each, node.key):
-        if isinstance(each, tuple):
-            yield each
+    yield from (template for template in (node.for_each, node.key) if isinstance(template, tuple))
 
 
 def _definition(node: CompiledNode, plan: CompiledPlan) -> dict[str, Any]:
@@ -258,7 +256,7 @@ def _definition(node: CompiledNode, plan: CompiledPlan) -> dict[str, Any]:
     return {**encoded, "needs": [plan.nodes[number].id for number in node.dependencies]}
 
 
-# ForkPrediction.
+# Prediction.
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,17 +286,17 @@ def predict_fork(
         pass
     result = ForkPrediction([], {}, [], [])
     for node, record in scheduler.state.visible_nodes():
-        each = [(f"{node.id}[{item.key}]", item.record) for item in record.items] or [(node.id, record)]
+        tasks = [(f"{node.id}[{item.key}]", item.record) for item in record.items] or [(node.id, record)]
         if node.for_each is not None and record.reused is not None:
-            each = [(node.id, record)]
-        for task_id, one in each:
+            tasks = [(node.id, record)]
+        for task_id, record_of_task in tasks:
             reusable = reuse.table.tasks.get(task_id)
-            if one.reused is not None:
+            if record_of_task.reused is not None:
                 result.reused.append(task_id)
-            elif one.status is NodeStatus.PENDING:
+            elif record_of_task.status is NodeStatus.PENDING:
                 is_reusable = (reusable is not None and reusable.has_result) or _has_reusable_items(reuse.table, node)
                 (result.undecided if is_reusable else result.later).append(task_id)
-            elif one.status is not NodeStatus.SKIPPED:
+            elif record_of_task.status is not NodeStatus.SKIPPED:
                 declared = scheduler.plan.tools.get(node.tool)
                 version = declared.version if declared is not None else ""
                 result.runs[task_id] = _why(node, task_id, old, reuse, change, version=version)

@@ -9,8 +9,8 @@ from dagwright.core.model.lookups import find_id_of, lookup_text
 from dagwright.core.text import cut_characters, one_line
 
 _SHOWN_USES = 3
-_NODES_LOOKED_AT = 2_000
-"""Most nodes that each request searches for uses; later nodes of larger plans are not described."""
+_NODES_SEARCHED = 2_000
+"""Maximum number of nodes that each request searches for uses; uses by later nodes are not described."""
 _SHOWN_FACTS = 6
 _CHARACTERS = 60
 
@@ -30,7 +30,7 @@ def use_of_lookup(plan: CompiledPlan, find_id: str) -> str:
 
 
 def _uses(plan: CompiledPlan, find_id: str, binds: dict[str, CompiledNode]) -> Iterator[str]:
-    for node in plan.nodes[: min(plan.written_count, _NODES_LOOKED_AT)]:
+    for node in plan.nodes[: min(plan.written_count, _NODES_SEARCHED)]:
         parts = [(path, template[0]) for path, template in node.bindings if path]
         looked_up = [
             str(path[0])
@@ -64,7 +64,7 @@ def _target_text(plan: CompiledPlan, part: Reference | str) -> str | None:
         return None
     if (bound := lookup_text(plan, part)) is not None:
         return _short(bound)
-    makers = next((node for node in plan.nodes[:_NODES_LOOKED_AT] if node.id == part.node), None)
+    makers = next((node for node in plan.nodes[:_NODES_SEARCHED] if node.id == part.node), None)
     name = makers.arguments.get("name") if makers is not None else None
     return f"{part.node} {_short(name)!r}" if isinstance(name, str) else part.node
 

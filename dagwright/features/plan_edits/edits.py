@@ -36,7 +36,7 @@ from dagwright.features.plan_edits.extension_checks import refusal_of_extension,
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
-MOST_NODES = 200
+MAX_NODES = 200
 """Maximum nodes in one addition: the run checks them itself, which takes some hundredths of a second."""
 _STUB_TOOL = "\0a node of the run"
 """Tool of the stubs, which represent existing nodes of the run during the check."""
@@ -65,8 +65,8 @@ def extension_of(
     Raises:
         PlanInvalid: the nodes are invalid; pointers refer to `{"nodes": […]}`.
     """
-    if len(nodes) > MOST_NODES:
-        message = f"there are {len(nodes):,} nodes; at most {MOST_NODES} can be added at once"
+    if len(nodes) > MAX_NODES:
+        message = f"there are {len(nodes):,} nodes; at most {MAX_NODES} can be added at once"
         raise PlanInvalid([Problem("too_large", message, "/nodes")])
     known = {**tools, **state.plan.tools}
     stubs = [{"id": node_id, "tool": _STUB_TOOL} for node_id in _mentioned_ids(nodes, state)]
@@ -146,8 +146,8 @@ def _unreadable_parts(compiled: CompiledPlan, state: "RunState", *, count: int) 
     for index, node in enumerate(compiled.nodes[count:]):
         # References in arguments are resolved by the worker, which can read the store.
         read_by_run = node if node.kind == "human" else replace(node, bindings=(), item_bindings=(), sub_plan=None)
-        needed = [CompiledNode(compiled.nodes[number].id) for number in node.dependencies]
-        with_reads = with_projections(replace(compiled, nodes=(*needed, replace(read_by_run, dependencies=()))))
+        stub_nodes = [CompiledNode(compiled.nodes[number].id) for number in node.dependencies]
+        with_reads = with_projections(replace(compiled, nodes=(*stub_nodes, replace(read_by_run, dependencies=()))))
         for number, stub in zip(node.dependencies, with_reads.nodes, strict=False):
             if number not in stored:
                 continue
@@ -176,9 +176,9 @@ def _has_projection(path: Path, result: StoredValue) -> bool:
 def _mentioned_ids(nodes: Sequence[Any], state: "RunState") -> Iterator[str]:
     """Yield the ids of the existing nodes to which the new nodes may refer."""
     is_large = state.plan.written_count > MAX_STUBS
-    named = {piece for text in _texts_of(list(nodes)) for piece in _pieces_of(text)} if is_large else set()
+    pieces = {piece for text in _texts_of(list(nodes)) for piece in _pieces_of(text)} if is_large else set()
     for node, _ in state.visible_nodes():
-        if not is_large or node.id in named or not _is_piece(node.id):
+        if not is_large or node.id in pieces or not _is_piece(node.id):
             yield node.id
 
 

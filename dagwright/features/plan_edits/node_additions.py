@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
 
 
-def add_nodes(scheduler: "Scheduler[Any]", extension: Extension, by: Actor, *, at: float) -> None:
+def add_nodes(scheduler: "Scheduler[Any]", extension: Extension, actor: Actor, *, at: float) -> None:
     """Add nodes that a person sent.
 
     Raises:
         ComputeBudgetExceeded: nothing was changed.
     """
     scheduler.rebuild.spend(at)
-    apply_addition(scheduler.rebuild, extension, by, at=at)
+    apply_addition(scheduler.rebuild, extension, actor, at=at)
     scheduler.propagate(at)
 
 
@@ -35,7 +35,7 @@ def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: fl
 
 
 def apply_addition(
-    rebuild: "Rebuild", extension: Extension, by: Actor, *, at: float, request: str | None = None
+    rebuild: "Rebuild", extension: Extension, actor: Actor, *, at: float, request: str | None = None
 ) -> None:
     """Add nodes; the caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
 
@@ -51,4 +51,4 @@ def apply_addition(
     for node in extension.nodes:
         step: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
         command = ADDED if node.supersedes is None else "retry_node"
-        state.override_of(node.id).steps.append(by.step(command, at, request_id=request, **step))
+        state.override_of(node.id).steps.append(actor.step(command, at, request_id=request, **step))

@@ -34,8 +34,8 @@ def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) ->
     """
     resolver = resolver_of(tools)
     # A sub-plan among the nodes may contain lookups.
-    named = [*names, resolver.find, resolver.bind]
-    sent = {name: tool_to_json(tools[name]) for name in with_compensating_tools(named, tools) if name in tools}
+    all_names = [*names, resolver.find, resolver.bind]
+    sent = {name: tool_to_json(tools[name]) for name in with_compensating_tools(all_names, tools) if name in tools}
     for name in [*sent]:
         card = tools[name].agent
         if card is not None and card.type == "llm":
@@ -76,8 +76,8 @@ def with_tools_for_answers(plan: CompiledPlan, tools: Mapping[str, ToolDeclarati
         plan = replace(plan, nodes=tuple(_with_tools_in_sub_plan(node, tools) for node in plan.nodes))
     if not any(map(_takes_nodes, plan.nodes)):
         return plan
-    more = {name: tool for name, tool in tools.items() if tool.agent is None and name not in plan.tools}
-    return replace(plan, tools={**plan.tools, **{name: more[name] for name in sorted(more)}})
+    additional = {name: tool for name, tool in tools.items() if tool.agent is None and name not in plan.tools}
+    return replace(plan, tools={**plan.tools, **{name: additional[name] for name in sorted(additional)}})
 
 
 def _with_tools_in_sub_plan(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> CompiledNode:
@@ -97,7 +97,7 @@ def tools_from_json(encoded: Any) -> dict[str, ToolDeclaration]:
     """
     if encoded is not None and not isinstance(encoded, Mapping):
         raise ValueError("'tools' must be an object of declarations by name")
-    return {str(name): _tool_from_json(str(name), each) for name, each in (encoded or {}).items()}
+    return {str(name): _tool_from_json(str(name), declaration) for name, declaration in (encoded or {}).items()}
 
 
 def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
@@ -107,9 +107,9 @@ def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
         return agent_declaration(_card_from_json(name, encoded["agent"]))
     timeout_s = encoded.get("timeout_s", 60.0)
     values = {field: encoded[field] for field in _TYPES if encoded.get(field) is not None}
-    wrong = [field for field, value in values.items() if type(value) is not _TYPES[field]]
-    if wrong or type(timeout_s) not in (int, float) or not 0 <= timeout_s <= MAX_TIMEOUT_S:
-        raise ValueError(f"the tool {name!r} has a wrong {wrong[0] if wrong else 'timeout_s'!r}")
+    invalid = [field for field, value in values.items() if type(value) is not _TYPES[field]]
+    if invalid or type(timeout_s) not in (int, float) or not 0 <= timeout_s <= MAX_TIMEOUT_S:
+        raise ValueError(f"the tool {name!r} has an invalid {invalid[0] if invalid else 'timeout_s'!r}")
     if any(values.get(field, 1) < 1 for field in ("max_parallel", "max_attempts")):
         raise ValueError(f"the limits of the tool {name!r} must be at least 1")
     if "effects_by" in values and (problem := problem_of_effects_rule(values["effects_by"])) is not None:

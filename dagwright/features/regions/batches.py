@@ -91,18 +91,21 @@ class BatchNodes:
             for dependency in node.dependencies
             if dependency not in self._positions and dependency not in self._awaited
         ]
-        if any(each in self._dropped or records[each].status is not NodeStatus.COMPLETED for each in outside):
+        if any(
+            dependency in self._dropped or records[dependency].status is not NodeStatus.COMPLETED
+            for dependency in outside
+        ):
             # A dependency failed or was skipped, so the node cannot run; the scheduler ends it.
             self._dropped.add(number)
             return True
-        needed = self._ends_of(node, outside) if outside else {}
+        ends = self._ends_of(node, outside) if outside else {}
         inputs = self._inputs_of(node)
         encoded = node_to_json(node)
         encoded.pop("dependencies", None)
         # In the batch it has the default kind, and the worker does not need the title.
         encoded.pop("kind", None)
         encoded.pop("title", None)
-        added = sum(map(len, needed.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
+        added = sum(map(len, ends.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
         if inputs:
             added += len(pydantic_core.to_json(value_to_json(inputs)))
         if self._nodes and self._bytes + added > REGION_BATCH_INPUT_BYTES:
@@ -110,7 +113,7 @@ class BatchNodes:
         if self._bytes + added > REGION_BATCH_INPUT_LIMIT_BYTES:
             raise BatchTooLarge(node.id)
         self._bytes += added
-        self._ended |= needed
+        self._ended |= ends
         self._positions[number] = len(self._nodes)
         self._nodes.append((encoded, node.dependencies))
         self._inputs |= inputs
@@ -121,16 +124,16 @@ class BatchNodes:
         scheduler = self._scheduler
         read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
         ends: dict[int, bytes] = {}
-        for each in outside:
-            record = scheduler.records[each]
-            if each in self._with_result:
+        for number in outside:
+            record = scheduler.records[number]
+            if number in self._with_result:
                 continue
-            name = scheduler.state.name_of(each)
+            name = scheduler.state.name_of(number)
             if node.when is not None or name in read:
-                ends[each] = pydantic_core.to_json([name, *end_to_json(record)])
-                self._with_result.add(each)
-            elif each not in self._ended:
-                ends[each] = pydantic_core.to_json([name, *end_to_json(replace(record, result=None))])
+                ends[number] = pydantic_core.to_json([name, *end_to_json(record)])
+                self._with_result.add(number)
+            elif number not in self._ended:
+                ends[number] = pydantic_core.to_json([name, *end_to_json(replace(record, result=None))])
         return ends
 
     def _inputs_of(self, node: CompiledNode) -> dict[str, Any]:

@@ -403,6 +403,6 @@ def test_calls_of_another_run_or_that_never_started_are_not_compensated() -> Non
     scheduler.complete(first.id, None, at=1.0)
     record.reused = {"run_id": "other", "node_id": "a"}
     scheduler.fail("c", broken(), at=2.0)
-    apply_command(CancelNode("b", by=ANN), scheduler, at=3.0)
+    apply_command(CancelNode("b", actor=ANN), scheduler, at=3.0)
     assert scheduler.records[1].status is NodeStatus.CANCELLED
     assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.FAILED)

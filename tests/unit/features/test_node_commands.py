@@ -51,7 +51,7 @@ def _steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
 
 def test_cancelled_node_blocks_its_dependents_or_takes_its_branch_with_it() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
-    assert apply_command(CancelNode("b", by=ANN), scheduler, at=1.0) is None
+    assert apply_command(CancelNode("b", actor=ANN), scheduler, at=1.0) is None
     assert states(scheduler) == {
         **{"a": "ready", "b": "cancelled", "c": "blocked", "late": "pending", "any": "pending"},
         **{"side": "ready", "after": "pending"},
@@ -62,7 +62,7 @@ def test_cancelled_node_blocks_its_dependents_or_takes_its_branch_with_it() -> N
     ]
     assert ids_of(started(scheduler)) == ["a", "side"]
     scheduler = scheduler_of(*BRANCHES, *SIDE)
-    assert apply_command(CancelNode("b", branch=True, by=ANN), scheduler, at=1.0) is None
+    assert apply_command(CancelNode("b", branch=True, actor=ANN), scheduler, at=1.0) is None
     assert [name for name, status in states(scheduler).items() if status == "cancelled"] == ["b", "c", "late"]
     for task in started(scheduler):
         scheduler.complete(task.id, 1, at=2.0)
@@ -129,7 +129,7 @@ def test_impossible_command_is_refused_and_changes_nothing(command: RunCommand, 
 
 def test_node_that_is_tried_again_keeps_its_key_and_what_was_blocked_continues() -> None:
     scheduler = _going_on()
-    assert apply_command(RetryNode("a", by=ANN), scheduler, at=2.0) is None
+    assert apply_command(RetryNode("a", actor=ANN), scheduler, at=2.0) is None
     (task,) = started(scheduler)
     assert (task.id, task.call_id, task.path) == ("a", "a#2", [["node", "a"]])
     scheduler.complete("a", {"n": 7}, at=3.0)
@@ -142,7 +142,7 @@ def test_node_that_is_tried_again_keeps_its_key_and_what_was_blocked_continues()
 
 def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
     scheduler = _going_on()
-    assert apply_command(RetryNode("a", {"file": "other"}, by=ANN), scheduler, at=2.0) is None
+    assert apply_command(RetryNode("a", {"file": "other"}, actor=ANN), scheduler, at=2.0) is None
     (task,) = started(scheduler)
     assert (task.id, task.call_id, task.path, task.arguments) == ("a#2", "a#2", [["node", "a#2"]], {"file": "other"})
     scheduler.complete("a#2", {"n": 7}, at=3.0)
@@ -209,7 +209,7 @@ def test_arguments_that_the_tool_does_not_take_are_refused() -> None:
 
 def test_manual_result_ends_a_node_and_is_marked() -> None:
     scheduler = _going_on()
-    assert apply_command(SetResult("a", {"n": 3}, by=ANN), scheduler, at=2.0) is None
+    assert apply_command(SetResult("a", {"n": 3}, actor=ANN), scheduler, at=2.0) is None
     assert [task.arguments for task in started(scheduler)] == [{"of": 3}]
     record = record_of(scheduler, "a")
     assert (record.status, record.result, record.ended_at) == (NodeStatus.COMPLETED, {"n": 3}, 2.0)
@@ -256,7 +256,7 @@ def test_data_from_people_is_bounded_in_total_so_that_the_run_can_always_continu
 def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     scheduler = _going_on()
     nodes = (CompiledNode("x", tool="any", dependencies=(3,)), CompiledNode("y", tool="any", dependencies=(4, 0)))
-    assert apply_command(AddNodes(Extension(4, nodes), by=ANN), scheduler, at=2.0) is None
+    assert apply_command(AddNodes(Extension(4, nodes), actor=ANN), scheduler, at=2.0) is None
     scheduler.complete("on", 1, at=3.0)
     assert ids_of(started(scheduler)) == ["x"]
     assert states(scheduler)["y"] == "pending"

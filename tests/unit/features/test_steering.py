@@ -88,7 +88,7 @@ def test_changed_deadline_counts_from_the_start_and_names_its_actor() -> None:
     scheduler = _limited(1)
     past = "a deadline counts from the start of the run, which was 10 s ago: give more than that"
     assert apply_command(SetLimits(deadline_s=10.0), scheduler, at=20.0) == past
-    assert apply_command(SetLimits(deadline_s=15.0, by=ANN), scheduler, at=20.0) is None
+    assert apply_command(SetLimits(deadline_s=15.0, actor=ANN), scheduler, at=20.0) is None
     scheduler.features.deadline.expire(24.9)
     assert not scheduler.is_stopped
     following = resumed(scheduler, setup=_DEADLINE)

@@ -134,7 +134,7 @@ def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_i
     assert (child.policy, child.approved_by, child.approved_tools) == (WRITES_ASK, "ann", {})
     more = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
     for run in (scheduler, following):
-        assert apply_command(AddNodes(more, by=Actor("ben")), run, at=1.0) is None
+        assert apply_command(AddNodes(more, actor=Actor("ben")), run, at=1.0) is None
         assert list(run.features.feedback.requests.open) == ["held", "more"]
 
 

@@ -9,7 +9,7 @@ BY = "429 from api.example.org"
 def test_calls_start_one_after_another_after_the_hold() -> None:
     hold = Hold()
     assert hold.start_of(NOW, has_waited=False) is None
-    hold.extend(NOW + 5, NOW, by=BY)
+    hold.extend(NOW + 5, NOW, requested_by=BY)
     assert hold.reason == "was asked to wait until 1970-01-01T00:16:45.000Z (429 from api.example.org)"
     starts = [hold.start_of(NOW + 1, has_waited=False) or 0.0 for _ in range(3)]
     assert [round(start - NOW, 1) for start in starts] == [5.0, 5.1, 5.2]
@@ -24,12 +24,12 @@ def test_calls_start_one_after_another_after_the_hold() -> None:
 
 def test_repeated_holds_make_the_starts_slower_and_the_same_hold_does_not() -> None:
     hold = Hold()
-    hold.extend(NOW + 5, NOW, by=BY)
-    hold.extend(NOW + 5.5, NOW + 1, by=BY)
-    hold.extend(NOW + 3, NOW + 1, by=BY)
+    hold.extend(NOW + 5, NOW, requested_by=BY)
+    hold.extend(NOW + 5.5, NOW + 1, requested_by=BY)
+    hold.extend(NOW + 3, NOW + 1, requested_by=BY)
     assert (hold.until, hold.interval_s) == (NOW + 5.5, 0.1)
-    hold.extend(NOW + 12, NOW + 6, by=BY)
+    hold.extend(NOW + 12, NOW + 6, requested_by=BY)
     assert hold.interval_s == 0.2
     later = hold.ends_at + 1
-    hold.extend(later + 5, later, by=BY)
+    hold.extend(later + 5, later, requested_by=BY)
     assert hold.interval_s == 0.1

@@ -84,5 +84,5 @@ def test_hold_delays_all_starts_and_a_changed_limit_forgets_its_bookings() -> No
     _ask(state, limit, 3)
     state.restart(_NOW)
     assert state.request(limit, "a", _NOW).decision == "start"
-    state.hold.extend(_NOW + 30, _NOW, by="429 from api.example.org")
+    state.hold.extend(_NOW + 30, _NOW, requested_by="429 from api.example.org")
     assert state.request(parse_limit("100/s"), "b", _NOW).decision == "later"
