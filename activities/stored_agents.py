@@ -30,7 +30,7 @@ class AgentFinder(Protocol):
     """Source of stored agents."""
 
     def spec(self, name: str, version: str | None) -> ToolSpec | None:
-        """Return an agent as a tool, `None` if there is no such agent; `version` `None` is the newest.
+        """Return an agent as a tool; `None` if there is no such agent. Without `version`, it is the newest version.
 
         Raises:
             ToolLoadError: the database does not respond, or the agent's class is missing.

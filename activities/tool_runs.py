@@ -1,7 +1,7 @@
-"""Run the function of a tool once, an async one as a task, a sync one in a thread; catch every exception.
+"""Run the function of a tool once, as a task if it is async, else in a thread; catch every exception.
 
 A tool may raise anything (SystemExit, KeyboardInterrupt, StopIteration). On an event loop, these would end the worker
-or never arrive, so the function that calls the tool converts each to an `Outcome`.
+or be lost, so the function that calls the tool converts each exception to an `Outcome`.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from dagwright.tools.context import Cancellation, ToolContext, active_context
 _MAX_SHORT_SIZE = 1_000
 """Maximum size of a result that is encoded on the event loop: each value, and each 100 characters, counts 1."""
 SHUTDOWN_WAIT_S = 5.0
-"""How long a stopping worker waits for a tool after its stop request; Temporal's own grace period came before."""
+"""How long a stopping worker waits for a tool after its stop request, which follows Temporal's own grace period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +129,11 @@ async def _wait_until_ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, 
         except asyncio.CancelledError:
             if future.done():
                 return True
-            if _is_worker_stopping() and not run.cancellation.is_requested and (left_s := run.drain_s()) > 0:
+            if _is_worker_stopping() and not run.cancellation.is_requested and (drain_s := run.drain_s()) > 0:
                 structlog.get_logger("dagwright.activities").info(
-                    "write continues while the worker stops", left_s=round(left_s)
+                    "write continues while the worker stops", left_s=round(drain_s)
                 )
-                deadline_s, is_draining = left_s, True
+                deadline_s, is_draining = drain_s, True
                 continue
         is_draining = False
         if not run.cancellation.is_requested:

@@ -30,10 +30,10 @@ Trail = tuple["Trail", str | int] | None
 """Path of a value: the trail of its container, and its key or index."""
 
 
-class _DoubledKeys(dict[str, Any]):
+class _DuplicateKeys(dict[str, Any]):
     """An object with duplicate keys."""
 
-    doubled: list[str]
+    duplicates: list[str]
 
 
 class _BadNumber(Exception):
@@ -57,16 +57,16 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
 
     Complexity: linear; 100,000 nodes of a plan in about half a second.
     """
-    doubled: list[_DoubledKeys] = []
+    marked_objects: list[_DuplicateKeys] = []
 
     def make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         json_object = dict(pairs)
         if len(json_object) == len(pairs):
             return json_object
-        marked = _DoubledKeys(json_object)
+        marked = _DuplicateKeys(json_object)
         keys = [key for key, _ in pairs]
-        marked.doubled = sorted(key for key in json_object if keys.count(key) > 1)
-        doubled.append(marked)
+        marked.duplicates = sorted(key for key in json_object if keys.count(key) > 1)
+        marked_objects.append(marked)
         return marked
 
     try:
@@ -78,7 +78,7 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
             parse_float=checked_float,
         )
     except json.JSONDecodeError as error:
-        message = _meaning_of(error)
+        message = _cause_of(error)
         raise _syntax_error(text, error.pos, name=name, first_line=first_line, message=message) from None
     except _BadNumber as error:
         position, message = _find_number(text, str(error))
@@ -87,19 +87,19 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
         raise PlanInvalid([too_deep(name)]) from None
     if depth_of(value) > MAX_DEPTH:
         raise PlanInvalid([too_deep(name)])
-    problems = _oddities(value, text, doubled=bool(doubled))
+    problems = _portability_problems(value, text, has_duplicates=bool(marked_objects))
     if problems:
-        raise PlanInvalid(problems, document=_of_whole_characters(value))
+        raise PlanInvalid(problems, document=_with_surrogates_escaped(value))
     return value
 
 
-def _meaning_of(error: json.JSONDecodeError) -> str:
-    """Return the cause of an error, worded for the author of the text."""
+def _cause_of(error: json.JSONDecodeError) -> str:
+    """Return the cause of an error as a message for the author of the text."""
     character, previous = error.doc[error.pos : error.pos + 1], error.doc[: error.pos].rstrip()[-1:]
     if "trailing comma" in error.msg or (previous == "," and character and character in "]}"):
-        return f"a comma before {character!r} that must go" if character != "," else "a comma too many"
+        return f"a comma before {character!r}; remove it" if character != "," else "a comma too many"
     if character == "'":
-        return "texts stand in double quotes"
+        return "write texts in double quotes"
     if character in ("/", "#"):
         return "comments are not allowed; use YAML for them"
     if error.msg.startswith("Expecting ',' delimiter"):
@@ -135,7 +135,7 @@ def _find_number(text: str, token: str) -> tuple[int, str]:
 def _syntax_error(text: str, position: int, *, name: str, first_line: int, message: str) -> PlanInvalid:
     line = text.count("\n", 0, position) + first_line
     column = position - text.rfind("\n", 0, position)
-    sentence = f"{name} is no valid JSON: {message} at line {line}, column {column}"
+    sentence = f"{name} is not valid JSON: {message} at line {line}, column {column}"
     return PlanInvalid([Problem("invalid_syntax", printable(sentence))])
 
 
@@ -144,27 +144,27 @@ def too_deep(name: str) -> Problem:
     return Problem("too_large", f"{name} nests lists and objects more than {MAX_DEPTH} deep")
 
 
-def _of_whole_characters(value: Any) -> Any:
+def _with_surrogates_escaped(value: Any) -> Any:
     """Escape the lone surrogates in a value of bounded depth: no library accepts them."""
     if isinstance(value, str):
-        return printable(value) if _oddity_of_text(value) else value
+        return printable(value) if _problem_of_text(value) else value
     if isinstance(value, dict):
-        return {_of_whole_characters(key): _of_whole_characters(part) for key, part in value.items()}
-    return [_of_whole_characters(part) for part in value] if isinstance(value, list) else value
+        return {_with_surrogates_escaped(key): _with_surrogates_escaped(part) for key, part in value.items()}
+    return [_with_surrogates_escaped(part) for part in value] if isinstance(value, list) else value
 
 
-def _oddities(value: JsonValue, text: str, *, doubled: bool) -> list[Problem]:
+def _portability_problems(value: JsonValue, text: str, *, has_duplicates: bool) -> list[Problem]:
     problems: list[Problem] = []
-    if doubled:
+    if has_duplicates:
         for trail, current in _walk(value):
-            if isinstance(current, _DoubledKeys):
-                problems.extend(doubled_key(_pointer_of((trail, key)), key) for key in current.doubled)
+            if isinstance(current, _DuplicateKeys):
+                problems.extend(duplicate_key_problem(_pointer_of((trail, key)), key) for key in current.duplicates)
     if _SURROGATE_ESCAPE.search(text):
         problems.extend(json_problems(value))
     return problems
 
 
-def doubled_key(at: str, key: str) -> Problem:
+def duplicate_key_problem(at: str, key: str) -> Problem:
     """Return the problem of a duplicate key in an object."""
     return Problem("invalid_field", f"the key {printable(key)!r} occurs twice in one object", at)
 
@@ -195,18 +195,18 @@ def json_problems(value: Any, *, at: str = "") -> list[Problem]:
         return [Problem("too_large", f"lists and objects are nested more than {MAX_DEPTH} deep", at)]
     problems: list[Problem] = []
     for trail, current in _walk(value):
-        message = _oddity_of(current)
+        message = _problem_of_value(current)
         if message is not None:
             problems.append(Problem("invalid_syntax", message, at + _pointer_of(trail)))
     return problems
 
 
-def _oddity_of(value: Any) -> str | None:
+def _problem_of_value(value: Any) -> str | None:
     if isinstance(value, str):
-        return _oddity_of_text(value)
+        return _problem_of_text(value)
     if isinstance(value, dict):
-        odd = [key for key in value if not isinstance(key, str) or _oddity_of_text(key)]
-        return f"the key {printable(repr(odd[0]))} is not a JSON string" if odd else None
+        invalid_keys = [key for key in value if not isinstance(key, str) or _problem_of_text(key)]
+        return f"the key {printable(repr(invalid_keys[0]))} is not a JSON string" if invalid_keys else None
     if value is None or isinstance(value, bool | list):
         return None
     if isinstance(value, int):
@@ -216,10 +216,10 @@ def _oddity_of(value: Any) -> str | None:
     return f"{type(value).__name__} is not a JSON type"
 
 
-def _oddity_of_text(text: str) -> str | None:
+def _problem_of_text(text: str) -> str | None:
     if text.isascii() or not _SURROGATE.search(text):
         return None
-    return f"the text {printable(text[:40])!r} holds a lone surrogate, which is no character"
+    return f"the text {printable(text[:40])!r} holds a lone surrogate, which is not a character"
 
 
 def _walk(value: Any) -> Iterator[tuple[Trail, Any]]:

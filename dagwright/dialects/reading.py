@@ -83,7 +83,7 @@ def decoded(text: str | bytes, *, name: str) -> str:
         message = f"{name} is no UTF-8 text: byte 0x{error.object[error.start]:02x} in line {line}"
     except UnicodeEncodeError as error:
         line = error.object.count("\n", 0, error.start) + 1
-        message = f"{name} holds a lone surrogate, which is no character, in line {line}"
+        message = f"{name} holds a lone surrogate, which is not a character, in line {line}"
     raise PlanInvalid([Problem("unreadable", message)])
 
 

@@ -15,7 +15,7 @@ from dagwright.dialects.json_reader import (
     MAX_DEPTH,
     MAX_DIGITS,
     depth_of,
-    doubled_key,
+    duplicate_key_problem,
     printable,
     too_deep,
 )
@@ -187,7 +187,7 @@ class _Builder:
         if not isinstance(value, str):
             self._refuse(event, f"a key must be text: write '{text}' in quotes")
         elif text in frame.items:
-            self.problems.append(doubled_key(self._pointer(), text))
+            self.problems.append(duplicate_key_problem(self._pointer(), text))
 
     def _put(self, value: Any) -> None:
         self._built += 1

@@ -118,7 +118,7 @@ def _with_template_hints(problems: Iterable[Problem]) -> list[Problem]:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedTemplates:
     """The templates of a folder at one moment.
 
     Args:
@@ -165,9 +165,9 @@ class TemplateFolder:
         self._tools = tools
         self._lock = threading.Lock()
         self._files: dict[Path, _File] = {}
-        self._published = Published({}, {})
+        self._published = PublishedTemplates({}, {})
 
-    def read(self) -> Published:
+    def read(self) -> PublishedTemplates:
         """Return the current templates: the same object until a file changes."""
         with self._lock:
             try:
@@ -175,8 +175,8 @@ class TemplateFolder:
             except TemplatesUnreadable as unreadable:
                 self._files = {}
                 if list(self._published.problems) != [""]:
-                    problem = _without(str(self._folder), self._folder.name, str(unreadable))
-                    self._publish(Published({}, {"": [problem]}))
+                    problem = _with_replaced_path(str(self._folder), self._folder.name, str(unreadable))
+                    self._publish(PublishedTemplates({}, {"": [problem]}))
                 return self._published
             files = {path: self._file(path) for path in paths}
             if [*files.values()] != [*self._files.values()]:
@@ -188,10 +188,10 @@ class TemplateFolder:
         cached = self._files.get(path)
         return cached if cached is not None and cached.is_current else _read_file(path, self._tools)
 
-    def _publish(self, now: Published) -> None:
+    def _publish(self, current: PublishedTemplates) -> None:
         """Replace the published templates, and log each new problem."""
-        previous_lines, self._published = self._published.lines, now
-        for line in now.lines:
+        previous_lines, self._published = self._published.lines, current
+        for line in current.lines:
             if line not in previous_lines:
                 _LOG.error("a published plan cannot be used", problem=line)
 
@@ -208,7 +208,7 @@ def open_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templa
     return opened
 
 
-def _published(files: Mapping[Path, _File]) -> Published:
+def _published(files: Mapping[Path, _File]) -> PublishedTemplates:
     """Return templates and problems by name; for several files with the same name the first one is used."""
     templates: dict[str, Template] = {}
     problems: dict[str, list[str]] = {}
@@ -217,13 +217,13 @@ def _published(files: Mapping[Path, _File]) -> Published:
         file_problems = file.problems
         if _NAME.fullmatch(path.stem) is None:
             file_problems = [f"{path.name}: a template has a name of 1 to 64 letters, digits, - and _; rename the file"]
-        elif (same := first.setdefault(path.stem, path)) is not path:
-            file_problems = [f"{path.name}: {same.name} has the same name before its suffix; rename one of them"]
+        elif (first_file := first.setdefault(path.stem, path)) is not path:
+            file_problems = [f"{path.name}: {first_file.name} has the same name before its suffix; rename one of them"]
         elif file.template is not None:
             templates[path.stem] = file.template
         if file_problems:
             problems.setdefault(path.stem, []).extend(file_problems)
-    return Published(templates, problems)
+    return PublishedTemplates(templates, problems)
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -244,20 +244,20 @@ def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _File:
     try:
         return _File(stamps, _template(path, tools, stamps), [])
     except PlanInvalid as invalid:
-        return _File(stamps, None, [_from_folder(line, path, stamps) for line in _lines(path, invalid)])
+        return _File(stamps, None, [_with_relative_paths(line, path, stamps) for line in _lines(path, invalid)])
 
 
-def _from_folder(line: str, path: Path, read: Iterable[Path]) -> str:
+def _with_relative_paths(line: str, path: Path, read: Iterable[Path]) -> str:
     """Name the files of a problem relative to the template, because API clients read the message too."""
     base = path.parent.resolve()
-    line = _without(str(path), path.name, line)
+    line = _with_replaced_path(str(path), path.name, line)
     for file in sorted(read, key=lambda file: len(str(file)), reverse=True):
         if file != path:
-            line = _without(str(file), os.path.relpath(file, base), line)
+            line = _with_replaced_path(str(file), os.path.relpath(file, base), line)
     return line
 
 
-def _without(path: str, replacement: str, text: str) -> str:
+def _with_replaced_path(path: str, replacement: str, text: str) -> str:
     # The current folder, `.`, has no name.
     return text.replace(printable(path), printable(replacement)) if replacement else text
 

@@ -8,12 +8,12 @@ from pydantic import JsonValue
 
 _PLAIN = re.compile(r"[A-Za-z_/$][\w/$-]*(?:[ .][\w/$-]+)*|[0-9]+(?:ms|s|m|h|d)")
 """Texts that are safe without quotes; all others are quoted, even if YAML does not require it."""
-_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+_RESERVED_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 _PLAIN_CHARACTERS = 200
-_BLOCK = re.compile(r"[^\s\x00-\x1f\x7f-\x9f][^\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ufeff\ud800-\udfff]*\n")
-_SINGLE = re.compile(r"[\x20-\x7e]*")
+_BLOCK_TEXT = re.compile(r"[^\s\x00-\x1f\x7f-\x9f][^\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ufeff\ud800-\udfff]*\n")
+_SINGLE_QUOTED_TEXT = re.compile(r"[\x20-\x7e]*")
 _WIDTH = 1_000_000_000
-"""Long lines are not folded."""
+"""Maximum line width; so large that long lines are not folded."""
 
 
 class _Dumper(yaml.CSafeDumper):
@@ -27,13 +27,13 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     is_plain = (
         len(text) <= _PLAIN_CHARACTERS
         and text.isascii()
-        and text.lower() not in _WORDS
+        and text.lower() not in _RESERVED_WORDS
         and _PLAIN.fullmatch(text) is not None
     )
     if is_plain:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text)
-    is_block = "\n" in text and _BLOCK.fullmatch(text) is not None and " \n" not in text and "\n\n\n" not in text
-    style = "'" if '"' in text and _SINGLE.fullmatch(text) is not None else '"'
+    is_block = "\n" in text and _BLOCK_TEXT.fullmatch(text) is not None and " \n" not in text and "\n\n\n" not in text
+    style = "'" if '"' in text and _SINGLE_QUOTED_TEXT.fullmatch(text) is not None else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if is_block else style)
 
 

@@ -32,7 +32,7 @@ def sub_plan_of_path(scheduler: "RunScheduler", path: str) -> tuple[str, str] | 
 
 
 def running_sub_plan_of(scheduler: "RunScheduler", path: str) -> tuple[str, str] | None:
-    """Return the same as `sub_plan_of_path` if the sub-plan is running, or else `None`."""
+    """Return the task and the rest of the path, as `sub_plan_of_path`; `None` if the sub-plan is not running."""
     sub_plan = sub_plan_of_path(scheduler, path)
     if sub_plan is None or not is_sub_plan(scheduler, sub_plan[0]):
         return None
@@ -41,7 +41,7 @@ def running_sub_plan_of(scheduler: "RunScheduler", path: str) -> tuple[str, str]
 
 
 def is_sub_plan(scheduler: "RunScheduler", task_id: str) -> bool:
-    """Return whether a task is done by a run of its own; only the ends of such tasks may come by signal."""
+    """Return whether a child run executes a task; only such a run reports its end by signal."""
     if scheduler.record_of(task_id) is None:
         return False
     node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)

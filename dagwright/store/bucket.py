@@ -38,8 +38,8 @@ T = TypeVar("T")
 _THREADS = 16
 """Concurrent requests; they wait for the network, not for a processor."""
 _ATTEMPTS = 5
-"""Attempts of one request, the only retries besides Temporal's policy: when the result of a tool is stored, its effect
-has happened, so a short network failure must not use up an attempt of the tool."""
+"""Attempts of one request. The store retries itself, beside Temporal's policy, because the effect of a tool has
+happened when its result is stored: a short network failure must not use up an attempt of the tool."""
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
 
@@ -49,9 +49,9 @@ _PAGE_KEYS = 1_000
 _EXPIRES_AT = "expires-at"
 """Metadata key of a cache entry: seconds since the epoch."""
 
-_EXISTS_ALREADY = {"PreconditionFailed", "ConditionalRequestConflict"}
-_NOT_THERE = {"NoSuchKey", "404", "NotFound"}
-_FORBIDDEN = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+_CONFLICT_CODES = {"PreconditionFailed", "ConditionalRequestConflict"}
+_MISSING_CODES = {"NoSuchKey", "404", "NotFound"}
+_FORBIDDEN_CODES = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 
 
 class BucketStore:
@@ -64,8 +64,8 @@ class BucketStore:
     def __init__(self, location: BucketLocation) -> None:
         self._location = location
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
-        self._opening = threading.Lock()
-        self._opened: S3Client | None = None
+        self._client_lock = threading.Lock()
+        self._opened_client: S3Client | None = None
         self._id: str | None = None
         """Set as soon as this process has used the store."""
 
@@ -100,9 +100,9 @@ class BucketStore:
         """Reset the age of a payload by copying it onto itself; see `PayloadStore`."""
 
         def renew() -> None:
-            named = self._object(ref)
+            location = self._object(ref)
             with self._missing_payload(ref):
-                self._client().copy_object(**named, CopySource=named, MetadataDirective="REPLACE")
+                self._client().copy_object(**location, CopySource=location, MetadataDirective="REPLACE")
 
         await self._in_thread(renew)
 
@@ -114,15 +114,15 @@ class BucketStore:
         """
 
         def delete() -> bool:
-            named = self._object(ref)
+            location = self._object(ref)
             try:
                 with self._missing_payload(ref):
-                    written_at = self._client().head_object(**named)["LastModified"]
+                    written_at = self._client().head_object(**location)["LastModified"]
             except PayloadMissing:
                 return False
             if written_at >= renewed_before:
                 return False
-            self._client().delete_object(**named)
+            self._client().delete_object(**location)
             return True
 
         return await self._in_thread(delete)
@@ -135,9 +135,9 @@ class BucketStore:
 
     async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
         """Store a cache entry; see `PayloadStore`."""
-        named = self._cache_location(key)
+        location = self._cache_location(key)
         metadata = {_EXPIRES_AT: f"{expires_at.timestamp():.3f}"}
-        await self._in_thread(lambda: self._client().put_object(**named, Body=content, Metadata=metadata))
+        await self._in_thread(lambda: self._client().put_object(**location, Body=content, Metadata=metadata))
 
     async def get_cache_entry(self, key: str) -> bytes | None:
         """Return the latest cache entry of a key; see `PayloadStore`."""
@@ -172,17 +172,17 @@ class BucketStore:
                 yield entry
 
     async def _cache_entry(self, key: str) -> CacheEntry | None:
-        def look() -> CacheEntry:
+        def read_entry() -> CacheEntry:
             with self._missing_payload(key):
-                facts = self._client().head_object(**self._cache_location(key))
+                head = self._client().head_object(**self._cache_location(key))
             try:
-                expires_at = datetime.fromtimestamp(float(facts["Metadata"][_EXPIRES_AT]), UTC)
+                expires_at = datetime.fromtimestamp(float(head["Metadata"][_EXPIRES_AT]), UTC)
             except (KeyError, ValueError, OverflowError):
                 # The object was copied without its metadata: it counts as expired since it was written.
-                expires_at = facts["LastModified"].astimezone(UTC)
-            return CacheEntry(key, facts["ContentLength"], expires_at)
+                expires_at = head["LastModified"].astimezone(UTC)
+            return CacheEntry(key, head["ContentLength"], expires_at)
 
-        return await self._none_if_missing(look)
+        return await self._none_if_missing(read_entry)
 
     async def _none_if_missing(self, work: Callable[[], T]) -> T | None:
         try:
@@ -232,7 +232,7 @@ class BucketStore:
                 Bucket=self._location.bucket, Key=self._key(STORE_ID), Body=content, IfNoneMatch="*"
             )
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") not in _EXISTS_ALREADY:
+            if error.response.get("Error", {}).get("Code") not in _CONFLICT_CODES:
                 raise
 
     def _refuse_other_id(self, stored_id: str | None) -> None:
@@ -269,8 +269,8 @@ class BucketStore:
         return f"{self._location.prefix}/{name}" if self._location.prefix else name
 
     def _client(self) -> "S3Client":
-        with self._opening:
-            if self._opened is None:
+        with self._client_lock:
+            if self._opened_client is None:
                 require_extra("s3")
                 import boto3  # noqa: PLC0415 -- costs 0.2 s and 30 MB, which a store in a folder does not need
                 from botocore.config import Config  # noqa: PLC0415
@@ -281,8 +281,8 @@ class BucketStore:
                     max_pool_connections=_THREADS,
                     retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                 )
-                self._opened = boto3.Session().client("s3", config=config)
-            return self._opened
+                self._opened_client = boto3.Session().client("s3", config=config)
+            return self._opened_client
 
     @contextmanager
     def _missing_payload(self, ref: str) -> Iterator[None]:
@@ -291,7 +291,7 @@ class BucketStore:
         try:
             yield
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in _NOT_THERE:
+            if error.response.get("Error", {}).get("Code") in _MISSING_CODES:
                 raise PayloadMissing(ref, store=str(self._location)) from None
             raise
 
@@ -315,7 +315,7 @@ def _refusal(response: Any) -> str:
     code = str(answer.get("Code", "unknown"))
     if code == "NoSuchBucket":
         return "does not exist: there is no such bucket; create it, or set another one in DAGWRIGHT_PAYLOAD_STORE"
-    if code in _FORBIDDEN:
+    if code in _FORBIDDEN_CODES:
         return (
             f"rejects these credentials ({code}); they need s3:GetObject, s3:PutObject, s3:DeleteObject on its "
             "objects and s3:ListBucket on the bucket"

@@ -26,19 +26,19 @@ class SharedResources:
     """
 
     def __init__(self) -> None:
-        self._made: dict[Callable[[], Any], Any] = {}
+        self._resources: dict[Callable[[], Any], Any] = {}
 
     def get(self, make: Callable[[], Resource]) -> Resource:
         """Return the resource that `make` creates, creating it on first use."""
-        if make not in self._made:
-            self._made[make] = make()
-        resource: Resource = self._made[make]
+        if make not in self._resources:
+            self._resources[make] = make()
+        resource: Resource = self._resources[make]
         return resource
 
     async def close(self) -> None:
         """Close all resources, the newest first; later requests create new ones."""
-        while self._made:
-            await self._made.popitem()[1].close()
+        while self._resources:
+            await self._resources.popitem()[1].close()
 
 
 def no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a secret lookup

@@ -97,13 +97,15 @@ def _problems(matches: Sequence[NameMatch] | Sequence[ValueMatch]) -> Iterator[s
 
 def _notes(names: Sequence[NameMatch]) -> str:
     """Return a note about names that were resolved to a different name."""
-    taken = [f"{match.text!r} is resolved to {match.meant[0].name}" for match in names if match.meant[0].score < 1]
+    taken = [
+        f"{match.text!r} is resolved to {match.meanings[0].name}" for match in names if match.meanings[0].score < 1
+    ]
     return "; ".join(taken)
 
 
 def _field_of_name(mention: Mention, match: NameMatch) -> str | None:
     """Return the field of a name, according to its resolved kind."""
-    names = match.meant or match.near
+    names = match.meanings or match.near
     fitting = KIND_FIELDS[names[0].kind] if names else ()
     return mention.field if mention.field in fitting else next(iter(fitting), None)
 
@@ -122,13 +124,13 @@ class _ResolvedNames:
             ValueResult(text=match.text, field=field, value=name.name, kind=name.kind, score=round(name.score, 3))
             for match, field in zip(self.names, self.fields_of_names, strict=True)
             if field is not None
-            for name in (match.meant or match.near)[:_MAX_VALUES]
+            for name in (match.meanings or match.near)[:_MAX_VALUES]
         ]
 
     def clear(self) -> list[tuple[str, str, Name]]:
         """Return the text, field and value of each resolved name."""
         return [
-            (match.text, field, match.meant[0])
+            (match.text, field, match.meanings[0])
             for match, field in zip(self.names, self.fields_of_names, strict=True)
             if match.is_clear and field is not None
         ]

@@ -36,7 +36,7 @@ class Name:
     """A company or port that shipments refer to.
 
     Args:
-        score: 1 for a whole name, alias or code, less for a part of a name, least for a similar name.
+        score: 1 for a whole name, alias or code; lower for a part of a name; lowest for a similar name.
     """
 
     kind: str
@@ -50,27 +50,27 @@ class NameMatch:
     """The possible meanings of a name in a question.
 
     Args:
-        meant: all possible meanings, best first; one is clear, none is unknown.
+        meanings: all possible meanings, best first: one if the name is clear, none if it is unknown.
         near: similar names, if there is no meaning.
     """
 
     text: str
-    meant: Sequence[Name]
+    meanings: Sequence[Name]
     near: Sequence[Name] = ()
 
     @property
     def is_clear(self) -> bool:
         """Whether the name has exactly one meaning."""
-        return len(self.meant) == 1
+        return len(self.meanings) == 1
 
     def problem(self) -> str | None:
         """Return why the name is not clear, for the user; `None` if it is."""
         if self.is_clear:
             return None
-        if self.meant:
-            kinds = list(dict.fromkeys(name.kind for name in self.meant))
+        if self.meanings:
+            kinds = list(dict.fromkeys(name.kind for name in self.meanings))
             noun = f"{kinds[0]}s" if len(kinds) == 1 else "names"
-            return f"{self.text!r} may be one of {len(self.meant)} {noun}: {', '.join(_named(self.meant))}"
+            return f"{self.text!r} may be one of {len(self.meanings)} {noun}: {', '.join(_named(self.meanings))}"
         near = f"; similar names: {', '.join(_named(self.near))}" if self.near else ""
         return f"no shipper, carrier or port is called {self.text!r}{near}"
 
@@ -141,7 +141,9 @@ def _score_of(searched: Sequence[str], name: Sequence[str]) -> float:
 
 
 def _words(text: str) -> list[str]:
-    plain = "".join(sign for sign in unicodedata.normalize("NFKD", text) if not unicodedata.combining(sign))
+    plain = "".join(
+        character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character)
+    )
     # "L.A." is one word.
     return _WORDS.findall(re.sub(r"(?<=\b\w)\.(?=\w\b|\s|$)", "", plain.casefold()))
 
@@ -159,14 +161,14 @@ def _is_near(word: str, other: str) -> bool:
 
 def _distance(first: str, second: str) -> int:
     """Return the edit distance: insertions, deletions, changes and swaps of characters."""
-    before: list[int] = []
+    older_row: list[int] = []
     row = list(range(len(second) + 1))
-    for i, sign in enumerate(first, 1):
-        last, before_last, row = row, before, [i]
-        for j, other in enumerate(second, 1):
-            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (sign != other))
-            if i > 1 and j > 1 and sign == second[j - 2] and first[i - 2] == other:
-                cost = min(cost, before_last[j - 2] + 1)
+    for i, first_character in enumerate(first, 1):
+        previous_row, row_before_previous, row = row, older_row, [i]
+        for j, second_character in enumerate(second, 1):
+            cost = min(previous_row[j] + 1, row[j - 1] + 1, previous_row[j - 1] + (first_character != second_character))
+            if i > 1 and j > 1 and first_character == second[j - 2] and first[i - 2] == second_character:
+                cost = min(cost, row_before_previous[j - 2] + 1)
             row.append(cost)
-        before = last
+        older_row = previous_row
     return row[-1]

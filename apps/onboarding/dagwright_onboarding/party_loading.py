@@ -2,7 +2,7 @@
 
 Loading a file again is safe: existing parties stay, new names and identifiers are added, and nothing is removed. A row
 with the id of a party renames it, regardless of the order of the lines. Rows are written in small atomic transactions,
-and other writers get their turn in between. This module must not import Temporal.
+so that other writers do not wait long. This module must not import Temporal.
 """
 
 from collections import Counter, defaultdict, deque
@@ -79,19 +79,19 @@ class _RowResult:
     outcome: RowOutcome
     duplicate: DuplicateRow | None = None
     renamed: RenamedRow | None = None
-    is_left_inactive: bool = False
+    stays_inactive: bool = False
 
 
 class _NameConflict(ValueError):
-    """A row names its party like another party.
+    """The name of a row belongs to another party.
 
     Args:
-        by: id of the other party.
+        other_id: id of the other party.
     """
 
-    def __init__(self, text: str, *, by: str) -> None:
+    def __init__(self, text: str, *, other_id: str) -> None:
         super().__init__(text)
-        self.by = by
+        self.other_id = other_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def load_party_file(
     try:
         if on_progress is not None:
             on_progress(0, len(file.rows))
-        for part in _parts(database, file.rows):
+        for part in _outcomes_by_transaction(database, file.rows):
             done += len(part)
             for loaded in part:
                 if isinstance(loaded, RefusedRow):
@@ -157,7 +157,7 @@ def load_party_file(
                 counts[loaded.outcome] += 1
                 duplicates += [loaded.duplicate] if loaded.duplicate is not None else []
                 renamed += [loaded.renamed] if loaded.renamed is not None else []
-                left_inactive += loaded.is_left_inactive
+                left_inactive += loaded.stays_inactive
             if on_progress is not None:
                 on_progress(done, len(file.rows))
     except (DatabaseUnusable, DatabaseUnavailable) as error:
@@ -177,24 +177,24 @@ def load_party_file(
     )
 
 
-def _parts(database: EntityDatabase, rows: Sequence[PartyRow]) -> Iterator[Sequence[_RowResult | RefusedRow]]:
+def _outcomes_by_transaction(
+    database: EntityDatabase, rows: Sequence[PartyRow]
+) -> Iterator[Sequence[_RowResult | RefusedRow]]:
     """Yield the outcomes by transaction. Rows that wait for another row's rename are loaded after it."""
     waiting: list[_ConflictingRow] = []
     chunks = [rows[at : at + ROWS_PER_TRANSACTION] for at in range(0, len(rows), ROWS_PER_TRANSACTION)]
-    for parts in database.write_in_parts(chunks, _outcomes):
-        part: Sequence[_RowResult | RefusedRow | _ConflictingRow] = [
-            outcome for outcomes in parts for outcome in outcomes
-        ]
-        waiting += [each for each in part if isinstance(each, _ConflictingRow)]
-        yield [each for each in part if not isinstance(each, _ConflictingRow)]
+    for outcome_lists in database.write_in_parts(chunks, _outcomes):
+        outcomes = [outcome for outcome_list in outcome_lists for outcome in outcome_list]
+        waiting += [outcome for outcome in outcomes if isinstance(outcome, _ConflictingRow)]
+        yield [outcome for outcome in outcomes if not isinstance(outcome, _ConflictingRow)]
     ready = _in_rename_order(waiting)
-    for part in database.write_in_parts([each.row for each in ready], _outcome):
-        yield [each.refused if isinstance(each, _ConflictingRow) else each for each in part]
-    loaded_lines = {each.row.line for each in ready}
-    for each in waiting:
-        if each.row.line not in loaded_lines:
-            advice = f"the rows swap names; first give {each.holder_id!r} a third name in a separate load"
-            yield [RefusedRow(each.row.line, f"{each.refused.reason}; {advice}")]
+    for late_outcomes in database.write_in_parts([conflict.row for conflict in ready], _outcome):
+        yield [outcome.refused if isinstance(outcome, _ConflictingRow) else outcome for outcome in late_outcomes]
+    loaded_lines = {conflict.row.line for conflict in ready}
+    for conflict in waiting:
+        if conflict.row.line not in loaded_lines:
+            advice = f"the rows swap names; first give {conflict.holder_id!r} a third name in a separate load"
+            yield [RefusedRow(conflict.row.line, f"{conflict.refused.reason}; {advice}")]
 
 
 def _in_rename_order(waiting: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
@@ -219,17 +219,17 @@ def describe_progress(done: int, rows: int) -> str:
 
 
 def _outcomes(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RefusedRow | _ConflictingRow]:
-    taken = load_simple_rows(session, rows)
-    results = dict.fromkeys(taken.added, _RowResult(RowOutcome.ADDED))
-    results |= {row.line: _unchanged(row, taken.unchanged[row.line]) for row in rows if row.line in taken.unchanged}
+    simple = load_simple_rows(session, rows)
+    results = dict.fromkeys(simple.added, _RowResult(RowOutcome.ADDED))
+    results |= {row.line: _unchanged(row, simple.unchanged[row.line]) for row in rows if row.line in simple.unchanged}
     return [results.get(row.line) or _outcome(session, row) for row in rows]
 
 
 def _unchanged(row: PartyRow, party: Party) -> _RowResult:
-    return _RowResult(RowOutcome.UNCHANGED, is_left_inactive=_is_left_inactive(row, party))
+    return _RowResult(RowOutcome.UNCHANGED, stays_inactive=_stays_inactive(row, party))
 
 
-def _is_left_inactive(row: PartyRow, party: Party) -> bool:
+def _stays_inactive(row: PartyRow, party: Party) -> bool:
     return row.status is None and party.status == PartyStatus.INACTIVE
 
 
@@ -238,7 +238,7 @@ def _outcome(session: Session, row: PartyRow) -> _RowResult | RefusedRow | _Conf
         with session.begin_nested():
             return _load_row(session, row)
     except _NameConflict as error:
-        return _ConflictingRow(row, error.by, RefusedRow(row.line, str(error)))
+        return _ConflictingRow(row, error.other_id, RefusedRow(row.line, str(error)))
     except ValueError as error:
         return RefusedRow(row.line, str(error))
 
@@ -265,7 +265,7 @@ def _load_row(session: Session, row: PartyRow) -> _RowResult:
         return _RowResult(RowOutcome.ADDED, duplicate_row)
     outcome = RowOutcome.UPDATED if any(changes) else RowOutcome.UNCHANGED
     renamed = RenamedRow(row.line, describe(party), before) if before is not None else None
-    return _RowResult(outcome, duplicate_row, renamed, _is_left_inactive(row, party))
+    return _RowResult(outcome, duplicate_row, renamed, _stays_inactive(row, party))
 
 
 def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None]:
@@ -280,7 +280,7 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
         party = find_party(session, row.key)
         if party is not None and row.id is not None:
             text = f"id: {describe(party)} already exists with the id {party.id!r}, not {row.id!r}"
-            raise _NameConflict(text, by=party.id)
+            raise _NameConflict(text, other_id=party.id)
         return party, None
     # Empty fields change nothing.
     country, born = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
@@ -289,7 +289,7 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
     existing = find_party(session, NaturalKey(row.key.kind, row.key.name, country, born))
     if existing is not None and existing is not holder:
         text = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(existing)} is {existing.id!r}"
-        raise _NameConflict(text, by=existing.id)
+        raise _NameConflict(text, other_id=existing.id)
     return holder, _rename(session, holder, row.key.name)
 
 
@@ -299,8 +299,8 @@ def _rename(session: Session, party: Party, name: str) -> str | None:
         return None
     key_before, party.name, party.name_key = party.name_key, name, name_key(name)
     if party.name_key != key_before:
-        own = PartyName.party_id == party.id
-        for same_name in session.scalars(select(PartyName).where(own, PartyName.name_key == party.name_key)):
+        is_own = PartyName.party_id == party.id
+        for same_name in session.scalars(select(PartyName).where(is_own, PartyName.name_key == party.name_key)):
             session.delete(same_name)
         session.flush()
         _add_names(session, party, names=[before], use=NameUse.FORMER)
@@ -337,14 +337,14 @@ def _add_names(session: Session, party: Party, *, names: Sequence[str], use: Nam
 def _add_lei(session: Session, party: Party, *, lei: str | None) -> bool:
     if lei is None:
         return False
-    of_lei = select(PartyIdentifier).where(PartyIdentifier.scheme == LEI_SCHEME)
-    holder = session.scalars(of_lei.where(PartyIdentifier.value == lei)).one_or_none()
+    identifiers = select(PartyIdentifier).where(PartyIdentifier.scheme == LEI_SCHEME)
+    holder = session.scalars(identifiers.where(PartyIdentifier.value == lei)).one_or_none()
     if holder is not None and holder.party_id != party.id:
         raise ValueError(f"lei: {lei} belongs to {describe(session.get_one(Party, holder.party_id))}")
-    own = session.scalars(of_lei.where(PartyIdentifier.party_id == party.id)).one_or_none()
-    if own is not None and own.value != lei:
-        raise ValueError(f"lei: {describe(party)} has the LEI {own.value}, not {lei}")
-    if own is not None:
+    own_identifier = session.scalars(identifiers.where(PartyIdentifier.party_id == party.id)).one_or_none()
+    if own_identifier is not None and own_identifier.value != lei:
+        raise ValueError(f"lei: {describe(party)} has the LEI {own_identifier.value}, not {lei}")
+    if own_identifier is not None:
         return False
     session.add(lei_row(party.id, lei))
     return True

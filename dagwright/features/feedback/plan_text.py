@@ -161,4 +161,7 @@ def one_line(text: str, *, most: int) -> str:
     A title must not be able to imitate another line.
     """
     characters = cut_characters(text, most)
-    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode() for character in characters)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in characters
+    )

@@ -53,7 +53,7 @@ from dagwright.interfaces.cli.run_and_watch import stays
 from dagwright.interfaces.cli.run_host import connected_to_run, served
 from dagwright.interfaces.cli.run_summary import done_lines, print_answer, print_answer_end
 from dagwright.interfaces.cli.session_command import turn_lines
-from dagwright.interfaces.cli.session_turns import at_work, refusal_of
+from dagwright.interfaces.cli.session_turns import busy_session_text, refusal_of
 from dagwright.planning.plan_and_execute.goal_spec import PROFILES, Profile
 from dagwright.protocol.sessions import SessionNameInvalid, Turn, session_name
 from dagwright.server import NO_ANSWER, Connection, ServerUnreachable, open_connection
@@ -365,7 +365,7 @@ class Chat:
                     raise refusal_of(refused) from None
                 # The other run may have ended in the meantime.
                 if (other := await self._running()) is not None:
-                    self._output.log(f"{at_work(self._name, other)}; this message waits for its end")
+                    self._output.log(f"{busy_session_text(self._name, other)}; this message waits for its end")
                     await self._finish(other.run, None)
         return await self._finish(run, message)
 

@@ -19,14 +19,14 @@ from dagwright.planning.rounds.rounds_state import RoundsState
 if TYPE_CHECKING:
     from dagwright.history.run_reader import RunView
 
-WORDS = 600
+TEXT_CHARACTERS = 600
 """Maximum length of a text of a planner or worker tool."""
 LEFT_OUT = "left out"
-"""Status of the line that replaces omitted results."""
+"""Status of a line with the number of omitted results."""
 NO_CALLS: Mapping[str, str] = MappingProxyType({})
 _OPEN = ("pending", "running")
 _ENDS = {"pending": "never started", LEFT_OUT: ""}
-"""Text at the end of a run for a status that has another one than its name."""
+"""Status -> its text at the end of a run, if that differs from the name of the status."""
 _PHASES = {
     "idle": "waiting for a worker",
     "planning": "the planner decides what to do next",
@@ -44,16 +44,16 @@ class RoundLine:
     Args:
         key: `meant`, `round 2` or `sg3`.
         name: sub-goal and worker tool, or the heading of the line.
-        text: text of a model or worker tool about it; may be empty.
-        is_taken: false for the reason of a plan that was rejected.
-        status: of a sub-goal in its round, as in the document; empty for other lines.
+        text: text of a model or worker tool, such as a reason or an error; may be empty.
+        is_accepted: false for the reason of a plan that was rejected.
+        status: status of a sub-goal in its round, as in the document; empty for other lines.
         description: description of a sub-goal.
     """
 
     key: str
     name: str
     text: str
-    is_taken: bool = True
+    is_accepted: bool = True
     action: str = ""
     status: str = ""
     description: str = ""
@@ -71,7 +71,7 @@ def calls_of(view: "RunView", *, now: float) -> Mapping[str, str]:
         attempt = f"attempt {call.attempt}" if call.attempt > 1 else ""
         if text := ", ".join(filter(None, [attempt, call_text(call, now=now)])):
             # Later attempts of a sub-goal and later calls of the planner have a number after the name.
-            calls[task.partition("#")[0]] = one_line(text, limit=WORDS)
+            calls[task.partition("#")[0]] = one_line(text, limit=TEXT_CHARACTERS)
     return calls
 
 
@@ -102,20 +102,22 @@ def lines_of(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
     sub_goals = {sub_goal["id"]: sub_goal for sub_goal in rounds_part.get("sub_goals", ())}
     rounds = rounds_part.get("rounds", ())
     # A sub-goal that was started again is in several rounds, and open only in the newest of them.
-    newest = {number: round_["round"] for round_ in rounds for number in round_["sub_goals"]}
-    for round_ in rounds:
-        action, reason = round_["action"], _line_or_empty(round_["reasoning"])
-        reason = " — ".join(filter(None, [reason, _line_or_empty(round_.get("refused"))]))
-        if action or reason or round_["sub_goals"]:
-            name = f"Round {round_['round']}"
-            yield RoundLine(f"round {round_['round']}", name, reason, is_taken=bool(action), action=action or "no plan")
-        for result in round_["results"]:
+    newest = {number: round_part["round"] for round_part in rounds for number in round_part["sub_goals"]}
+    for round_part in rounds:
+        action, reason = round_part["action"], _line_or_empty(round_part["reasoning"])
+        reason = " — ".join(filter(None, [reason, _line_or_empty(round_part.get("refused"))]))
+        if action or reason or round_part["sub_goals"]:
+            name = f"Round {round_part['round']}"
+            yield RoundLine(
+                f"round {round_part['round']}", name, reason, is_accepted=bool(action), action=action or "no plan"
+            )
+        for result in round_part["results"]:
             yield _line(result["sub_goal_id"], sub_goals, result["status"], result["error"], result["message"])
-        if omitted := round_.get("omitted_results"):
+        if omitted := round_part.get("omitted_results"):
             yield RoundLine("", f"results left out: {omitted:,}", "", status=LEFT_OUT)
-        for number in round_["sub_goals"]:
+        for number in round_part["sub_goals"]:
             sub_goal = sub_goals.get(number, {})
-            if sub_goal.get("status") in _OPEN and newest[number] == round_["round"]:
+            if sub_goal.get("status") in _OPEN and newest[number] == round_part["round"]:
                 yield _line(number, sub_goals, sub_goal["status"], sub_goal.get("error"))
 
 
@@ -180,9 +182,9 @@ def new_lines(rounds_part: Mapping[str, Any] | None, printed: set[str]) -> Seque
     ]
     new = []
     for line in lines:
-        text = line.text if line.is_taken else f"rejected: {line.text}"
+        text = line.text if line.is_accepted else f"rejected: {line.text}"
         # Each rejected answer is shown once.
-        key = line.key if line.is_taken else f"{line.key}: {text}"
+        key = line.key if line.is_accepted else f"{line.key}: {text}"
         if key not in printed:
             new.append((line.key, text))
         printed.add(key)
@@ -205,4 +207,4 @@ def _line(
 
 
 def _line_or_empty(text: Any) -> str:
-    return one_line(str(text), limit=WORDS) if text else ""
+    return one_line(str(text), limit=TEXT_CHARACTERS) if text else ""

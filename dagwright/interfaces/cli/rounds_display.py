@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright.interfaces.cli.output import one_line
-from dagwright.interfaces.cli.round_text import LEFT_OUT, NO_CALLS, WORDS, RoundLine, lines_of, phase_text
+from dagwright.interfaces.cli.round_text import LEFT_OUT, NO_CALLS, TEXT_CHARACTERS, RoundLine, lines_of, phase_text
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLAN
 
 _MARKS = {
@@ -48,7 +48,7 @@ def _rows(rounds_part: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[
             yield _row(line, calls.get(line.key, "") if line.status == "running" else "")
         elif line.action:
             of = f"{line.name} of {rounds_part['max_rounds']}"
-            yield Text(""), _text(f"{of}: {line.text}" if line.is_taken else f"{of}, rejected: {line.text}", "bold")
+            yield Text(""), _text(f"{of}: {line.text}" if line.is_accepted else f"{of}, rejected: {line.text}", "bold")
         else:
             yield Text(""), _text(f"{line.name}: {line.text}")
     # The text of a failed planner is the only line of its run.
@@ -70,4 +70,4 @@ def _row(line: RoundLine, call: str) -> tuple[Text, Text]:
 
 
 def _text(text: str, style: str = "") -> Text:
-    return Text(one_line(text, limit=WORDS), style=style, no_wrap=True, overflow="ellipsis")
+    return Text(one_line(text, limit=TEXT_CHARACTERS), style=style, no_wrap=True, overflow="ellipsis")

@@ -53,8 +53,8 @@ def run_plan(request: RunRequest, output: Output) -> int:
 
     def prepare(session: SessionRecord) -> StartRequest:
         prepared = prepare_run(request, toolset, output, session)
-        if (asking := first_model_node(prepared.plan)) is not None:
-            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=asking)
+        if (model_node := first_model_node(prepared.plan)) is not None:
+            refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
         return replace(prepared, title=title)
 
     turn = TurnRequest(name, f"(the plan {title})" if title else "", prepare)
@@ -103,10 +103,10 @@ async def _started(
         CommandRefused: the session rejects the turn.
     """
 
-    def busy(other: Turn) -> None:
+    def log_busy_session(other: Turn) -> None:
         run = one_line(other.run)
         output.log(
-            f"{at_work(turn.name, other)}; this request waits for its end: `dagwright watch {run}` shows it, "
+            f"{busy_session_text(turn.name, other)}; this request waits for its end: `dagwright watch {run}` shows it, "
             "`dagwright inbox` lists its requests"
         )
 
@@ -116,13 +116,13 @@ async def _started(
             runs,
             sessions,
             run=start.workflow_id,
-            busy=None if start.is_detached else busy,
+            busy=None if start.is_detached else log_busy_session,
         )
     except TurnRejected as refused:
         raise refusal_of(refused) from None
 
 
-def at_work(name: str, turn: Turn) -> str:
+def busy_session_text(name: str, turn: Turn) -> str:
     """Describe a session that is running another turn."""
     request_text = f" ({one_line(turn.request, limit=60)})" if turn.request else ""
     return f"the session {one_line(name)} is running {one_line(turn.run)}{request_text}"

@@ -1,6 +1,7 @@
 """Authentication, rate limits and body size limits for all endpoints.
 
-A plain ASGI middleware: a body is refused while it is received, and a stream counts until it has ended.
+A plain ASGI middleware: a body is refused while it is received, and a stream counts against the limit until it has
+ended.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ class AccessMiddleware:
         stream = None if caller.key is None else StreamReservation(self._usage, caller.key)
         scope[STREAM] = stream
         try:
-            await self._app(scope, _counted(receive, max_bytes), send)
+            await self._app(scope, _with_size_limit(receive, max_bytes), send)
         finally:
             if stream is not None:
                 stream.close()
@@ -82,18 +83,18 @@ class AccessMiddleware:
             return ANYONE
         headers = Headers(scope=scope)
         authorization = headers.get("authorization") or ""
-        text = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
+        key = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
         try:
             if not self._keys.are_needed():
-                self._refuse_foreign(headers)
+                self._refuse_foreign_origin(headers)
                 return ANYONE
-            caller = self._keys.caller_of(text)
+            caller = self._keys.caller_of(key)
         except KeysUnreadable as error:
             raise ApiError(ErrorCode.KEYS_UNREADABLE, str(error)) from None
         if caller is None:
-            if text:
+            if key:
                 self._count_invalid_key(scope)
-            message = "the key is not known" if text else "this gateway needs a key: send Authorization: Bearer KEY"
+            message = "the key is not known" if key else "this gateway needs a key: send Authorization: Bearer KEY"
             raise ApiError(ErrorCode.INVALID_API_KEY, message, headers={"WWW-Authenticate": "Bearer"})
         return caller
 
@@ -108,7 +109,7 @@ class AccessMiddleware:
             message = f"too many requests with an invalid key from this address: {INVALID_KEYS_A_MINUTE} a minute"
             raise limit_exceeded(message, retry_after_s=wait_s)
 
-    def _refuse_foreign(self, headers: Headers) -> None:
+    def _refuse_foreign_origin(self, headers: Headers) -> None:
         if (refused := self._hosts.refusal(headers)) is not None:
             code, message = refused
             raise ApiError(code, message)
@@ -129,11 +130,11 @@ def _is_open(path: str) -> bool:
     return path in _OPEN or path.startswith(_OPEN_FILES)
 
 
-def _counted(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Any]]:
+def _with_size_limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Any]]:
     """Return a `receive` that refuses a body over the limit: not every request declares its size."""
     size = 0
 
-    async def counted() -> Message:
+    async def receive_limited() -> Message:
         nonlocal size
         message = await receive()
         if message["type"] == "http.request":
@@ -143,7 +144,7 @@ def _counted(receive: Receive, max_bytes: int) -> Callable[[], Awaitable[Any]]:
                 raise HTTPException(413, _too_large(max_bytes))
         return message
 
-    return counted
+    return receive_limited
 
 
 def _too_large(max_bytes: int) -> str:

@@ -56,7 +56,7 @@ class GatewayContext:
         plan_checks: checks of plans that callers send.
         active_starts: runs that this gateway is starting, including those that wait for their sessions.
         plan_folder: folder of the templates; `None` without a folder, or if it is not read again.
-        unusable: name of an unusable template -> problems, as in `Published.problems`.
+        unusable: name of an unusable template -> problems, as in `PublishedTemplates.problems`.
     """
 
     settings: Settings

@@ -15,7 +15,7 @@ from dagwright.client.open_requests import requests_in
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.run_subscriptions import RunUpdate
 from dagwright.interfaces.http.run_events import EventId, node_document, with_first_update
-from dagwright.interfaces.http.sse import Events, events_of_moment, with_error_event
+from dagwright.interfaces.http.sse import Events, simultaneous_events, with_error_event
 
 if TYPE_CHECKING:
     from dagwright.interfaces.http.context import GatewayContext
@@ -44,7 +44,7 @@ async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], sessio
         async for update in updates:
             changes = [(change["type"], change) for change in _changes(update, requested)]
             id = str(EventId(update.position, update.view.is_closed, session_run))
-            if message := events_of_moment(changes, id=id):
+            if message := simultaneous_events(changes, id=id):
                 yield message
 
 

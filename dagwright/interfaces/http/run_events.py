@@ -23,7 +23,7 @@ from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.sse import Events, event, events_of_moment, with_error_event
+from dagwright.interfaces.http.sse import Events, event, simultaneous_events, with_error_event
 from dagwright.protocol.documents import compact_value
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _events_of(update: RunUpdate, now: Mapping[str, Any] | None, session_run: st
     ]
     if now is not None and not view.is_closed:
         changes.append((run_event_type(view.status), now))
-    text = events_of_moment(changes, id=str(EventId(update.position, run=session_run)))
+    text = simultaneous_events(changes, id=str(EventId(update.position, run=session_run)))
     if not view.is_closed:
         return text
     end_id = str(EventId(update.position, True, session_run))

@@ -1,4 +1,4 @@
-"""Server-sent events: format, heartbeats, and the end of a stream when the client or the gateway leaves."""
+"""Server-sent events: format, heartbeats, and the end of a stream when the client disconnects or the gateway stops."""
 
 import asyncio
 import json
@@ -38,8 +38,8 @@ def event(content: Mapping[str, Any], *, id: str | None = None, name: str | None
     return "".join([*lines, f"data: {json.dumps(content, separators=(',', ':'))}\n\n"])
 
 
-def events_of_moment(changes: Iterable[tuple[str, Mapping[str, Any]]], *, id: str) -> str:
-    """Serialize the events of one moment, of which the last has the `id`.
+def simultaneous_events(changes: Iterable[tuple[str, Mapping[str, Any]]], *, id: str) -> str:
+    """Serialize events that happened at the same time; only the last one has the `id`.
 
     Args:
         changes: type and content of each event.
@@ -82,7 +82,7 @@ def stream_response(
 
 
 class _EventStream(StreamingResponse):
-    """A response with events as they come, and heartbeats in between.
+    """A response that sends events immediately, and heartbeats while there are none.
 
     Events are sent directly: a task or timer per event would be most of the cost of a thousand streams.
     """
@@ -102,25 +102,28 @@ class _EventStream(StreamingResponse):
         self._on_disconnect = on_disconnect
         self._is_silent = True
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - signature of ASGI
         """Respond until the events end, the client disconnects, or the gateway stops."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send(send))
         beating = asyncio.create_task(self._beat(send))
-        client, gateway = asyncio.create_task(_left(receive)), asyncio.create_task(self._stopping.wait())
-        is_here = True
+        disconnection, gateway_stop = (
+            asyncio.create_task(_wait_for_disconnect(receive)),
+            asyncio.create_task(self._stopping.wait()),
+        )
+        is_connected = True
         try:
-            await asyncio.wait({sending, client, gateway}, return_when=asyncio.FIRST_COMPLETED)
-            is_here = sending.done() or not client.done()
+            await asyncio.wait({sending, disconnection, gateway_stop}, return_when=asyncio.FIRST_COMPLETED)
+            is_connected = sending.done() or not disconnection.done()
         except asyncio.CancelledError:
-            is_here = False
+            is_connected = False
             raise
         finally:
-            if not (is_here or self._stopping.is_set()):
+            if not (is_connected or self._stopping.is_set()):
                 self._on_disconnect()
-            for task in (sending, beating, client, gateway):
+            for task in (sending, beating, disconnection, gateway_stop):
                 task.cancel()
-            await asyncio.gather(sending, beating, client, gateway, return_exceptions=True)
+            await asyncio.gather(sending, beating, disconnection, gateway_stop, return_exceptions=True)
             await self._events.aclose()
         if not sending.cancelled():
             await sending
@@ -142,7 +145,7 @@ class _EventStream(StreamingResponse):
                 await send({"type": "http.response.body", "body": HEARTBEAT.encode(), "more_body": True})
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

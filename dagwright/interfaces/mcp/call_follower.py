@@ -65,7 +65,7 @@ async def follow_run(
     """
     follower = _RunFollower(runs, workflow_id, elicitations, author=author)
     try:
-        return await follower.until(time.monotonic() + wait_s)
+        return await follower.follow_until(time.monotonic() + wait_s)
     finally:
         await follower.close()
 
@@ -83,7 +83,7 @@ class _RunFollower:
         self._open_form = ""
         """ID of the request whose form is open."""
 
-    async def until(self, end: float) -> FollowedRun:
+    async def follow_until(self, end: float) -> FollowedRun:
         """Follow until there is a reason to return; `end` is a time of the monotonic clock."""
         last: RunMoment | None = None
         while True:
@@ -134,8 +134,10 @@ class _RunFollower:
         return update.result()
 
     async def _report_progress(self, moment: RunMoment) -> None:
-        for news in self._progress.notifications(moment):
-            await self._elicitations.context.session.report_progress(news.done, news.total, news.message)
+        for notification in self._progress.notifications(moment):
+            await self._elicitations.context.session.report_progress(
+                notification.done, notification.total, notification.message
+            )
 
     def _interim(self, requests: Sequence[Mapping[str, Any]]) -> types.InputRequiredResult | None:
         if not uses_interim_results(self._elicitations.context):

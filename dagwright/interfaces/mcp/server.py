@@ -19,7 +19,7 @@ from dagwright.interfaces.mcp.run_starter import RunStarter
 from dagwright.interfaces.mcp.task_extension import Tasks
 from dagwright.interfaces.mcp.tool_definitions import ASK, GET_RUN, RUN_PLAN, tools_of, without_reserved_names
 from dagwright.interfaces.mcp.tool_handlers import McpToolCall, ToolHandlers
-from dagwright.plans.templates import Published, TemplateFolder, Templates
+from dagwright.plans.templates import PublishedTemplates, TemplateFolder, Templates
 from dagwright.toolset.toolset import Toolset
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def create_server(
     """
     declared = toolset.declarations()
     folder = templates if isinstance(templates, TemplateFolder) else None
-    published = folder.read() if folder is not None else Published(cast("Templates", templates), {})
+    published = folder.read() if folder is not None else PublishedTemplates(cast("Templates", templates), {})
     usable = without_reserved_names(published.templates)
     starter = RunStarter(runs, sessions, toolset, is_serving=is_serving)
     calls = ToolHandlers(tools_of(usable, declared), usable, starter=starter, steering=steering)

@@ -1,6 +1,6 @@
-"""Results of calls: the document of a run or an error, with the same as text. Pure.
+"""Results of MCP calls: the document of a run or an error, as structured content and as text. No side effects.
 
-Each has `status` and `message`, as documents of the command line do; `message` has the possible next steps.
+Each result has `status` and `message`, as documents of the command line do; `message` has the possible next steps.
 """
 
 import json
@@ -15,8 +15,8 @@ from dagwright.interfaces.mcp.tool_definitions import ANSWER_FEEDBACK, GET_RUN
 
 _FAILURES_SHOWN = 20
 _NOTES_SHOWN = 20
-_ENDED_BADLY = ("failed", "cancelled")
-_ENDED = (*_ENDED_BADLY, "completed", "completed_with_failures")
+_UNSUCCESSFUL = ("failed", "cancelled")
+_ENDED = (*_UNSUCCESSFUL, "completed", "completed_with_failures")
 _HOW_TO_ANSWER: Mapping[str, str] = {
     "APPROVAL": "approved",
     "SELECTION": "selected",
@@ -28,7 +28,7 @@ _HOW_TO_ANSWER: Mapping[str, str] = {
 
 
 def result_of(document: Mapping[str, Any], *, is_error: bool = False) -> types.CallToolResult:
-    """Return a result with a document, also as text for clients that show text only."""
+    """Return a document as structured content, and as text for clients that show text only."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], structured_content=dict(document), is_error=is_error
@@ -77,7 +77,7 @@ def run_result(document: Mapping[str, Any], *, prefix: str = "") -> types.CallTo
         content["waiting_for"] = [*document["waiting_for"]]
     if document["notes"]:
         content["notes"] = [note.get("message") for note in document["notes"][:_NOTES_SHOWN]]
-    return result_of(content, is_error=status in _ENDED_BADLY)
+    return result_of(content, is_error=status in _UNSUCCESSFUL)
 
 
 def node_counts(document: Mapping[str, Any]) -> dict[str, int]:
@@ -88,31 +88,34 @@ def node_counts(document: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _message_of(document: Mapping[str, Any]) -> str:
-    status, run = str(document["status"]), document["run_id"]
+    status, run_id = str(document["status"]), document["run_id"]
     if status == "completed":
         return "The run completed."
     if status == "completed_with_failures":
         return "The run completed, but some nodes failed: see `failures`."
-    if status in _ENDED_BADLY:
+    if status in _UNSUCCESSFUL:
         error = document["error"] or {}
         reason = f": {error['message']}" if error.get("message") else ""
         return f"The run {'was cancelled' if status == 'cancelled' else 'failed'}{reason}."
     if document["waiting_for"]:
-        return f"The run waits for people: {_how_to_answer(document['waiting_for'], run)}"
+        return f"The run waits for people: {_how_to_answer(document['waiting_for'], run_id)}"
     if status == "waiting":
-        return f"The run waits; `notes` may have the reason. Call {GET_RUN} with run_id {run!r} to wait for its end."
-    return f"The run continues. Call {GET_RUN} with run_id {run!r} to wait for its end."
+        return f"The run waits; `notes` may have the reason. Call {GET_RUN} with run_id {run_id!r} to wait for its end."
+    return f"The run continues. Call {GET_RUN} with run_id {run_id!r} to wait for its end."
 
 
-def _how_to_answer(requests: Sequence[Mapping[str, Any]], run: str) -> str:
-    first = requests[0]
-    more = f" {len(requests) - 1} more are under `waiting_for`." if len(requests) > 1 else ""
-    if first.get("channel") == "inbox":
-        how = f"with `dagwright feedback {run} {first['request_id']}`, in the console or through the HTTP API"
-        return f"{first['prompt']!s:.500} A person must answer in the inbox, {how}; this server cannot.{more}"
-    argument = _HOW_TO_ANSWER.get(str(first["type"]), "data")
-    how = f"call {ANSWER_FEEDBACK} with run_id {run!r}, request_id {first['request_id']!r} and {argument}"
-    return f"{first['prompt']!s:.500} To answer, {how}.{more}"
+def _how_to_answer(requests: Sequence[Mapping[str, Any]], run_id: str) -> str:
+    request = requests[0]
+    more_text = f" {len(requests) - 1} more are under `waiting_for`." if len(requests) > 1 else ""
+    if request.get("channel") == "inbox":
+        instruction = (
+            f"with `dagwright feedback {run_id} {request['request_id']}`, in the console or through the HTTP API"
+        )
+        answer_text = f"A person must answer in the inbox, {instruction}; this server cannot."
+        return f"{request['prompt']!s:.500} {answer_text}{more_text}"
+    argument = _HOW_TO_ANSWER.get(str(request["type"]), "data")
+    instruction = f"call {ANSWER_FEEDBACK} with run_id {run_id!r}, request_id {request['request_id']!r} and {argument}"
+    return f"{request['prompt']!s:.500} To answer, {instruction}.{more_text}"
 
 
 def _failures(nodes: Mapping[str, Any]) -> list[dict[str, Any]]:

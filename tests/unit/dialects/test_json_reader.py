@@ -17,11 +17,11 @@ def refusals(text: str) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": 1,}', "a comma before '}' that must go at line 1, column 9"),
+        ('{"a": 1,}', "a comma before '}'; remove it at line 1, column 9"),
         ('{\n "a" 1}', "expecting ':' delimiter at line 2, column 6"),
         ("[1] x", "extra data at line 1, column 5"),
         ('["\t"]', "invalid control character at line 1, column 3"),
-        ("['a']", "texts stand in double quotes at line 1, column 2"),
+        ("['a']", "write texts in double quotes at line 1, column 2"),
         ('["NaN",\n NaN]', "NaN is not a JSON number, or does not fit into a double at line 2, column 2"),
         ("[-Infinity]", "-Infinity is not a JSON number, or does not fit into a double at line 1, column 2"),
         ("[0, 1e999]", "1e999 is not a JSON number, or does not fit into a double at line 1, column 5"),
@@ -32,7 +32,7 @@ def refusals(text: str) -> list[tuple[str, str, str]]:
     ],
 )
 def test_syntax_error_has_its_line_and_column(text: str, message: str) -> None:
-    assert refusals(text) == [("invalid_syntax", "", f"plan.json is no valid JSON: {message}")]
+    assert refusals(text) == [("invalid_syntax", "", f"plan.json is not valid JSON: {message}")]
 
 
 def test_duplicate_keys_and_lone_surrogates_are_refused_with_their_pointers() -> None:
@@ -40,7 +40,7 @@ def test_duplicate_keys_and_lone_surrogates_are_refused_with_their_pointers() ->
         ("invalid_field", "/a", "the key 'a' occurs twice in one object"),
         ("invalid_field", "/a/0/b~1c", "the key 'b/c' occurs twice in one object"),
     ]
-    message = "the text '\\\\ud800' holds a lone surrogate, which is no character"
+    message = "the text '\\\\ud800' holds a lone surrogate, which is not a character"
     assert refusals('{"a": ["\\ud83d\\ude00", "\\ud800"]}') == [("invalid_syntax", "/a/1", message)]
     assert [code for code, _, _ in refusals('{"\\udfff": 1}')] == ["invalid_syntax"]
     assert read_json('"\\ud83d\\ude00"', name="x") == "😀"

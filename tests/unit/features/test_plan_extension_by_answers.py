@@ -187,7 +187,7 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
     assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *taken]
     assert [*scheduler.features.feedback.requests.open] == left
     assert scheduler.features.feedback.requests.take_refusals() == [
-        f"the early answer of ann to {name!r} was not taken: too much was changed at this moment; try again in a moment"
+        f"the early answer of ann to {name!r} was not accepted: too much was changed at this moment; try again in a moment"
         for name in left
     ]
     assert (scheduler.features.feedback.requests.due, scheduler.features.feedback.requests.early) == ([], {})

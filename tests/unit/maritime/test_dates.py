@@ -105,25 +105,25 @@ DOCUMENTS = list(name_documents())
     ],
 )
 def test_name_matches_the_parties_with_that_name(text: str, kind: str, meant: list[str]) -> None:
-    assert [name.name for name in rank_candidates(text, DOCUMENTS, kind=kind).meant] == meant
+    assert [name.name for name in rank_candidates(text, DOCUMENTS, kind=kind).meanings] == meant
 
 
 @pytest.mark.parametrize("text", ["Acme Corp", "Acme", "acme inc"])
 def test_a_name_that_three_companies_share_means_all_of_them(text: str) -> None:
     match = rank_candidates(text, DOCUMENTS, kind="shipper")
-    assert {name.name for name in match.meant} == {"Acme Corp LLC", "Acme Corporation", "Acme Co"}
+    assert {name.name for name in match.meanings} == {"Acme Corp LLC", "Acme Corporation", "Acme Co"}
     problem = match.problem()
     assert problem is not None
     assert problem.startswith(f"{text!r} may be one of 3 shippers: ")
 
 
 def test_a_kind_counts_only_with_a_name_of_that_kind() -> None:
-    assert [name.kind for name in rank_candidates("Maersk", DOCUMENTS, kind="port").meant] == ["carrier"]
+    assert [name.kind for name in rank_candidates("Maersk", DOCUMENTS, kind="port").meanings] == ["carrier"]
 
 
 def test_an_unknown_name_is_reported_with_suggestions() -> None:
     match = rank_candidates("Zanzibar", DOCUMENTS[:7])
-    assert (match.meant, len(match.near), match.is_clear) == ([], 5, False)
+    assert (match.meanings, len(match.near), match.is_clear) == ([], 5, False)
     assert match.problem() == (
         "no shipper, carrier or port is called 'Zanzibar'; similar names: Golden Bridge Electronics Co, Sunrise "
         "Apparel Group, Pacific Rim Trading Co, Redwood Home Furnishings Inc, Canyon Outdoor Gear LLC"
@@ -132,5 +132,5 @@ def test_an_unknown_name_is_reported_with_suggestions() -> None:
 
 
 def test_words_that_any_company_has_mean_none() -> None:
-    assert rank_candidates("Co", DOCUMENTS).meant == []
-    assert rank_candidates("Group LLC", DOCUMENTS).meant == []
+    assert rank_candidates("Co", DOCUMENTS).meanings == []
+    assert rank_candidates("Group LLC", DOCUMENTS).meanings == []

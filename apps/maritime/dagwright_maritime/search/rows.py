@@ -13,7 +13,7 @@ def check_sort(check: Check, value: Any, path: Path) -> list[Json]:
     max_sorts = check.limits.sorts
     if len(sorts) > max_sorts:
         check.refuse(path, f"at most {max_sorts} sort fields are allowed")
-    return [_sort(check, each, (*path, position)) for position, each in enumerate(sorts[:max_sorts])]
+    return [_sort(check, sort, (*path, position)) for position, sort in enumerate(sorts[:max_sorts])]
 
 
 def _sort(check: Check, value: Any, path: Path) -> Json:
@@ -49,4 +49,4 @@ def _names(check: Check, value: Any, path: Path) -> list[str | None]:
     if not isinstance(names, list) or len(names) > _FIELDS:
         check.refuse(path, f"expected a list of at most {_FIELDS} fields")
         return []
-    return [check.field_name(each, (*path, position)) for position, each in enumerate(names)]
+    return [check.field_name(name, (*path, position)) for position, name in enumerate(names)]

@@ -246,7 +246,7 @@ def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Com
         (["list", "--limit", "x"], "Invalid value for '--limit': it must be a whole number; see "),
         (["run", "none.json"], "none.json: unreadable: there is no file none.json"),
         (["run", "."], ".: unreadable: . is a folder, not a file"),
-        (["run", "broken.json"], "broken.json: invalid_syntax: broken.json is no valid JSON: "),
+        (["run", "broken.json"], "broken.json: invalid_syntax: broken.json is not valid JSON: "),
         (["run", "small.json", "--input", "n"], "--input must be KEY=VALUE, not 'n'"),
         (
             ["run", "small.json", "--input", "n=x"],
