@@ -47,7 +47,7 @@ _BATCH_TIMEOUT = timedelta(days=1)
 A batch that cannot reach the store waits and heartbeats; after a day another attempt takes over.
 """
 
-OWN_ATTEMPT = timedelta(hours=1)
+INTERNAL_ATTEMPT = timedelta(hours=1)
 """Timeout of one attempt of an internal activity, which heartbeats by itself. It only ends attempts that hang: a dead
 worker is detected by its heartbeats, and a store that does not respond fails the attempt within five minutes. No valid
 plan needs that long: the largest value of such an activity is 1 GB, which takes a minute, or half an hour over 5
@@ -115,7 +115,7 @@ def make_call(ready: "ReadyCall", run: RunScope, *, tool: ToolDeclaration, failu
     """Return the payload and headers of a call.
 
     Args:
-        failure: encoded failure of its first attempt, which it made in a call batch.
+        failure: encoded failure of the first attempt, which was made in a call batch.
     """
     task = ready.task
     if task.node.kind == "region":
@@ -127,14 +127,14 @@ def make_call(ready: "ReadyCall", run: RunScope, *, tool: ToolDeclaration, failu
     return EncodedCall(json_payload(ready.arguments), {name: json_payload(value) for name, value in headers.items()})
 
 
-_JSON = Payload(metadata={"encoding": b"json/plain"})
+_EMPTY_JSON_PAYLOAD = Payload(metadata={"encoding": b"json/plain"})
 
 
 def json_payload(encoded: bytes) -> Payload:
     """Return encoded JSON as a payload."""
     # This takes a third of the time of creating it from its parts, and each call has at least two.
     payload = Payload()
-    payload.CopyFrom(_JSON)
+    payload.CopyFrom(_EMPTY_JSON_PAYLOAD)
     payload.data = encoded
     return payload
 
@@ -233,7 +233,7 @@ def _start_before_call(
         activity_id=activity_id,
         task_queue=run.task_queue,
         result_type=RawValue,
-        start_to_close_timeout=OWN_ATTEMPT,
+        start_to_close_timeout=INTERNAL_ATTEMPT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         retry_policy=retry_policy,
         summary=limits.summary_of(summary),
@@ -264,11 +264,11 @@ class _Inbound(WorkflowInboundInterceptor):
         super().init(_Outbound(outbound))
 
     async def handle_query(self, input: HandleQueryInput) -> Any:
-        answer = await super().handle_query(input)
-        running = workflow.instance()
-        if isinstance(answer, WorkflowMetadata) and isinstance(running, HasDetails):
-            answer.current_details = running.details()
-        return answer
+        result = await super().handle_query(input)
+        instance = workflow.instance()
+        if isinstance(result, WorkflowMetadata) and isinstance(instance, HasDetails):
+            result.current_details = instance.details()
+        return result
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
         if _is_own_workflow():
@@ -276,18 +276,18 @@ class _Inbound(WorkflowInboundInterceptor):
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
-        running = workflow.instance()
-        if isinstance(running, CountsSignals):
-            running.count_signal()
+        instance = workflow.instance()
+        if isinstance(instance, CountsSignals):
+            instance.count_signal()
         # The dynamic handler receives the name first, and then all arguments as one list.
         if _is_own_workflow() and workflow.get_signal_handler(input.signal) is not None:
             input.args = _one_argument(input.args)
         await super().handle_signal(input)
 
     async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
-        running = workflow.instance()
-        if isinstance(running, CountsSignals):
-            running.count_signal()
+        instance = workflow.instance()
+        if isinstance(instance, CountsSignals):
+            instance.count_signal()
         if _is_own_workflow():
             input.args = _one_argument(input.args)
         return await super().handle_update_handler(input)
@@ -305,7 +305,7 @@ def _is_own_workflow() -> bool:
 def _one_argument(arguments: Sequence[Any]) -> Sequence[Any]:
     if len(arguments) == 1:
         return arguments
-    # Only their number is used: they may have any content, and an exception here would block the run.
+    # The arguments are not decoded: they may have any content, and an exception here would block the run.
     return [RawValue(json_payload(pydantic_core.to_json([None] * len(arguments) or None)))]
 
 

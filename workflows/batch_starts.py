@@ -29,7 +29,7 @@ from dagwright.protocol.run_labels import task_summary
 from dagwright.protocol.sent_headers import headers_of_call
 from dagwright.workflows.activity_calls import (
     HEARTBEAT_S,
-    OWN_ATTEMPT,
+    INTERNAL_ATTEMPT,
     EncodedCall,
     RunScope,
     json_payload,
@@ -125,7 +125,7 @@ class CallBatches:
             activity_id=limits.call_batch_id(first.call_id),
             task_queue=queue or self._run.task_queue,
             result_type=RawValue,
-            start_to_close_timeout=OWN_ATTEMPT,
+            start_to_close_timeout=INTERNAL_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=max(self._heartbeat_s(name) for name in sorted(names))),
             retry_policy=CALL_BATCH,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,

@@ -17,7 +17,7 @@ from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MESSAGE_LIMIT_B
 from dagwright.core.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.outcomes import is_cancellation
-from dagwright.workflows.activity_calls import OWN_ATTEMPT
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT
 from dagwright.workflows.retries import UNLIMITED
 
 
@@ -37,7 +37,7 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
             wire.ACTIVITY_PUT_BLOB,
             {"text": text},
             activity_id=activity_id,
-            start_to_close_timeout=OWN_ATTEMPT,
+            start_to_close_timeout=INTERNAL_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=INTERNAL_HEARTBEAT_S),
             retry_policy=UNLIMITED,
             summary=summary,

@@ -2,7 +2,7 @@
 
 The child is an ordinary run: it is listed, watched and controlled like every other run, and its requests are in the
 inbox. An activity of its own worker compiles the plan, so the user's workflow, which may run in the SDK's sandbox,
-decodes no plan. This module imports little, so that it works in a sandbox that shares no module too.
+decodes no plan. This module imports little, so that it also works in a sandbox that shares no module.
 
 Replay: the commands are one child workflow for each plan, and one activity for each output that the run wrote by
 reference.
@@ -106,8 +106,8 @@ class ChildRunFailed(DagwrightError, ApplicationError):
     """The run of a plan failed; a workflow that does not catch it fails with the same message.
 
     Attributes:
-        run_id: of the run.
-        document: result document of the run; empty if it left none.
+        run_id: ID of the run.
+        document: result document of the run; empty if it has none.
         error: `{"code", "message", ...}` of the run.
         problems: of a plan that was refused, each with `code`, `message`, `pointer`, `node` and `hint`.
     """
@@ -124,8 +124,8 @@ class ChildRun:
     """A run that a workflow has started.
 
     Args:
-        handle: of the child workflow, for signals.
-        task_queue: whose workers load a large output.
+        handle: handle of the child workflow, for signals.
+        task_queue: queue whose workers load a large output.
     """
 
     def __init__(self, handle: workflow.ChildWorkflowHandle[Any, Any], task_queue: str | None) -> None:
@@ -228,8 +228,8 @@ _RUN_OPTIONS = ("max_parallel", "policy", "budget", "model", "approve_plan", "co
 
 
 def _message_of(plan: BuiltPlan | Mapping[str, Any] | str, options: ChildPlanOptions) -> dict[str, Any]:
-    message: Mapping[str, Any] = {**options}
-    encoded_options = {name: message[name] for name in _RUN_OPTIONS if name in message}
+    given_options: Mapping[str, Any] = {**options}
+    encoded_options = {name: given_options[name] for name in _RUN_OPTIONS if name in given_options}
     if (deadline := options.get("deadline")) is not None:
         encoded_options["deadline"] = format_duration(deadline)
     dialect = options.get("dialect") or (None if isinstance(plan, str | Mapping) else plan.dialect)
@@ -250,11 +250,11 @@ def _memo_of(plan: BuiltPlan | Mapping[str, Any] | str, options: ChildPlanOption
     return {
         wire.MEMO_CALLER: caller,
         **({wire.MEMO_TITLE: title} if isinstance(title, str) else {}),
-        **({wire.MEMO_TAGS: _checked(tags)} if (tags := options.get("tags")) else {}),
+        **({wire.MEMO_TAGS: _checked_tags(tags)} if (tags := options.get("tags")) else {}),
     }
 
 
-def _checked(tags: Mapping[str, str]) -> dict[str, str]:
+def _checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
     try:
         return checked_tags(tags)
     except TagsInvalid as error:
@@ -263,7 +263,9 @@ def _checked(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def _has_reference(value: Any) -> bool:
-    """Return whether a value of a result document has a part that was too large for it; such a value is small."""
+    """Return whether a part of a value in a result document is a reference, because it was too large for the
+    document.
+    """
     if isinstance(value, dict):
         return value.keys() == {"ref", "bytes", "preview"} or any(map(_has_reference, value.values()))
     return isinstance(value, list) and any(map(_has_reference, value))

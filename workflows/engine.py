@@ -70,7 +70,7 @@ Event = Callable[[float], None]
 """Effect of an event on the scheduler at a time."""
 
 
-def _nothing(at: float) -> None:
+def _wake(at: float) -> None:
     """Wake the loop of the engine."""
 
 
@@ -119,11 +119,14 @@ class Engine:
         self._budget_signals = BudgetSignals(scheduler, run.parent, self._sub_plans)
         self._notifier = Notifier(scheduler, run, note=note)
         self._deadline = Timer(wire.TIMER_DEADLINE, lambda: self.push(self.scheduler.features.deadline.expire))
-        self._drain = Timer(wire.TIMER_DRAIN, lambda: self.push(self._give_up_drain))
-        self._alarm = Timer(wire.TIMER_REQUESTS, lambda: self.push(_nothing))
+        self._drain = Timer(wire.TIMER_DRAIN, lambda: self.push(self._end_drain))
+        self._alarm = Timer(wire.TIMER_REQUESTS, lambda: self.push(_wake))
         """Timer of the earliest deadline or reminder of a request; due ones are handled before each batch."""
         self._signals = signals
-        self._sent_policy, self._sent_width = scheduler.features.feedback.child_policy, scheduler.state.max_in_flight
+        self._sent_policy, self._sent_concurrency = (
+            scheduler.features.feedback.child_policy,
+            scheduler.state.max_in_flight,
+        )
         """Policy and concurrency that the running sub-plans know."""
         self._limits = HistoryLimits(baseline=self._use())
         self._has_progressed = False
@@ -136,34 +139,36 @@ class Engine:
         """Queue the end of a sub-plan; a second end for the same task has no effect."""
         self.push(partial(self._end_sub_plan, end))
 
-    def budget_news(self, news: BudgetMessage) -> None:
+    def receive_budget_message(self, message: BudgetMessage) -> None:
         """Queue a budget message of the parent run or a child run."""
-        self.push(lambda at: apply_budget_message(self.scheduler, news, at=at))
+        self.push(lambda at: apply_budget_message(self.scheduler, message, at=at))
 
-    def apply_commands(self, take: Callable[[RunScheduler, float], Sequence[CommandResult]]) -> Sequence[CommandResult]:
-        """Apply commands at once, after all queued events, and return their results.
+    def apply_commands(
+        self, apply: Callable[[RunScheduler, float], Sequence[CommandResult]]
+    ) -> Sequence[CommandResult]:
+        """Apply commands immediately, after all queued events, and return their results.
 
-        At once, because a later message in the same workflow task must see their effects.
+        A later message in the same workflow task must see their effects.
 
         Args:
-            take: function that applies them to the scheduler at a time.
+            apply: function that applies them to the scheduler at a time.
         """
         try:
             self._apply_events()
         except Exception as error:
-            # The message did not cause it: the loop raises it again, and the run ends there with its reason.
+            # The commands did not cause the error: the loop raises it again, and the run ends with the error.
             self.push(partial(_raise, error))
-        results = take(self.scheduler, now_s())
-        for sent in filter(None, (result.child_signal for result in results)):
-            self._sub_plans.send(sent)
+        results = apply(self.scheduler, now_s())
+        for signal in filter(None, (result.child_signal for result in results)):
+            self._sub_plans.send(signal)
         # The loop has to handle the changes.
-        self.push(_nothing)
+        self.push(_wake)
         return results
 
     async def run(self) -> None:
         """Run until every node has ended, or until the run has to continue as new.
 
-        In the second case the scheduler is not finished, no call is in flight and all events have been applied.
+        If the run has to continue as new, no call is in flight and all events have been applied.
         """
         self._set_deadline_timer()
         try:
@@ -200,7 +205,7 @@ class Engine:
             self._note_refusals()
             self._attributes.cancel_pending()
 
-    def end_here(self, error: NodeError) -> None:
+    def end_in_this_execution(self, error: NodeError) -> None:
         """End the run as failed, because no other execution can follow; it also compensates in this execution."""
         self._limits.is_last = True
         self.push(partial(self._abort, error))
@@ -273,7 +278,7 @@ class Engine:
         if self._drain.at is None and self._limits.is_draining(use) and not self._limits.is_at_limit(use):
             self._drain.set(now_s() + limits.DRAIN_S)
 
-    def _give_up_drain(self, at: float) -> None:  # noqa: ARG002 - an event
+    def _end_drain(self, at: float) -> None:  # noqa: ARG002 - an event
         self._limits.end_drain()
 
     # Events.
@@ -311,10 +316,10 @@ class Engine:
 
     def _publish_changes(self, at: float) -> None:
         self._note_refusals()
-        self._notifier.send(wake=lambda: self.push(_nothing))
+        self._notifier.send(wake=lambda: self.push(_wake))
         self._update_sub_plans()
         status, title = self.scheduler.status().value, self.scheduler.plan.title
-        self._attributes.publish(status, self.scheduler, title=title, at=at, wake=lambda: self.push(_nothing))
+        self._attributes.publish(status, self.scheduler, title=title, at=at, wake=lambda: self.push(_wake))
 
     def _update_sub_plans(self) -> None:
         """Send changes of the shared state to the running sub-plans."""
@@ -322,10 +327,10 @@ class Engine:
         if policy != self._sent_policy:
             self._sent_policy = policy
             self._sub_plans.signal_all(wire.SET_POLICY, {"policy": policy.to_json()})
-        if self.scheduler.state.max_in_flight != self._sent_width:
-            self._sent_width = self.scheduler.state.max_in_flight
+        if self.scheduler.state.max_in_flight != self._sent_concurrency:
+            self._sent_concurrency = self.scheduler.state.max_in_flight
             self._sub_plans.signal_concurrency()
-        self._budget_signals.send_changes(on_parent_lost=lambda: self.budget_news(PARENT_LOST))
+        self._budget_signals.send_changes(on_parent_lost=lambda: self.receive_budget_message(PARENT_LOST))
 
     def _set_deadline_timer(self) -> None:
         """Update the timer of the deadline, which people may change."""
@@ -372,10 +377,10 @@ class Engine:
             self._follow(task, handle)
             return size + _COMMAND_BYTES
         if needs_loading(self.scheduler, ready):
-            message, left = loading_call(ready)
+            message, waiting_call = loading_call(ready)
             handle = start_loading(task, message, run=self._run)
             self._handles[task.id] = handle
-            handle.add_done_callback(lambda done: self.push(partial(self._end_loading, left, done)))
+            handle.add_done_callback(lambda done: self.push(partial(self._end_loading, waiting_call, done)))
         else:
             tool = tool_of(task.node, self.scheduler.plan.tools)
             start = start_call if tool.workflow is None else start_workflow

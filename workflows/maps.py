@@ -24,7 +24,7 @@ from dagwright.protocol.map_batch_runs import (
     own_record,
     pieces_of_results,
 )
-from dagwright.workflows.activity_calls import OWN_ATTEMPT, json_payload, priority_of
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, json_payload, priority_of
 from dagwright.workflows.blobs import TextRefused, put_text
 from dagwright.workflows.retries import JOIN_ITEMS, UNLIMITED
 
@@ -37,7 +37,7 @@ def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHa
         RawValue(json_payload(encoded)),
         activity_id=limits.activity_id(task.id),
         result_type=RawValue,
-        start_to_close_timeout=OWN_ATTEMPT,
+        start_to_close_timeout=INTERNAL_ATTEMPT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         retry_policy=JOIN_ITEMS,
         summary=limits.summary_of(f"joining the results of {task.node.title or task.node.id}"),
@@ -65,11 +65,11 @@ async def items_of_map_batch(
         wire.ACTIVITY_LOAD_ITEMS,
         load_items_message(map_batch.source, node),
         activity_id=wire.ID_LOAD_ITEMS,
-        start_to_close_timeout=OWN_ATTEMPT,
+        start_to_close_timeout=INTERNAL_ATTEMPT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         schedule_to_close_timeout=time_left,
         retry_policy=UNLIMITED,
-        summary="fetching the items",
+        summary="loading the items",
         result_type=dict[str, Any],
     )
     items = value_from_json(loaded["value"], loaded.get("stored"))
@@ -85,7 +85,7 @@ async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
     """
     pieces = pieces_of_results(own_record(scheduler))
     uploads = [
-        put_text(text, activity_id=f"{wire.ID_PUT_RESULTS} {number}", summary="keeping the results")
+        put_text(text, activity_id=f"{wire.ID_PUT_RESULTS} {number}", summary="storing the results")
         for number, (text, _) in enumerate(pieces, 1)
     ]
     try:

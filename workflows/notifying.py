@@ -20,7 +20,7 @@ from dagwright.core.model.requests import Notification
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.notifications import NOTE, description_of, dropped_note, failure_note, notification_to_json
-from dagwright.workflows.activity_calls import OWN_ATTEMPT, RunScope, json_payload
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, RunScope, json_payload
 from dagwright.workflows.retries import UNLIMITED
 
 
@@ -61,7 +61,7 @@ class Notifier:
             waiting = waiting[len(batch) :]
 
     async def finish(self) -> None:
-        """Wait until everything is sent, but not for long; the rest becomes a note."""
+        """Wait for a limited time until all notifications are sent; a note reports the rest."""
         self.send(wake=lambda: None)
         notifications = self._scheduler.features.feedback.requests.notifications
         if not notifications:
@@ -73,15 +73,15 @@ class Notifier:
                 timeout_summary=wire.TIMER_NOTIFY,
             )
         if notifications:
-            why = f"the webhook did not accept them within {limits.NOTIFY_GRACE_S:g} s of the end of the run"
-            self._note(NOTE, dropped_note(len(notifications), why=why))
+            reason = f"the webhook did not accept them within {limits.NOTIFY_GRACE_S:g} s of the end of the run"
+            self._note(NOTE, dropped_note(len(notifications), reason=reason))
 
     def _drop_oldest(self) -> None:
         notifications = self._scheduler.features.feedback.requests.notifications
         surplus = len(notifications) - limits.NOTIFICATIONS_QUEUED
         if surplus > 0:
             del notifications[:surplus]
-            self._note(NOTE, dropped_note(surplus, why="the webhook does not accept them fast enough"))
+            self._note(NOTE, dropped_note(surplus, reason="the webhook does not accept them fast enough"))
 
     def _batch(self, notifications: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
         """Return the first notifications, as many as are sent together, and their encoded form."""
@@ -89,16 +89,16 @@ class Notifier:
         encoded: list[Any] = []
         size = 0
         for notification in notifications[: limits.NOTIFICATIONS_PER_ACTIVITY]:
-            encoded_one = notification_to_json(
+            encoded_notification = notification_to_json(
                 notification,
                 closed.get(notification.request.id),
                 workflow_id=workflow_id,
                 identity=[self._run.scope, self._run.path],
             )
-            size += encoded_size(encoded_one)
+            size += encoded_size(encoded_notification)
             if encoded and size > limits.NOTIFICATIONS_BYTES:
                 break
-            encoded.append(encoded_one)
+            encoded.append(encoded_notification)
         return notifications[: len(encoded)], encoded
 
     def _start(self, batch: Sequence[Notification], encoded: list[Any]) -> None:
@@ -110,11 +110,11 @@ class Notifier:
             RawValue(json_payload(pydantic_core.to_json(message))),
             activity_id=f"{wire.ID_NOTIFY} {number}",
             task_queue=self._run.task_queue,
-            start_to_close_timeout=OWN_ATTEMPT,
+            start_to_close_timeout=INTERNAL_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=limits.INTERNAL_HEARTBEAT_S),
             schedule_to_close_timeout=timedelta(seconds=limits.NOTIFY_FOR_S),
             retry_policy=UNLIMITED,
-            summary=limits.summary_of(f"telling the hook: {description_of(encoded)}"),
+            summary=limits.summary_of(f"notifying the webhook: {description_of(encoded)}"),
             result_type=RawValue,
         )
         handle.add_done_callback(partial(self._end, batch))

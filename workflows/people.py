@@ -43,8 +43,8 @@ class FeedbackMessages:
         """Refuse all commands from now on, because the run has ended."""
         self._commands.end()
 
-    def take_signal(self, name: str, message: RawValue) -> None:
-        """Apply the command of a signal, or add a note why it is refused."""
+    def handle_signal(self, name: str, message: RawValue) -> None:
+        """Apply the command of a signal, or add a note with the reason of its refusal."""
         self._handle(name, message, through="signal")
 
     def check_update(self, name: str, message: RawValue) -> None:
@@ -57,7 +57,7 @@ class FeedbackMessages:
         read = partial(read_message, message.payload)
         _raise_refused(self._commands.refusal_of(name, read, scheduler=scheduler, at=now_s()))
 
-    def take_update(self, name: str, message: RawValue) -> Mapping[str, Any]:
+    def handle_update(self, name: str, message: RawValue) -> Mapping[str, Any]:
         """Apply the command of an update and return the confirmation.
 
         Raises:

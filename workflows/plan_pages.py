@@ -13,7 +13,7 @@ from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, PLAN_STEPS
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.protocol.messages import plan_of_pages
-from dagwright.workflows.activity_calls import OWN_ATTEMPT
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT
 from dagwright.workflows.retries import PLAN_PAGE
 
 PAGES_AT_ONCE = 4
@@ -47,7 +47,7 @@ async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:
         workflow.execute_activity(
             wire.ACTIVITY_LOAD_PLAN,
             {"ref": page},
-            start_to_close_timeout=OWN_ATTEMPT,
+            start_to_close_timeout=INTERNAL_ATTEMPT,
             schedule_to_close_timeout=time_left,
             heartbeat_timeout=timedelta(seconds=INTERNAL_HEARTBEAT_S),
             retry_policy=PLAN_PAGE,

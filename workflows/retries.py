@@ -25,19 +25,19 @@ CALL_BATCH = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_a
 PLAN_PAGE = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12)
 JOIN_ITEMS = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
 FIND_ENDED = RetryPolicy(maximum_attempts=3)
-"""The next poll repeats it."""
+"""A failed poll is repeated by the next poll."""
 
 _TOO_LONG = "TemporalTimeout:StartToClose"
 """The server's error type for a `write` that takes too long: the outcome is unknown."""
 _LOST_ATTEMPT = [_TOO_LONG, "TemporalTimeout:Heartbeat"]
-"""The same for a foreign `write`: if its worker dies, it is also unknown whether the call was made."""
+"""Errors of a foreign `write` with an unknown outcome: it takes too long, or its worker dies."""
 _EXTRA_ATTEMPTS = 2
-"""Attempts of a `write` beyond those of its plan: for workers that died before they called the tool, and for the
-attempt that reports that a worker died after it."""
+"""Attempts of a `write` beyond those of its plan: one for a worker that died before it called the tool, and one for
+the attempt that reports that a worker died after its call."""
 
 
 def retry_policy_of(task: Task, tool: ToolDeclaration) -> RetryPolicy:
-    """Retry policy of a tool call: the rule of its node, limited by the effects of the tool."""
+    """Return the retry policy of a tool call: the rule of its node, limited by the effects of the tool."""
     return _policy(task.node.retry, tool.effects, is_foreign=tool.is_foreign)
 
 

@@ -53,6 +53,7 @@ from dagwright.protocol.map_batch_inputs import MapBatchInput, next_map_batch_in
 from dagwright.protocol.map_batch_runs import start_map_batch, with_items
 from dagwright.protocol.messages import (
     MessageInvalid,
+    Parent,
     RunInput,
     SubPlanEnd,
     pages_of,
@@ -76,7 +77,7 @@ from dagwright.protocol.run_start import (
 )
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from dagwright.protocol.turns import end_of_turn
-from dagwright.workflows.activity_calls import OWN_ATTEMPT, RunScope, json_payload, memo_of_run
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, RunScope, json_payload, memo_of_run
 from dagwright.workflows.blobs import TextRefused
 from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, await_to_end, end_canceled
@@ -103,7 +104,7 @@ class PlanRefused(Exception):
 class PlanWorkflow(Steerable):
     """Run one plan to its end and return the result document.
 
-    Subclasses are the workflow types of runs: `RunPlan` here, and those of the module for growing plans.
+    Subclasses are the workflow types of runs: `RunPlan` here, and those in `extended_runs`.
     """
 
     def __init__(self) -> None:
@@ -192,14 +193,14 @@ class PlanWorkflow(Steerable):
         for end in self._early_ends:
             if is_expected_report(end, scheduler, self._notes):
                 self._engine.sub_plan_ended(end)
-        for news in self._early_budget_messages:
-            self._engine.budget_news(news)
+        for message in self._early_budget_messages:
+            self._engine.receive_budget_message(message)
         self._people.start(self._engine)
         await self._engine.run()
         while not scheduler.is_finished:
             rest = next_map_batch_input(map_batch) if map_batch is not None else None
-            following = replace(run_input, plan=None, compiled=plan, map_batch=rest)
-            await self._continue_as_new(self._engine, following)
+            next_input = replace(run_input, plan=None, compiled=plan, map_batch=rest)
+            await self._continue_as_new(self._engine, next_input)
             await self._engine.run()
 
     async def _items_of(
@@ -228,38 +229,39 @@ class PlanWorkflow(Steerable):
             raise PlanRefused(_refusal(error, "the run cannot continue")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
-        lost = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
-        if lost:
-            raise MessageInvalid(f"the previous execution left {lost[0]!r} running, whose end would be lost")
+        in_flight = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
+        if in_flight:
+            raise MessageInvalid(f"the previous execution left {in_flight[0]!r} running, whose end would be lost")
         self._notes.prepend(snapshot.notes, snapshot.omitted_notes)
 
     async def _continue_as_new(self, engine: Engine, run_input: RunInput) -> None:
         """End this execution and start the next one of the run, with an empty history.
 
-        Signals that arrive meanwhile go to the next one; the server lets no execution end that has not received all of
-        them. Events that arrive while a large state is stored have to be applied first, so the method returns; it also
-        returns if the state cannot be stored, and the run ends here.
+        Signals that arrive meanwhile go to the next execution: the server does not end an execution that has not
+            received
+        all of its signals. Events that arrive while a large state is stored have to be applied first, so the method
+        returns; it also returns if the state cannot be stored, and the run ends here.
         """
         try:
             state = state_to_text(state_to_json(engine.scheduler))
         except SnapshotTooLarge as error:
-            engine.end_here(NodeError("too_large", f"the history is full, and {error}"))
+            engine.end_in_this_execution(NodeError("too_large", f"the history is full, and {error}"))
             return
-        encoded = self._following_input(run_input, state=state)
+        encoded = self._next_input(run_input, state=state)
         if len(state) > limits.INLINE_STATE_BYTES or len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
             try:
                 refs = await engine.run_while_idle(put_state(state, numbers=self._state_pieces))
             except TextRefused as error:
                 message = f"the history is full, and the payload store refused the state of the run for good: {error}"
-                engine.end_here(NodeError(wire.ERROR_STORE_REFUSED, message))
+                engine.end_in_this_execution(NodeError(wire.ERROR_STORE_REFUSED, message))
                 return
             if refs is None:
                 return
-            encoded = self._following_input(run_input, refs=refs)
+            encoded = self._next_input(run_input, refs=refs)
         memo = {**workflow.memo(), wire.MEMO_STARTED_AT: format_time(self._started_at)}
         workflow.continue_as_new(RawValue(json_payload(encoded)), memo=memo)
 
-    def _following_input(self, run_input: RunInput, *, state: str = "", refs: Sequence[str] = ()) -> bytes:
+    def _next_input(self, run_input: RunInput, *, state: str = "", refs: Sequence[str] = ()) -> bytes:
         assert self._engine is not None
         snapshot = RunSnapshot(
             self._started_at,
@@ -317,7 +319,7 @@ class PlanWorkflow(Steerable):
             answer: dict[str, Any] = await workflow.execute_activity(
                 wire.ACTIVITY_COMPILE_PLAN,
                 RawValue(json_payload(encoded)),
-                start_to_close_timeout=OWN_ATTEMPT,
+                start_to_close_timeout=INTERNAL_ATTEMPT,
                 heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
                 schedule_to_close_timeout=self._time_left(run_input.deadline_s),
                 retry_policy=FIVE_ATTEMPTS,
@@ -326,12 +328,12 @@ class PlanWorkflow(Steerable):
             )
         except ActivityError as error:
             details = error.__cause__.details if isinstance(error.__cause__, ApplicationError) else ()
-            self._find_attributes(details[1] if len(details) > 1 else None)
+            self._read_attributes(details[1] if len(details) > 1 else None)
             raise PlanRefused(_refusal(error, "the plan cannot be loaded")) from None
-        self._find_attributes(answer)
+        self._read_attributes(answer)
         return answer
 
-    def _find_attributes(self, answer: Any) -> None:
+    def _read_attributes(self, answer: Any) -> None:
         if isinstance(answer, Mapping) and answer.get(wire.ANSWER_HAS_STATE) is True:
             self._attributes.mark_defined(memo_of_run())
 
@@ -347,20 +349,8 @@ class PlanWorkflow(Steerable):
         written = self._compact(document) if is_called else closing_document(document)
         must_return = False
         if run_input is not None and run_input.parent is not None:
-            end = end_of(document)
-            if self._engine is not None and self._engine.scheduler.state.options.compensate:
-                end["child_snapshot"] = await await_to_end(
-                    compensation_snapshot(self._engine.scheduler, numbers=self._state_pieces)
-                )
-            if run_input.map_batch is not None and self._engine is not None and not run_input.only_compensates:
-                chunk_end = await await_to_end(end_of_map_batch(self._engine.scheduler))
-                end = {**end, "output": None, "stored_output": None, **chunk_end}
-                written = closing_document(map_batch_document(document))
-            if not await await_to_end(report_end(run_input.parent, end)):
-                # The parent run uses the result instead, if it still exists, and needs the full output.
-                written |= end
-                # The data that the parent needs to compensate, or to join the items of a map, is only in the result.
-                must_return = cancelled is None and not end.keys().isdisjoint({"child_snapshot", "map_batch"})
+            written, has_result_only = await self._report_to_parent(run_input, run_input.parent, document, written)
+            must_return = has_result_only and cancelled is None
         if run_input is not None and run_input.session is not None:
             scheduler = self._engine.scheduler if self._engine is not None else None
             await await_to_end(report_turn(run_input.session, end_of_turn(document, scheduler)))
@@ -375,6 +365,32 @@ class PlanWorkflow(Steerable):
             message = (document["error"] or {}).get("message") or NOTHING_COMPLETED_MESSAGE
             raise ApplicationError(message, written, type=wire.ERROR_PLAN_FAILED, non_retryable=True)
         return written
+
+    async def _report_to_parent(
+        self, run_input: RunInput, parent: Parent, document: dict[str, Any], written: dict[str, Any]
+    ) -> tuple[dict[str, Any], bool]:
+        """Report the end of the run to its parent run.
+
+        Args:
+            written: result of the run, without large parts.
+
+        Returns:
+            The result of the run, and whether it has data for the parent run that no report has delivered.
+        """
+        end = end_of(document)
+        scheduler = self._engine.scheduler if self._engine is not None else None
+        if scheduler is not None and scheduler.state.options.compensate:
+            snapshot = compensation_snapshot(scheduler, numbers=self._state_pieces)
+            end["child_snapshot"] = await await_to_end(snapshot)
+        if run_input.map_batch is not None and scheduler is not None and not run_input.only_compensates:
+            batch_end = await await_to_end(end_of_map_batch(scheduler))
+            end = {**end, "output": None, "stored_output": None, **batch_end}
+            written = closing_document(map_batch_document(document))
+        if await await_to_end(report_end(parent, end)):
+            return written, False
+        # The parent run uses the result instead, if it still exists, and needs the full output. The data to compensate,
+        # or to join the items of a map, is only in the result.
+        return {**written, **end}, not end.keys().isdisjoint({"child_snapshot", "map_batch"})
 
     def _reason_of_cancel(self) -> str:
         """Reason of the message that cancelled the run, for the events of its history."""
@@ -435,11 +451,11 @@ class PlanWorkflow(Steerable):
         self._handle_budget_message(wire.SIGNAL_BUDGET_GRANT, message)
 
     def _handle_budget_message(self, name: str, message: RawValue) -> None:
-        news = read_budget_message(name, partial(read_message, message.payload), self._notes)
-        if news is not None and self._engine is None:
-            self._early_budget_messages.append(news)
-        elif news is not None and self._engine is not None:
-            self._engine.budget_news(news)
+        budget_message = read_budget_message(name, partial(read_message, message.payload), self._notes)
+        if budget_message is not None and self._engine is None:
+            self._early_budget_messages.append(budget_message)
+        elif budget_message is not None and self._engine is not None:
+            self._engine.receive_budget_message(budget_message)
 
     @workflow.signal(dynamic=True)
     def other_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
@@ -495,15 +511,15 @@ def _error_of(error: MessageInvalid) -> dict[str, Any]:
     )
 
 
-def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
+def _refusal(error: ActivityError, prefix: str) -> dict[str, Any]:
     """Return the error of the run for the failure of a preparing activity."""
     cause = error.__cause__
     if is_cancellation(error):
         raise asyncio.CancelledError from error
     if isinstance(cause, TimeoutError) and cause.type == TimeoutType.SCHEDULE_TO_CLOSE:
-        return error_json("deadline_exceeded", f"{otherwise}: the run exceeded its deadline")
+        return error_json("deadline_exceeded", f"{prefix}: the run exceeded its deadline")
     if not isinstance(cause, ApplicationError):
-        return error_json("failed", f"{otherwise}: {cause}")
+        return error_json("failed", f"{prefix}: {cause}")
     refusal = cause.details[0] if cause.details else None
     problems = refusal if isinstance(refusal, list) else []
     code = problems[0].get("code") if problems else None

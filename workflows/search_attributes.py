@@ -52,10 +52,10 @@ class SearchAttributes:
     def mark_defined(self, memo: Mapping[str, Any]) -> None:
         """Record that the namespace defines the attributes, although the client that started the run did not set them.
 
-        Of the memo, only the tags become search attributes: these are not encrypted, and the title may have to be.
+        Only the tags of the memo become search attributes, which are never encrypted; a title may have to be encrypted.
 
         Args:
-            memo: of the run.
+            memo: memo of the run.
         """
         if not self._are_defined:
             self._are_defined, self._tags = True, {wire.MEMO_TAGS: memo.get(wire.MEMO_TAGS)}

@@ -192,10 +192,10 @@ class SessionWorkflow:
     def _is_full(self) -> bool:
         """Return whether the session continues as new: between two turns, or at any time after a flood of signals."""
         if self._session.running is None:
-            return workflow.info().is_continue_as_new_suggested() or self._is_at_mark()
-        return self._is_at_mark()
+            return workflow.info().is_continue_as_new_suggested() or self._is_at_history_limit()
+        return self._is_at_history_limit()
 
-    def _is_at_mark(self) -> bool:
+    def _is_at_history_limit(self) -> bool:
         is_long = workflow.info().get_current_history_length() >= limits.DRAIN_AT_EVENTS
         return is_long or self._signals >= limits.DRAIN_AT_SIGNALS
 
@@ -233,15 +233,15 @@ class SessionWorkflow:
             refusal = TurnRejection("invalid", bug_message(error))
         if refusal is None:
             return start
-        reported = {"code": refusal.code, "run_id": refusal.run, "version": self._session.version}
-        raise ApplicationError(refusal.message, reported, type=wire.ERROR_REFUSED, non_retryable=True)
+        details = {"code": refusal.code, "run_id": refusal.run, "version": self._session.version}
+        raise ApplicationError(refusal.message, details, type=wire.ERROR_REFUSED, non_retryable=True)
 
     @workflow.signal(name=wire.SIGNAL_TURN_ENDED)
     def turn_ended(self, message: RawValue) -> None:
         """Handle the report of the run of a turn."""
         try:
-            reported = read_message(message.payload)
-            self._end_turn(reported["turn"], turn_end_from_json(reported))
+            report = read_message(message.payload)
+            self._end_turn(report["turn"], turn_end_from_json(report))
         # The process edge: a client may send any content, and the end of the run is followed anyway.
         except Exception as error:
             workflow.logger.warning("a report was refused", extra={"reason": str(error)})
@@ -254,7 +254,7 @@ class SessionWorkflow:
     @workflow.signal(dynamic=True)
     def other_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
         """Ignore an unknown signal."""
-        workflow.logger.warning("no session takes this signal", extra={"signal": name[:200]})
+        workflow.logger.warning("a session does not handle this signal", extra={"signal": name[:200]})
 
     def count_signal(self) -> None:
         """Count a signal or update of any kind: the server limits them for one execution."""

@@ -21,7 +21,7 @@ from dagwright.protocol.run_snapshot import (
     state_to_text,
 )
 from dagwright.protocol.scheduler_snapshot import state_to_json
-from dagwright.workflows.activity_calls import OWN_ATTEMPT
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT
 from dagwright.workflows.blobs import TextRefused, put_text
 from dagwright.workflows.retries import UNLIMITED
 
@@ -42,9 +42,9 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
     """
     refs = []
     for piece, number in zip(pieces_of(text), numbers, strict=False):
-        # One after the other: over 4 MB in one workflow task would block the run.
+        # In sequence: over 4 MB in one workflow task would block the run.
         activity_id = f"{wire.ID_PUT_STATE} {number}"
-        summary = "keeping the state of the run, to continue in a new history"
+        summary = "storing the state of the run to continue as new"
         refs.append(await put_text(piece, activity_id=activity_id, summary=summary))
     return refs
 
@@ -85,11 +85,11 @@ async def state_of(snapshot: RunSnapshot, *, time_left: timedelta | None) -> Map
             wire.ACTIVITY_GET_BLOB,
             {"ref": ref},
             activity_id=f"{wire.ID_GET_STATE} {number}",
-            start_to_close_timeout=OWN_ATTEMPT,
+            start_to_close_timeout=INTERNAL_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=INTERNAL_HEARTBEAT_S),
             schedule_to_close_timeout=time_left,
             retry_policy=UNLIMITED,
-            summary="fetching the state of the run",
+            summary="loading the state of the run",
             result_type=dict[str, str],
         )
         for number, ref in enumerate(snapshot.refs, 1)

@@ -60,7 +60,7 @@ _INHERITED = frozenset({wire.SEARCH_SESSION, wire.SEARCH_OWNER, wire.SEARCH_TAGS
 _COMMAND_BYTES = 2_000
 """Approximate size of the start of a sub-plan besides its input."""
 
-EndTaken = Callable[[SubPlanEnd], None]
+EndHandler = Callable[[SubPlanEnd], None]
 
 
 class SubPlans:
@@ -68,13 +68,13 @@ class SubPlans:
 
     Args:
         run: scope of the ids and keys of the run.
-        take_end: function that handles the end of a sub-plan; a second end for the same task has no effect.
+        handle_end: function that handles the end of a sub-plan; a second end for the same task has no effect.
         scheduler: scheduler of the run, from which the inputs of sub-plans are derived.
         note: function that adds a note, with code and message.
     """
 
     def __init__(
-        self, run: RunScope, handle_end: EndTaken, *, scheduler: RunScheduler, note: Callable[[str, str], None]
+        self, run: RunScope, handle_end: EndHandler, *, scheduler: RunScheduler, note: Callable[[str, str], None]
     ) -> None:
         self._run = run
         self._handle_end = handle_end
@@ -100,12 +100,12 @@ class SubPlans:
         """Whether a sub-plan is being started or signalled, which would be lost at continue-as-new."""
         return len(self._handles) < len(self._open) or bool(self._sending)
 
-    def send(self, sent: ChildSignal) -> None:
+    def send(self, signal: ChildSignal) -> None:
         """Send a signal to a sub-plan, or to every sub-plan that has started."""
-        if sent.task is None:
-            self.signal_all(sent.signal, sent.message)
+        if signal.task is None:
+            self.signal_all(signal.signal, signal.message)
             return
-        sending = asyncio.create_task(self._forward(sent, sent.task))
+        sending = asyncio.create_task(self._forward(signal, signal.task))
         self._sending.append(sending)
         sending.add_done_callback(self._sending.remove)
 
@@ -185,7 +185,7 @@ class SubPlans:
         try:
             await self._handles[call].signal(wire.CANCEL, {"reason": reason})
         except KeyError:
-            # Its end was handled in the same moment.
+            # Its end was handled in the meantime.
             return
         except FailureError:
             # It has ended, and its report is on the way, unless it is not followed and was terminated.
@@ -194,12 +194,12 @@ class SubPlans:
 
     async def _follow(self, task: Task, encoded: Payload) -> None:
         """Start a sub-plan and handle its end if it comes without a report."""
-        call, policy, shared = (
+        call, sent_policy, sent_budget = (
             task.call_id,
             self._scheduler.features.feedback.child_policy,
             shared_budget(self._scheduler),
         )
-        width = width_of_map_batch(self._scheduler, call)
+        sent_width = width_of_map_batch(self._scheduler, call)
         try:
             handle = await self._start_child(task, encoded)
             self._handles[call] = handle
@@ -207,12 +207,12 @@ class SubPlans:
                 await self._signal_cancel(call, reason)
             elif (paused := self._scheduler.state.paused) is not None:
                 await self._signal(call, wire.PAUSE, {"reason": paused.reason, "by": paused.by})
-            if (changed := self._scheduler.features.feedback.child_policy) != policy:
-                await self._signal(call, wire.SET_POLICY, {"policy": changed.to_json()})
-            if (changed_budget := shared_budget(self._scheduler)) and changed_budget != shared:
-                await self._signal(call, wire.SIGNAL_BUDGET_GRANT, changed_budget)
-            if (now := width_of_map_batch(self._scheduler, call)) is not None and now != width:
-                await self._signal(call, wire.SET_LIMITS, width_message(now))
+            if (new_policy := self._scheduler.features.feedback.child_policy) != sent_policy:
+                await self._signal(call, wire.SET_POLICY, {"policy": new_policy.to_json()})
+            if (new_budget := shared_budget(self._scheduler)) and new_budget != sent_budget:
+                await self._signal(call, wire.SIGNAL_BUDGET_GRANT, new_budget)
+            if (new_width := width_of_map_batch(self._scheduler, call)) is not None and new_width != sent_width:
+                await self._signal(call, wire.SET_LIMITS, width_message(new_width))
             payload: RawValue = await handle
             self._handle_end(read_sub_plan_end(call, payload.payload))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
@@ -236,8 +236,8 @@ class SubPlans:
             if not adopted:
                 return
             for first in range(0, len(adopted), limits.SUB_PLANS_PER_CHECK):
-                together = adopted[first : first + limits.SUB_PLANS_PER_CHECK]
-                calls = {limits.child_workflow_id(workflow_id, call): call for call in together}
+                batch = adopted[first : first + limits.SUB_PLANS_PER_CHECK]
+                calls = {limits.child_workflow_id(workflow_id, call): call for call in batch}
                 for end in await self._find_ended(calls):
                     self._handle_end(end)
 

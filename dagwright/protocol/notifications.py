@@ -62,6 +62,6 @@ def failure_note(error: BaseException) -> str:
     return f"the webhook could not be notified: {type(cause).__name__}: {cause}"
 
 
-def dropped_note(count: int, *, why: str) -> str:
+def dropped_note(count: int, *, reason: str) -> str:
     """Return the note about notifications that are no longer sent."""
-    return f"{count:,} {'notification was' if count == 1 else 'notifications were'} not sent: {why}"
+    return f"{count:,} {'notification was' if count == 1 else 'notifications were'} not sent: {reason}"

@@ -19,7 +19,7 @@ def test_attempts_of_activities_end_by_their_node_or_after_longer_than_any_work_
     assert _limits() == {
         "timedelta(seconds=node.activity_timeout_s)": {"workflows/activity_calls.py"},
         "_BATCH_TIMEOUT": {"workflows/activity_calls.py"},
-        "OWN_ATTEMPT": {
+        "INTERNAL_ATTEMPT": {
             "workflows/blobs.py",
             "workflows/activity_calls.py",
             "workflows/batch_starts.py",

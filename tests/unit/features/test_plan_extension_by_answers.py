@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.compiled import plan_from_json, plan_to_json
 from dagwright.core.model.questions import normal_answer
@@ -187,8 +188,7 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
     assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *taken]
     assert [*scheduler.features.feedback.requests.open] == left
     assert scheduler.features.feedback.requests.take_refusals() == [
-        f"the early answer of ann to {name!r} was not accepted: too much was changed at this moment; try again in a moment"
-        for name in left
+        f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in left
     ]
     assert (scheduler.features.feedback.requests.due, scheduler.features.feedback.requests.early) == ([], {})
     # Conditions have their part of the work of that moment.
