@@ -108,7 +108,7 @@ def test_a_wrong_rule_of_effects_is_reported(rule: dict[str, Any], words: str) -
 def test_effects_of_a_wrong_type_are_reported() -> None:
     plan = CompiledPlan((), tools={"t": ToolDeclaration("t", effects_by=cast("Any", "GET"))})
     assert "the tool 't': effects_by: expected an object" in (compiled_plan_problem(plan) or "")
-    with pytest.raises(ValueError, match="wrong 'effects_by'"):
+    with pytest.raises(ValueError, match="invalid 'effects_by'"):
         tools_from_json({"t": {"effects_by": "GET"}})
     node = CompiledNode("n", effects=cast("Any", ["read"]))
     assert "its 'effects' must be" in (compiled_plan_problem(CompiledPlan((node,))) or "")
