@@ -470,8 +470,8 @@ EARLY_BYTES = 64 * 1024
 
 
 RUN_ANSWERS_BYTES = 8 * 1024 * 1024
-"""Most bytes of answers, results, arguments and nodes that people send to a run: they are part of its state, and this
-is half of the size that a snapshot for continue-as-new may have."""
+"""Maximum bytes of answers, results, arguments and nodes that people send to a run: half of the size that a snapshot for
+continue-as-new may have, because they are part of the state of the run."""
 
 
 SHORT_BYTES = 1024

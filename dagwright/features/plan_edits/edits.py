@@ -232,7 +232,7 @@ def format_problems(invalid: PlanInvalid) -> str:
 
 
 _LISTED_TOOLS = 20
-_MOST_COMPARED = 20_000
+_HINT_BUDGET = 20_000
 """Budget of all hints, about 5 ms; the command line shows the full hints before it sends nodes."""
 
 # Costs in units of the compute budget, each measured with the most expensive input of its kind.
@@ -243,7 +243,7 @@ _WORK_OF_CONDITION = 15
 """Cost of each character of a `when`."""
 _WORK_OF_BRACES = 12
 """Cost of each `{{`, the start of a reference."""
-_WORK_OF_HINTS = _MOST_COMPARED // 2
+_WORK_OF_HINTS = _HINT_BUDGET // 2
 """Charged only after a check has found problems, because hints cost more than most checks."""
 _WORK_OF_FIELD = 200
 """Cost of an unknown field, which is compared with all known fields."""
@@ -266,13 +266,13 @@ def checked_extension(
     """
     if (refusal := state.refusal_of_rebuild()) is not None:
         return refusal
-    if len(nodes) <= MOST_NODES:
+    if len(nodes) <= MAX_NODES:
         work = work_of_nodes(nodes, existing_count=len(state.plan.nodes))
         if work > CHECK_BUDGET:
             return "checking these nodes would take too long: send fewer or smaller nodes at once"
         budget.spend(work)
     try:
-        extension = extension_of(nodes, state, tools=tools, hint_budget=_MOST_COMPARED)
+        extension = extension_of(nodes, state, tools=tools, hint_budget=_HINT_BUDGET)
     except PlanInvalid as invalid:
         budget.remaining = max(0, budget.remaining - _WORK_OF_HINTS)
         return format_problems(PlanInvalid([_with_hint(problem, state, tools) for problem in invalid.problems]))
@@ -284,9 +284,9 @@ def _with_hint(problem: Problem, state: "RunState", tools: Mapping[str, ToolDecl
     if problem.code != "unknown_tool" or (problem.hint or "").startswith("did you mean"):
         return problem
     known = sorted(name for name in {**state.plan.tools, **tools} if not name.startswith(AGENT_PREFIX))
-    listed = join_first(known, _LISTED_TOOLS)
+    names = join_first(known, _LISTED_TOOLS)
     hint = (
-        f"the run knows {listed or 'no tool'}; `dagwright feedback` and `dagwright add-nodes` add others with --tools, "
+        f"the run knows {names or 'no tool'}; `dagwright feedback` and `dagwright add-nodes` add others with --tools, "
         "Python does with the tools of a Worker(client, tools=[...])"
     )
     return replace(problem, hint=hint)

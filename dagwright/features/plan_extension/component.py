@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
 
 MAX_EXTENSIONS = 100
-"""Most extensions without an event between them; normally each extension needs an event before the next one."""
+"""Maximum number of extensions without an event between them; normally an event precedes each extension."""
 _BUG = "Bug"
 
 
