@@ -66,7 +66,7 @@ def _syntax_problem(error: yaml.YAMLError, *, text: str, name: str) -> Problem:
     )
     location = f" at line {line + 1}, column {column + 1}"
     meaning = _meaning_here(text, line, column, message) or _MEANINGS.get(message, message)
-    return Problem("invalid_syntax", printable(f"{name} is no valid YAML: {meaning}{location}"))
+    return Problem("invalid_syntax", printable(f"{name} is not valid YAML: {meaning}{location}"))
 
 
 def _meaning_here(text: str, line: int, column: int, message: str) -> str | None:

@@ -470,8 +470,8 @@ EARLY_BYTES = 64 * 1024
 
 
 RUN_ANSWERS_BYTES = 8 * 1024 * 1024
-"""Maximum bytes of answers, results, arguments and nodes that people send to a run: half of the size that a snapshot may
-have, because they are part of the state of the run."""
+"""Maximum bytes of answers, results, arguments and nodes that people send to a run: half of the size limit of a
+snapshot, because they are part of the state of the run."""
 
 
 SHORT_BYTES = 1024

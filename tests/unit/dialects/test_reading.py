@@ -74,7 +74,7 @@ def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: st
 def test_wrong_syntax_is_reported_with_its_correction(text: str, message: str) -> None:
     kind = "JSON" if text.startswith("{") else "YAML"
     name = f"p.{kind.lower()}"
-    assert refusals(read_text, text, name=name) == [("invalid_syntax", "", f"{name} is no valid {kind}: {message}")]
+    assert refusals(read_text, text, name=name) == [("invalid_syntax", "", f"{name} is not valid {kind}: {message}")]
     ((_, _, unquoted),) = refusals(read_text, "a: {{b.result}}\n", name="p.yaml")
     assert "put {{…}} in quotes (line 1, column 5)" in unquoted
 

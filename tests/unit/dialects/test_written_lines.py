@@ -39,7 +39,7 @@ def test_values_have_the_line_of_their_key() -> None:
 
 def test_text_that_cannot_be_read_has_the_line_of_the_message() -> None:
     problem = Problem(
-        "invalid_syntax", "the plan is no valid YAML: a ':' stands where no key can be at line 4, column 2"
+        "invalid_syntax", "the plan is not valid YAML: a ':' stands where no key can be at line 4, column 2"
     )
     assert lines_of_problems("a: [", [problem]) == [4]
 
