@@ -426,7 +426,7 @@ async def test_plan_is_checked_as_it_is_written_and_started_with_inputs(serve: S
         chosen = await text.evaluate("text => text.value.slice(text.selectionStart, text.selectionEnd)")
         assert chosen == "    tool: calculater"
         await text.fill("plan: [1")
-        await expect(problem).to_contain_text("no valid YAML")
+        await expect(problem).to_contain_text("not valid YAML")
         await page.get_by_label("Open a published plan").select_option("double")
         await expect(page.get_by_role("status").first).to_contain_text("Valid: 2 nodes")
         await page.get_by_label("number").fill("4.5")
