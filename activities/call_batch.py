@@ -36,14 +36,8 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.regions.batches import read_batch
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.protocol.call_batches import (
-    BatchedCall,
-    CallBatchInput,
-    CallBatchResult,
-    CallEnd,
-    encode_failure,
-    read_call_batch,
-)
+from dagwright.protocol.call_batches import BatchedCall, CallBatchInput, CallBatchResult, CallEnd, read_call_batch
+from dagwright.protocol.conversion import encode_failure
 from dagwright.protocol.outcomes import ReadyCall, ResultInvalid, next_call, read_result
 from dagwright.protocol.sent_headers import headers_of_call
 

@@ -36,7 +36,7 @@ from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.planning.model_calls.model_requests import NOTHING_SET, ModelConfig, model_config_from_json
 from dagwright.protocol.attempts import encode_attempt
-from dagwright.protocol.call_batches import decode_failure
+from dagwright.protocol.conversion import decode_failure
 from dagwright.protocol.idempotency import derived_key
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import MissingSecret, SecretRefused

@@ -7,9 +7,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dagwright.activities.batch_cache import BatchCache
 from dagwright.activities.call_headers import known_secrets
 from dagwright.activities.errors import error_text, full_failure_text, retry_decision
 from dagwright.activities.values import Load, Loaded, hydrate_arguments
@@ -30,6 +29,9 @@ from dagwright.tools.errors import NotInRegion, ResultTooLarge, ToolError
 from dagwright.tools.model_access import ModelAccess
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.result_json import encoded_json, plain_json
+
+if TYPE_CHECKING:
+    from dagwright.activities.batch_cache import BatchCache
 
 NOTHING_HIDDEN = Redaction()
 _SMALL_BYTES = 24
@@ -86,7 +88,7 @@ class PureCalls:
         *,
         load: Load,
         cancellation: Cancellation,
-        results: BatchCache | None = None,
+        results: "BatchCache | None" = None,
     ) -> None:
         identity = CallIdentity(idempotency_key="", node="", workflow_id=workflow_id)
         self._context = _CallContext(

@@ -26,11 +26,10 @@ from dagwright.core.errors import problem_from_error
 from dagwright.core.model.requests import Closing, Request, without_number
 from dagwright.core.model.states import NodeStatus, RunStatus, TaskRef
 from dagwright.core.model.times import cut_to_ms, time_of
-from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
-from dagwright.history.reader import TaskState, started_in, states_of
+from dagwright.history.moment_facts import MomentFacts, TaskFacts, TaskState, facts_of, started_in, states_of
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import HistorySnapshot, RunView
+    from dagwright.history.run_view import HistorySnapshot, RunView
 
 _MAY_WAIT = (NodeStatus.RUNNING, NodeStatus.READY)
 _NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)

@@ -11,8 +11,9 @@ from dagwright.client.feedback_request import Answerable
 from dagwright.client.run_follower import RunMoment, follow, interleave
 from dagwright.core.model.states import RunStatus
 from dagwright.history.executions import START
-from dagwright.history.run_reader import HistorySnapshot, RunReader, RunView
+from dagwright.history.run_reader import RunReader
 from dagwright.history.run_subscriptions import SubscriptionCursor
+from dagwright.history.run_view import HistorySnapshot, RunView
 from dagwright.history.text_stream import DeliveredText, TextPart
 
 if TYPE_CHECKING:

@@ -36,7 +36,8 @@ from dagwright.core.model.requests import Request, without_number
 from dagwright.core.scheduler.run_state import call_of_task
 from dagwright.core.text import join_first
 from dagwright.history.executions import RunClosed, RunNotFound, path_in, root_in
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.protocol.node_paths import sub_plan_of_path
 from dagwright.protocol.run_labels import keyword, queryable_prefix
 from dagwright.server import Connection

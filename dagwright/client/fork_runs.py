@@ -18,7 +18,7 @@ from dagwright.plans.preparation import check_plan, no_such_inputs, prepare_plan
 if TYPE_CHECKING:
     from dagwright.client.forks import ForkDraft, Forks
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 Declared = Mapping[str, Mapping[str, Any]]
 Typing = Callable[[Declared, Mapping[str, Any]], tuple[Mapping[str, Any], Sequence[Problem]]]

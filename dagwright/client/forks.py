@@ -49,7 +49,7 @@ from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 INLINE_BYTES = 256 * 1024
 """Limit of the run snapshot in the input of a fork; a larger snapshot goes to the payload store."""

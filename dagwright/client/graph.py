@@ -7,7 +7,7 @@ from dagwright.history.offloaded_regions import OffloadedNodes, unreadable_note
 from dagwright.store import PayloadStore, StoreError
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 
 class GraphListing:

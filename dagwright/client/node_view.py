@@ -19,7 +19,7 @@ from dagwright.history.queues import NOTES_OF_WAITING
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 _UNDER_WAY = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 

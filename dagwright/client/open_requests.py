@@ -16,7 +16,7 @@ from dagwright.core.model.requests import ClientChannel, MayAnswer
 from dagwright.core.scheduler.map_items import is_batched
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 _MAP_BATCH = re.compile(r"\[\d+-\d+\]$")
 """Suffix of the workflow ID of a map batch."""

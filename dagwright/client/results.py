@@ -28,7 +28,7 @@ from dagwright.protocol.documents import compact_value, encoded_size
 from dagwright.store import PayloadStore
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 MAX_RESULT_BYTES = 64 * 1024 * 1024
 """Results of nodes, as JSON, that one `RunResult` holds unless the caller asks for more."""

@@ -35,7 +35,7 @@ from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import Duration, format_duration, time_of
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.history.executions import RunClosed
-from dagwright.history.run_reader import RunView
+from dagwright.history.run_view import RunView
 from dagwright.plans.drawing import Drawing
 from dagwright.plans.posted import PostedPlan
 

@@ -9,7 +9,7 @@ from dagwright.plans.drawing import MAX_NODES, Drawing, draw_run
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 
 async def read_drawing(runs: "Runs", run_id: str) -> Drawing:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from temporalio.service import RPCError
 
 from dagwright.client.open_requests import has_sub_plans, requests_in
-from dagwright.history.moment_facts import MomentFacts
-from dagwright.history.reader import TaskState
+from dagwright.history.moment_facts import MomentFacts, TaskState
 from dagwright.history.run_subscriptions import SubscriptionCursor
 
 if TYPE_CHECKING:
     from dagwright.client.feedback import NamespaceRequests
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 _PAUSE_S = 2.0
 """Interval, in seconds, between two reads of the sub-plans: each read loads the histories of all waiting sub-plans."""

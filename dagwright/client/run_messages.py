@@ -22,7 +22,8 @@ from dagwright.protocol.command_messages import COMMAND_ID
 from dagwright.protocol.notes import Notes
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunReader, RunView
+    from dagwright.history.run_reader import RunReader
+    from dagwright.history.run_view import RunView
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,9 @@ from dagwright.history.document_hydration import full_document, hydrated_documen
 from dagwright.history.executions import RunNotFound
 from dagwright.history.map_items import view_of_item
 from dagwright.history.run_explainer import RunExplainer, RunExplanation
-from dagwright.history.run_reader import RunReader, RunView, tools_of
+from dagwright.history.run_reader import RunReader, tools_of
 from dagwright.history.run_subscriptions import RunSubscriptions
+from dagwright.history.run_view import RunView
 from dagwright.history.token_streams import TokenStreams
 from dagwright.protocol.call_limit_messages import LimitSettings
 from dagwright.protocol.fairness import Fairness, fairness_in

@@ -25,7 +25,8 @@ from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.history.executions import RunClosed, RunNotFound
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.protocol.command_messages import actor_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid

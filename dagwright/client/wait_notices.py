@@ -11,7 +11,7 @@ from dagwright.client.events import AnyRunEvent, FeedbackRequested
 from dagwright.client.feedback_request import FeedbackRequest
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 Result = TypeVar("Result")
 _LOG = logging.getLogger("dagwright.client")

@@ -25,7 +25,7 @@ from dagwright.protocol.failures import FROM_NODES, run_error_of
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 _LOADED_AT_ONCE = 8
 MAX_INNER_NODES = 2_000

@@ -16,7 +16,8 @@ from dagwright.core.scheduler.map_items import is_batched, is_map_batch
 from dagwright.history.executions import Cursor, RunNotFound
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunReader, RunView
+    from dagwright.history.run_reader import RunReader
+    from dagwright.history.run_view import RunView
 
 MAX_FAILED_BATCHES = 10
 """Most batches with failed items that are listed for one node."""

@@ -8,6 +8,7 @@ from dagwright.core.errors import NodeError
 from dagwright.core.model.requests import Closing, Request
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.times import cut_to_ms
+from dagwright.core.scheduler.map_items import listed_items
 from dagwright.core.scheduler.run_state import Paused
 
 if TYPE_CHECKING:
@@ -81,3 +82,47 @@ def _facts(scheduler: "RunScheduler", task: str, status: NodeStatus | None) -> T
     # The result document of a run has milliseconds, and so do its records after the end.
     started, ended = (None if at is None else cut_to_ms(at) for at in (record.started_at, record.ended_at))
     return TaskFacts(ref.node, ref.item, status or record.status, node.title, node.tool, started, ended, record.error)
+
+
+class TaskState(NamedTuple):
+    """State of a node or item that changes while its run continues."""
+
+    status: NodeStatus
+    attempts: int
+    reason: str | None
+
+
+def states_of(scheduler: "RunScheduler | None") -> dict[str, TaskState]:
+    """Return the states of all nodes and items that are no longer pending: task id -> state, in plan order."""
+    states: dict[str, TaskState] = {}
+    if scheduler is None:
+        return states
+    for node, record in scheduler.state.visible_nodes():
+        for item in listed_items(record):
+            states[f"{node.id}[{item.key}]"] = _state(item.record)
+        if record.status is not NodeStatus.PENDING:
+            states[node.id] = _state(record)
+    return states
+
+
+def started_in(scheduler: "RunScheduler | None") -> set[str]:
+    """Return the nodes and items that have started, whatever their outcome."""
+    states = states_of(scheduler)
+    records = {task: scheduler.record_of(task) for task in states} if scheduler is not None else {}
+    return {task for task, record in records.items() if record is not None and has_started(states[task], record)}
+
+
+def has_started(state: TaskState, record: Record) -> bool:
+    """Return whether a node or item has started.
+
+    Args:
+        record: record of the same moment, or of a later one.
+    """
+    if state.status is NodeStatus.RUNNING or state.attempts:
+        return True
+    is_known = state.status is not NodeStatus.WAITING or record.status is NodeStatus.WAITING
+    return is_known and state.status not in (NodeStatus.PENDING, NodeStatus.READY) and record.started_at is not None
+
+
+def _state(record: Record) -> TaskState:
+    return TaskState(record.status, record.attempts, record.reason)

@@ -14,7 +14,8 @@ from dagwright.history.executions import RunNotFound
 from dagwright.protocol.node_paths import sub_plan_of_path
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunReader, RunView
+    from dagwright.history.run_reader import RunReader
+    from dagwright.history.run_view import RunView
 
 
 class SubPlanNotStarted(DagwrightError):

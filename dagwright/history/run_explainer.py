@@ -25,7 +25,7 @@ from dagwright.store import PayloadStore, StoreError
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 RUNS_LOOKED_AT = 30
 """Most sub-plans and runs of map batches that one explanation reads; each costs its history."""

@@ -1,29 +1,29 @@
 """`RunReader`: state of a run from its history and from `describe`. All commands read runs through it.
 
 It needs no worker, works after the run has closed, and never queries the workflow
-(docs/contributing/guards.md F11, F13).
+(docs/contributing/guards.md F11, F13). It reads the histories of a run one execution after the other, and replays the
+newest one.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
-from temporalio.client import Client, WorkflowExecutionDescription
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle, WorkflowHistoryEventFilterType
+from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
-from dagwright.core.expressions.stored_values import is_whole
-from dagwright.core.model.requests import Request
-from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.states import RunStatus
 from dagwright.features.commands.steering import current_notes
-from dagwright.history.closing_event import is_reference
 from dagwright.history.executions import START, Cursor, RunNotFound, executions_of, root_in
+from dagwright.history.moment_facts import TaskState, started_in, states_of
 from dagwright.history.pending_activities import (
-    PendingCall,
     decode_pending,
     lookup_notes,
     may_wait,
@@ -33,9 +33,9 @@ from dagwright.history.pending_activities import (
     task_notes,
 )
 from dagwright.history.queues import (
-    NO_FREE_SLOT,
     NOTES_OF_WAITING,
     OpenCall,
+    WaitMarks,
     calls_without_worker,
     no_free_slot_note,
     no_worker_notes,
@@ -43,146 +43,142 @@ from dagwright.history.queues import (
     reason_of,
     waits_for_slot,
 )
-from dagwright.history.reader import LOST_SERVER_S, HistoryReader, TaskState, started_in, states_of
 from dagwright.history.replay import HistoryReplay
-from dagwright.protocol.documents import (
-    RunFacts,
-    graph_document,
-    result_document,
-    shortened,
-)
-from dagwright.protocol.failures import run_error_of
-from dagwright.protocol.listings import progress_of
-from dagwright.protocol.messages import RunInput
-from dagwright.protocol.notes import ReadMessage
+from dagwright.history.run_view import HistorySnapshot, RunView
+from dagwright.protocol.conversion import decode_payloads, without_codec
 
-if TYPE_CHECKING:
-    from dagwright.features.run_scheduler import RunScheduler
+PAGE_PAUSE_S = 0.3
+"""Pause between two pages of history: faster readers would slow down the run
+(docs/contributing/internals/temporal.md)."""
+LOST_SERVER_S = 60.0
+"""Time after which a reader gives up on a server that does not respond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution of a run with the replay of its events.
+
+    Args:
+        number: 1 for the first execution of the run.
+    """
+
+    run_id: str
+    number: int
+    replay: HistoryReplay
+
+    @property
+    def cursor(self) -> Cursor:
+        """Position after the last applied event."""
+        return Cursor(self.number, self.replay.last_event)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its history is complete."""
+        return self.replay.is_closed or self.replay.continued_as is not None
+
+
+class HistoryReader:
+    """Reader of one run.
+
+    Code that uses the replay or `marks` while `follow` is running must hold `lock`.
+
+    Args:
+        run_id: the execution to start with.
+        number: number of that execution in the run, 1 for the first.
+    """
+
+    def __init__(self, client: Client, workflow_id: str, run_id: str, *, number: int) -> None:
+        self._client = client
+        self._workflow_id = workflow_id
+        self._converter = client.data_converter.with_context(
+            WorkflowSerializationContext(namespace=client.namespace, workflow_id=workflow_id)
+        )
+        self.execution = self._execution(run_id, number)
+        """The newest known execution."""
+        self.marks = WaitMarks()
+        self.lock = asyncio.Lock()
+        self.changed = asyncio.Event()
+
+    async def read_to(self, event_id: int) -> None:
+        """Read the events of the first execution up to an event."""
+        async for event in self._handle(self.execution).fetch_history_events():
+            if event.event_id > event_id:
+                break
+            await self._apply_event(self.execution, event)
+        await self.execution.replay.apply_held()
+
+    async def read_to_end(self) -> None:
+        """Read all events."""
+        while True:
+            async for event in self._handle(self.execution).fetch_history_events():
+                await self._apply_event(self.execution, event)
+            await self.execution.replay.apply_held()
+            current = self._current_execution()
+            if current is self.execution:
+                return
+            self.execution = current
+
+    async def follow(self) -> None:
+        """Read the history as it grows, across new executions and connection losses, until the run has ended.
+
+        Raises:
+            RPCError: the server has not responded for a minute.
+        """
+        lost_since: float | None = None
+        while not self.execution.replay.is_closed:
+            try:
+                async for _ in self._pages():
+                    lost_since = None
+            except RPCError:
+                lost_since = lost_since or time.monotonic()
+                if time.monotonic() - lost_since > LOST_SERVER_S:
+                    raise
+            await asyncio.sleep(PAGE_PAUSE_S)
+
+    async def _pages(self) -> AsyncIterator[None]:
+        """Apply the history of one execution page by page, as long as the server responds."""
+        execution = self._current_execution()
+        events = self._handle(execution).fetch_history_events(
+            wait_new_event=True, event_filter_type=WorkflowHistoryEventFilterType.ALL_EVENT
+        )
+        while True:
+            await events.fetch_next_page()
+            await self._apply_page(execution, events.current_page or ())
+            yield
+            if execution.is_over or events.next_page_token is None:
+                return
+            await asyncio.sleep(PAGE_PAUSE_S)
+
+    async def _apply_page(self, execution: Execution, page: Sequence[HistoryEvent]) -> None:
+        """Apply the events of a page that were not applied before the connection was lost."""
+        async with self.lock:
+            self.marks.clear()
+            for event in page:
+                if event.event_id > execution.replay.last_event:
+                    await self._apply_event(execution, event)
+            await execution.replay.apply_held()
+            self.execution = execution
+        self.changed.set()
+
+    async def _apply_event(self, execution: Execution, event: HistoryEvent) -> None:
+        await decode_payloads(event, self._converter)
+        await execution.replay.apply(event)
+
+    def _current_execution(self) -> Execution:
+        """Return the current execution: a new one if the previous one continued as new."""
+        continued_as = self.execution.replay.continued_as
+        return self.execution if continued_as is None else self._execution(continued_as, self.execution.number + 1)
+
+    def _execution(self, run_id: str, number: int) -> Execution:
+        return Execution(run_id, number, HistoryReplay(self._workflow_id, without_codec(self._converter)))
+
+    def _handle(self, execution: Execution) -> WorkflowHandle[Any, Any]:
+        return self._client.get_workflow_handle(self._workflow_id, run_id=execution.run_id)
+
 
 DESCRIBE_PAUSE_S = 1.0
 MAX_CHECKED_SUB_PLANS = 30
 """Most sub-plans of one run that are checked for waiting calls, once a second."""
-_OF_EVENTS = ("nodes", "nodes_ref")
-"""Fields of a document that readers take from the events of the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """State of a run at one moment.
-
-    Args:
-        status: status of the run (docs/reference/states.md).
-        scheduler: scheduler, rebuilt from the history; `None` while the plan is not known.
-        run_id: the newest execution of the run.
-        pending: task id -> the call in flight.
-        notes: notes, for example about a workflow task that fails repeatedly.
-        cursor: position of the last applied event; data from `describe` may be newer.
-        run_input: input of the newest execution.
-        first_run_id: the first execution, which is the scope of its idempotency keys.
-        pending_commands: returns the command signals that no workflow task has handled: time, name, and a function that
-            reads the message.
-        has_marks: whether tasks are marked as waiting for a worker, which is known from `describe` and from no event.
-        opened: requests that were opened in the newest execution by ID, including closed ones.
-        hidden: node or item that is marked as waiting for a worker -> its status in the history.
-        has_no_slot: whether the next step of the run waits for a free slot of a worker.
-    """
-
-    workflow_id: str
-    run_id: str
-    status: str
-    title: str | None
-    scheduler: "RunScheduler | None"
-    pending: Mapping[str, PendingCall]
-    started_at: float | None
-    ended_at: float | None
-    is_closed: bool
-    closing_document: Mapping[str, Any] | None = None
-    error: Mapping[str, Any] | None = None
-    notes: list[dict[str, Any]] = field(default_factory=list)
-    cursor: Cursor = START
-    run_input: RunInput | None = None
-    first_run_id: str = ""
-    pending_commands: Callable[[], list[tuple[float, str, ReadMessage]]] = list
-    has_marks: bool = False
-    hidden: Mapping[str, NodeStatus] = field(default_factory=dict)
-    opened: Mapping[str, Request] = field(default_factory=dict, repr=False)
-    has_no_slot: bool = False
-
-    def document(self) -> dict[str, Any]:
-        """Return the result document; values over 1 MiB, and those in the payload store, are references."""
-        document = self.document_with_refs()
-        document["output"] = shortened(document["output"], ref="output")
-        for name, node in document["nodes"].items():
-            node["result"] = shortened(node["result"], ref=f"node:{name}")
-        return document
-
-    def document_with_refs(self) -> dict[str, Any]:
-        """Return the result document with every value; a value in the payload store is a `StoredValue`.
-
-        Its `error` is set for every failed run, also if only nodes failed: `protocol.failures`.
-        """
-        document = self._recorded_document()
-        return {**document, "error": run_error_of(document)}
-
-    def _recorded_document(self) -> dict[str, Any]:
-        facts = RunFacts(self.workflow_id, self.run_id, title=self.title, error=self.error, notes=self.notes)
-        document = result_document(self.scheduler, facts, status=self.status)
-        return document if self.closing_document is None else self._as_written(document, self.closing_document)
-
-    def _as_written(self, replayed: Mapping[str, Any], closing_document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the document that the run wrote, with its nodes and the output that it may contain by reference."""
-        written = [name for name in replayed if name in closing_document and name not in _OF_EVENTS]
-        document = {**replayed, **{name: closing_document[name] for name in written}}
-        document |= {"run_id": self.workflow_id, "execution_id": self.run_id, "status": self.status}
-        document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
-        if self.scheduler is not None:
-            output, error = self.scheduler.output()
-            if error is None and _is_summary_of(document["output"], output, ref="output"):
-                document["output"] = output
-        return document
-
-    def graph(self) -> dict[str, Any]:
-        """Return nodes and edges with their states."""
-        return graph_document(self.scheduler) if self.scheduler else {"nodes": [], "edges": []}
-
-    @property
-    def reason(self) -> str:
-        """Reason for which the run waits."""
-        if self.scheduler is not None and self.scheduler.features.feedback.requests.open:
-            return next(iter(self.scheduler.features.feedback.requests.open.values())).waits_for
-        records = [record for _, record in self.scheduler.state.visible_nodes()] if self.scheduler else []
-        reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
-        otherwise = NO_FREE_SLOT if self.has_no_slot else "no worker serves its task queue"
-        return reasons[0] if reasons else otherwise
-
-    @property
-    def nodes_done(self) -> int:
-        """Number of nodes that have ended by themselves, without compensation nodes."""
-        return 0 if self.scheduler is None else progress_of(self.scheduler).done
-
-    @property
-    def nodes_total(self) -> int | None:
-        """Number of nodes of the plan, without compensation nodes; `None` if there is no plan yet."""
-        return None if self.scheduler is None else progress_of(self.scheduler).total
-
-
-@dataclass(frozen=True, slots=True)
-class HistorySnapshot:
-    """State of a run at a position in its history.
-
-    Args:
-        scheduler: scheduler, rebuilt from the history; `None` while the plan is not known.
-        cursor: position of the last applied event.
-    """
-
-    scheduler: "RunScheduler | None" = None
-    cursor: Cursor = START
-    is_closed: bool = False
-
-
-def _is_summary_of(closing_document: Any, value: Any, *, ref: str) -> bool:
-    """Return whether a value in a document is only a reference."""
-    return is_reference(closing_document, ref=ref) or not is_whole(value)
 
 
 class RunReader:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import START, Cursor
-from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
-from dagwright.history.reader import TaskState, states_of
+from dagwright.history.moment_facts import MomentFacts, TaskFacts, TaskState, facts_of, states_of
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunReader, RunView
+    from dagwright.history.run_reader import RunReader
+    from dagwright.history.run_view import RunView
 
 T = TypeVar("T")
 

@@ -36,7 +36,7 @@ from dagwright.planning.model_calls.response_summary import ANSWER_FIELD, has_te
 from dagwright.protocol.messages import MessageInvalid, read_message
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 FIRST_PAUSE_S = 0.04
 """Pause between two polls before an answer starts: people wait for its first word."""

@@ -3,7 +3,6 @@
 The workflow and the history reader apply results with the same function, so the reader shows the state of the run.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 from temporalio.api.common.v1 import Payload
-from temporalio.api.failure.v1 import Failure
 
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import activity_id
@@ -167,23 +165,6 @@ def result_from_json(encoded: Any) -> CallBatchResult:
         return CallBatchResult(ended, failures, [str(tool) for tool in encoded["separate"]])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not the result of a call batch: {error!r}") from None
-
-
-def encode_failure(failure: Failure) -> str:
-    """Return a failure as text."""
-    return base64.b64encode(failure.SerializeToString()).decode()
-
-
-def decode_failure(encoded: str) -> Failure:
-    """Decode the result of `encode_failure`.
-
-    Raises:
-        ValueError: the text is not a failure.
-    """
-    try:
-        return Failure.FromString(base64.b64decode(encoded))
-    except Exception as error:  # protobuf raises an error of its own, which differs between its implementations
-        raise ValueError(f"not a failure: {error!r}") from None
 
 
 def read_call_batch_result(payload: Payload) -> CallBatchResult:

@@ -9,6 +9,7 @@ raises while the SDK decodes a payload or failure for a workflow. A payload code
 reversible encoding: history readers decode payloads first with `decode_payloads`.
 """
 
+import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
@@ -199,7 +200,7 @@ async def decode_payloads(message: Message, converter: DataConverter) -> None:
         # A codec raises the exceptions of its library.
         except Exception:
             continue
-        payload.CopyFrom(cast(RawValue, value).payload)
+        payload.CopyFrom(cast("RawValue", value).payload)
 
 
 def _payloads_of(message: Message) -> Iterator[Payload]:
@@ -217,3 +218,20 @@ def _payloads_of(message: Message) -> Iterator[Payload]:
             inner = [value] if isinstance(value, Message) else list(value)
         for part in inner:
             yield from _payloads_of(part)
+
+
+def encode_failure(failure: Failure) -> str:
+    """Return a failure as text."""
+    return base64.b64encode(failure.SerializeToString()).decode()
+
+
+def decode_failure(encoded: str) -> Failure:
+    """Decode the result of `encode_failure`.
+
+    Raises:
+        ValueError: the text is not a failure.
+    """
+    try:
+        return Failure.FromString(base64.b64decode(encoded))
+    except Exception as error:  # protobuf raises an error of its own, which differs between its implementations
+        raise ValueError(f"not a failure: {error!r}") from None

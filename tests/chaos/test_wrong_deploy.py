@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from tests.support.chaos import WRONG_WORKER, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import effects_of, make_database
 from tests.support.eventually import eventually

@@ -10,7 +10,8 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.client.feedback import NamespaceRequests
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs

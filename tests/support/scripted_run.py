@@ -14,9 +14,9 @@ from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NO_USAGE, NodeStatus, Record
 from dagwright.history.executions import Cursor, RunNotFound
-from dagwright.history.reader import TaskState, has_started
-from dagwright.history.run_reader import RunView
+from dagwright.history.moment_facts import TaskState, has_started
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
+from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import DeliveredText, PartialText, TextMark, TextPart
 from dagwright.interfaces.http.app import create_app
 from dagwright.interfaces.http.context import GatewayContext, open_context

@@ -9,7 +9,8 @@ import pytest
 from dagwright.core.boundary import limits
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.extender_specs import workflow_type_of
 from dagwright.protocol.messages import RunInput, run_input_to_json

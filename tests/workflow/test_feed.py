@@ -10,7 +10,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.history.replay import HistoryReplay
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.documents import compact_document
 from dagwright.settings import Settings

@@ -8,7 +8,8 @@ import pytest
 from dagwright.client.errors import ForkRejected
 from dagwright.client.forks import ForkDraft, Forks, retooled
 from dagwright.core.scheduler import map_items
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import run_input_to_json

@@ -13,7 +13,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.history.queues import OpenCall, calls_without_worker
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, document_of
 

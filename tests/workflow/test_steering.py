@@ -9,7 +9,8 @@ from temporalio.api.enums.v1 import EventType
 from dagwright.core.boundary import wire
 from dagwright.core.scheduler import map_items
 from dagwright.history.closing_event import read_recorded_document
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
 from tests.support.runs import (

@@ -11,7 +11,8 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.toolset.tool_directory import find_published_tools

@@ -14,7 +14,8 @@ from temporalio.client import Client
 
 from dagwright.activities import paused_calls
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.server import tool_pauses
 from dagwright.server.tool_pauses import (
     Resumed,

@@ -24,7 +24,7 @@ from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 
 def ask(request: AskRequest, output: Output) -> int:

@@ -62,7 +62,7 @@ from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.request_text import Request
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 
 def _is_never_enough(_: Sequence[Request]) -> bool:

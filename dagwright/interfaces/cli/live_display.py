@@ -21,7 +21,7 @@ from dagwright.interfaces.cli.rounds_display import rounds_table
 from dagwright.plans.drawing_text import MARKS
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 RUN_STYLES = {"completed": "green", "running": "cyan", "cancelled": "yellow", "waiting": "yellow"}
 _FRAME_ROWS = 6

@@ -25,7 +25,7 @@ from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.server.pollers import is_dead_here
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 LOOK_PAUSE_S = 2.0
 """Seconds between checks; each costs the server a `describe`."""

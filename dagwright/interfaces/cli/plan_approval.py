@@ -16,7 +16,7 @@ from dagwright.planning.plan_and_execute.goal_spec import APPROVE, is_own, own_i
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 EDIT = frozenset({"e", "edit"})
 

@@ -17,7 +17,7 @@ from dagwright.interfaces.cli.request_text import Request, answer_command, optio
 from dagwright.interfaces.cli.round_text import new_lines, rounds_of, times_of
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 _SILENT = (NodeStatus.PENDING, NodeStatus.READY)
 """States in which a node has not started."""

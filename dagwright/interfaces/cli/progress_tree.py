@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.node_text import displayed_counts, explained_failu
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 MAX_INDENT = 8
 """Maximum depth of the tree that is shown: a chain of 50 would leave no room for text."""

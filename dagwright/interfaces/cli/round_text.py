@@ -17,7 +17,7 @@ from dagwright.planning.rounds.rounds_spec import INTENTION
 from dagwright.planning.rounds.rounds_state import RoundsState
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 TEXT_CHARACTERS = 600
 """Maximum length of a text of a planner or worker tool."""

@@ -36,7 +36,7 @@ from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 _MISSING_TOOLS = ("unknown_tool", "unknown_agent")
 """Problems of a plan whose tools were renamed or removed after a run of it started."""

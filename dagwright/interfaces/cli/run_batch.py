@@ -38,7 +38,7 @@ from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 _FAILURES_BY_SEVERITY = (ExitCode.REFUSED, ExitCode.FAILED, ExitCode.CANCELLED)
 """The exit code of a batch is the first of these that any of its runs has."""

@@ -29,7 +29,7 @@ from dagwright.protocol.documents import OUTPUT_OMITTED
 from dagwright.protocol.failures import NODE_FAILED
 
 if TYPE_CHECKING:
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 Write = Callable[[str], None]
 OUTPUT_CHARACTERS = 4_000

@@ -54,7 +54,7 @@ from dagwright.settings import load_settings
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 Document = Mapping[str, Any]
 

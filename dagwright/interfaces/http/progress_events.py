@@ -15,7 +15,7 @@ from dagwright.client.events import run_event_type
 from dagwright.client.run_follower import RequestKey, RunMoment, request_key
 from dagwright.core.model.states import NodeStatus, Record, RunStatus
 from dagwright.core.model.times import format_time
-from dagwright.history.reader import TaskState, has_started
+from dagwright.history.moment_facts import TaskState, has_started
 from dagwright.interfaces.http.feedback_calls import Request
 from dagwright.interfaces.http.request_fields import StreamProgress
 from dagwright.interfaces.http.stream_cursor import CHECKSUM_DIGITS, checksum

@@ -13,7 +13,7 @@ from dagwright.client.errors import CommandRejected, RunIdInvalid
 from dagwright.client.run_follower import RunMoment, wait_for_end
 from dagwright.client.steering import CommandAuthor
 from dagwright.history.executions import RunClosed, RunNotFound
-from dagwright.history.run_reader import RunView
+from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import ResponseObject

@@ -13,8 +13,8 @@ from dagwright.client.sessions import SessionView
 from dagwright.core.model.times import format_time
 from dagwright.core.validation.inputs import schema_of_form
 from dagwright.history.executions import RunNotFound
-from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate
+from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.callers import public_session_id, stored_session_name
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.error_codes import ErrorCode

@@ -18,9 +18,9 @@ from dagwright.client.events import run_event_type
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.run_end import counts_of
-from dagwright.history.reader import TaskState
-from dagwright.history.run_reader import RunView
+from dagwright.history.moment_facts import TaskState
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
+from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.sse import Events, event, simultaneous_events, with_error_event

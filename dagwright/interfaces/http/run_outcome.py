@@ -14,8 +14,8 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.states import NO_USAGE, RunStatus, Usage
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.executions import RunClosed
-from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import SubscriptionCursor
+from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.callers import public_session_id
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.error_codes import RUN_ERROR, RUN_FAILED, ErrorCode

@@ -19,13 +19,13 @@ from dagwright.client.open_requests import Answer
 from dagwright.client.run_follower import RunMoment, follow
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.executions import RunClosed, RunNotFound
-from dagwright.history.reader import TaskState, states_of
+from dagwright.history.moment_facts import TaskState, states_of
 from dagwright.interfaces.mcp.elicitation import Elicitations, parse_form_response, uses_interim_results
 from dagwright.interfaces.mcp.request_forms import NotJson, Request, answer_of
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 FORM_TIMEOUT_S = 3600.0
 """Maximum time that a form stays open: clients may disappear without notice."""

@@ -27,7 +27,7 @@ from dagwright.interfaces.mcp.tool_results import run_result
 
 if TYPE_CHECKING:
     from dagwright.client.runs import Runs
-    from dagwright.history.run_reader import RunView
+    from dagwright.history.run_view import RunView
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _NO_TASKS: Final = (CHECK_PLAN, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL)

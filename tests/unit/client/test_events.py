@@ -17,11 +17,10 @@ from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NodeStatus
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.executions import Cursor
-from dagwright.history.moment_facts import facts_of
+from dagwright.history.moment_facts import facts_of, states_of
 from dagwright.history.queues import WaitMarks
-from dagwright.history.reader import states_of
-from dagwright.history.run_reader import HistorySnapshot, RunView
 from dagwright.history.run_subscriptions import SubscriptionCursor
+from dagwright.history.run_view import HistorySnapshot, RunView
 from dagwright.history.text_stream import TextMark
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 

@@ -30,7 +30,7 @@ from dagwright.core.boundary.limits import CHILD_ID_BYTES, child_workflow_id
 from dagwright.core.model.requests import Feedback, Request, RequestRegistry
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import RunClosed, RunNotFound
-from dagwright.history.run_reader import RunView
+from dagwright.history.run_view import RunView
 from dagwright.server import Connection, Server
 from tests.support.plan_building import node, started_run
 from tests.unit.interfaces.cli.questions import OPENED_AT
@@ -153,7 +153,7 @@ def _requests_of(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lack
             return namespace.read(self._workflow_id)
 
     monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
-    connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
+    connection = Connection(cast("Client", namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
     return NamespaceRequests(connection, timeout_s=0.05)
 
 
@@ -194,7 +194,7 @@ def test_second_of_two_simultaneous_signals_is_reported_as_refused() -> None:
 
     def refusal(message: dict[str, Any]) -> str | None:
         scheduler = started_run(node("ask", human={"type": "APPROVAL", "prompt": "Publish?"}))
-        view = cast(RunView, SimpleNamespace(scheduler=scheduler, pending_commands=lambda: sent))
+        view = cast("RunView", SimpleNamespace(scheduler=scheduler, pending_commands=lambda: sent))
         return refusal_of_pending(view, wire.SIGNAL_FEEDBACK, message)
 
     assert refusal(messages[0]) is None
@@ -311,7 +311,7 @@ async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPat
 
 async def test_large_answer_is_not_sent() -> None:
     namespace = _Namespace({"run": ["check"]}, update={"message": "taken"})
-    people = NamespaceRequests(Connection(cast(Client, namespace), Server("here", "default"), frozenset()))
+    people = NamespaceRequests(Connection(cast("Client", namespace), Server("here", "default"), frozenset()))
     with pytest.raises(FeedbackRejected, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
         await people.answer(RequestRef("run", "check"), Answer({"text": "x" * 3_000_000}))
     assert namespace.sent == []
@@ -348,7 +348,7 @@ async def sent_answer(people: FakeRequests, target: AnswerTarget, **more: Any) -
     async def added(_: RequestRef) -> Mapping[str, Any]:
         return more
 
-    return await send_answer(cast(NamespaceRequests, people), target, Answer({"approved": True}), extras=added)
+    return await send_answer(cast("NamespaceRequests", people), target, Answer({"approved": True}), extras=added)
 
 
 def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
@@ -389,14 +389,14 @@ async def test_unread_request_is_found_by_its_name() -> None:
 
 async def test_next_request_has_the_path_from_the_run() -> None:
     people, nested = FakeRequests(), AnswerTarget("run-1", "sub/lookup:person:J")
-    assert await next_request(cast(NamespaceRequests, people), await sent_answer(people, nested)) == {
+    assert await next_request(cast("NamespaceRequests", people), await sent_answer(people, nested)) == {
         "request_id": "sub/lookup:person:J#2",
         "run_id": "run-1",
     }
     check = AnswerTarget("run-1", "check")
-    assert await next_request(cast(NamespaceRequests, people), await sent_answer(people, check)) is None
+    assert await next_request(cast("NamespaceRequests", people), await sent_answer(people, check)) is None
     refusing = FakeRequests(run_1=FeedbackRejected("no"))
-    assert await next_request(cast(NamespaceRequests, people), await sent_answer(refusing, nested)) is None
+    assert await next_request(cast("NamespaceRequests", people), await sent_answer(refusing, nested)) is None
 
 
 def test_answer_without_a_name_needs_a_single_request() -> None:

@@ -7,8 +7,8 @@ from typing import Any, cast
 from dagwright.client import run_follower
 from dagwright.client.run_follower import RunMoment, follow, request_key, wait_for_end
 from dagwright.client.runs import Runs
-from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate
+from dagwright.history.run_view import RunView
 from tests.support.scripted_run import requests_named
 
 
@@ -30,7 +30,7 @@ def _runs(*statuses: str) -> Runs:
         for status in statuses:
             yield RunUpdate(_view(status), (status, str(after)))
 
-    return cast(Runs, SimpleNamespace(feedback=None, subscriptions=SimpleNamespace(subscribe=subscribe)))
+    return cast("Runs", SimpleNamespace(feedback=None, subscriptions=SimpleNamespace(subscribe=subscribe)))
 
 
 async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:

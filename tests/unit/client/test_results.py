@@ -26,7 +26,7 @@ from dagwright.core.expressions.projection import describe
 from dagwright.core.model.states import RunStatus
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import read_recorded_document
-from dagwright.history.run_reader import RunView
+from dagwright.history.run_view import RunView
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.documents import full_closing_document
 from tests.support.memory_store import MemoryStore
@@ -170,7 +170,7 @@ def _client(history: FakeHistory) -> Client:
         workflow_service=service,
         get_workflow_handle=lambda *_, **__: handle,
     )
-    return cast(Client, made)
+    return cast("Client", made)
 
 
 @pytest.mark.parametrize(("before", "document", "pages"), [(1, DOCUMENT, 1), (4, DOCUMENT, 3), (100, None, 5)])

@@ -19,9 +19,9 @@ from dagwright.protocol.call_batches import (
     CallBatchResult,
     CallEnd,
     apply_call_batch,
-    decode_failure,
     read_call_batch_result,
 )
+from dagwright.protocol.conversion import decode_failure
 from tests.support.plan_building import compiled, node, plan_of
 
 _TOOLS = {

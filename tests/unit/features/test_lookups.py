@@ -36,7 +36,7 @@ from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.lookups.positions import lookup_errors
 from dagwright.features.plan_edits.node_additions import add_nodes
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.history.run_reader import RunView
+from dagwright.history.run_view import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools

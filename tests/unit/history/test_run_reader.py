@@ -28,7 +28,8 @@ from dagwright.history.document_hydration import _Hydrator, _Listing
 from dagwright.history.offloaded_regions import OffloadedNodes
 from dagwright.history.pending_activities import PendingCall, lookup_notes, pending_calls
 from dagwright.history.replay import HistoryReplay
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_view import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.messages import MessageInvalid, RunInput, plan_of_pages, read_message, run_input_to_json
@@ -74,7 +75,7 @@ async def _view_with(task: PendingWorkflowTaskInfo, *events: HistoryEvent) -> Ru
         data_converter=data_converter,
         workflow_service=SimpleNamespace(describe_task_queue=describe_task_queue),
     )
-    return await RunReader(cast(Client, client), "run-1").read()
+    return await RunReader(cast("Client", client), "run-1").read()
 
 
 def _payload(data: bytes) -> Payload:
@@ -154,7 +155,7 @@ async def test_run_that_busy_workers_have_not_started_waits_for_a_free_slot() ->
 )
 def test_shortened_failure_is_read_from_its_cause(failure: Failure, message: str) -> None:
     raw = _pending(PendingActivityInfo(activity_id="a", attempt=2, last_failure=failure))
-    projection = cast(HistoryReplay, SimpleNamespace(task_of=str, tasks_of=lambda name: [name]))
+    projection = cast("HistoryReplay", SimpleNamespace(task_of=str, tasks_of=lambda name: [name]))
     assert pending_calls(raw, projection) == {"a": PendingCall(2, "scheduled", message)}
 
 
@@ -174,7 +175,7 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
         PendingActivityInfo(activity_id="lookup:person:Dee", attempt=2, last_failure=locked),
         PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=away),
     )
-    projection = cast(HistoryReplay, SimpleNamespace(task_of=str, tasks_of=lambda name: [name], scheduler=scheduler))
+    projection = cast("HistoryReplay", SimpleNamespace(task_of=str, tasks_of=lambda name: [name], scheduler=scheduler))
     assert lookup_notes(raw, projection) == [
         {"code": "lookup_waits", "node_id": None, "message": f"looking up {words}; it is retried automatically"}
         for words in (
@@ -323,6 +324,6 @@ class SilentInsides(AsyncIterator[Any]):
 async def test_held_nodes_come_in_the_order_of_the_document_where_the_store_is_away() -> None:
     document = {"nodes": {name: {"result": 1, "error": None} for name in NAMES}}
     restorer = _Hydrator(MemoryStore(), most_bytes=None)
-    listing = _Listing(document, cast(OffloadedNodes, SilentInsides()), restorer, counts=Counter())
+    listing = _Listing(document, cast("OffloadedNodes", SilentInsides()), restorer, counts=Counter())
     entries = [name async for name, _ in listing.nodes()]
     assert entries == [*NAMES[1::2], *NAMES[::2]]

@@ -12,10 +12,10 @@ import pytest
 from dagwright.core.model.states import NodeStatus
 from dagwright.history import run_subscriptions
 from dagwright.history.executions import START, Cursor
-from dagwright.history.moment_facts import MomentFacts, TaskFacts
-from dagwright.history.reader import TaskState
-from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.moment_facts import MomentFacts, TaskFacts, TaskState
+from dagwright.history.run_reader import RunReader
 from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate, SubscriptionCursor
+from dagwright.history.run_view import RunView
 
 DONE, RUNS, WAITS = NodeStatus.COMPLETED, NodeStatus.RUNNING, NodeStatus.WAITING
 States = Mapping[str, NodeStatus]
@@ -24,7 +24,7 @@ NO_TASK_FACTS = TaskFacts(0, None, DONE, None, "", None, None, None)
 
 def view(event: int, *, is_closed: bool = False, has_marks: bool = False, **states: NodeStatus) -> RunView:
     """Return a run at an event; its states stand where its scheduler would."""
-    status, scheduler = "completed" if is_closed else "running", cast(Any, _tasks(states))
+    status, scheduler = "completed" if is_closed else "running", cast("Any", _tasks(states))
     more: Any = {"is_closed": is_closed, "cursor": Cursor(1, event), "has_marks": has_marks}
     return RunView("run-1", "first", status, None, scheduler, {}, None, None, **more)
 
@@ -64,7 +64,7 @@ async def updates_of(
     seen: States | None = None,
     reached: Cursor = START,
 ) -> list[RunUpdate]:
-    subscriptions = RunSubscriptions(lambda _: cast(RunReader, Feed(views, seen or {}, reached=reached)))
+    subscriptions = RunSubscriptions(lambda _: cast("RunReader", Feed(views, seen or {}, reached=reached)))
     return [update async for update in subscriptions.subscribe("run-1", after=after)]
 
 
@@ -79,7 +79,7 @@ async def test_states_are_those_of_their_update() -> None:
 
 async def test_slow_subscriber_gets_the_end_that_came_meanwhile() -> None:
     views = view(5, a=RUNS), view(9, is_closed=True, a=DONE)
-    subscriptions = RunSubscriptions(lambda _: cast(RunReader, Feed(views, {}, reached=START)))
+    subscriptions = RunSubscriptions(lambda _: cast("RunReader", Feed(views, {}, reached=START)))
     positions = []
     async for update in subscriptions.subscribe("run-1"):
         positions.append(str(update.position))
@@ -109,7 +109,7 @@ async def test_calls_that_waited_for_a_worker_are_sent_again_because_no_event_re
 
 async def test_derived_value_of_an_update_is_computed_once() -> None:
     subscriptions = RunSubscriptions(
-        lambda _: cast(RunReader, Feed([view(5, a=RUNS), view(9, is_closed=True, a=DONE)], {}, reached=START))
+        lambda _: cast("RunReader", Feed([view(5, a=RUNS), view(9, is_closed=True, a=DONE)], {}, reached=START))
     )
     made: list[str] = []
 

@@ -23,8 +23,8 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history import token_streams
 from dagwright.history.executions import RunNotFound
-from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunSubscriptions
+from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import DeliveredText, PartialText, PartialTexts, TextMark, TextPart, text_checksum
 from dagwright.history.token_streams import (
     NEXT_PAUSE_S,

@@ -11,7 +11,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.explain.why import blocking_chain
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.run_explainer import RunExplanation
-from dagwright.history.run_reader import RunView
+from dagwright.history.run_view import RunView
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_and_watch import Followed
 from dagwright.interfaces.cli.run_summary import (

@@ -15,7 +15,7 @@ from dagwright.core.model.times import format_elapsed
 from dagwright.core.scheduler.map_items import MapBatchEnd
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
-from dagwright.history.run_reader import RunView
+from dagwright.history.run_view import RunView
 from dagwright.interfaces.cli.live_display import LivePicture, Picture
 from dagwright.interfaces.cli.progress_lines import LineWriter
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FOR_GOOD, RunRows, progress_of, tree_of

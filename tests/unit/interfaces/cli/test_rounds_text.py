@@ -13,7 +13,7 @@ from dagwright.core.model.worker_results import error_of_unfinished
 from dagwright.features.explain.why import blocking_chain, why
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_explainer import RunExplanation
-from dagwright.history.run_reader import RunView
+from dagwright.history.run_view import RunView
 from dagwright.interfaces.cli.explain_command import lines_of
 from dagwright.interfaces.cli.graph_drawing import mermaid
 from dagwright.interfaces.cli.output import Output

@@ -5,7 +5,7 @@ from typing import Any
 
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.pending_activities import PendingCall
-from dagwright.history.run_reader import RunView
+from dagwright.history.run_view import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 
 START = 1_700_000_000.0

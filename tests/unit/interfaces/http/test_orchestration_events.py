@@ -9,9 +9,9 @@ import pytest
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import Cursor
-from dagwright.history.reader import TaskState
-from dagwright.history.run_reader import RunView
+from dagwright.history.moment_facts import TaskState
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
+from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
 from dagwright.interfaces.http.run_events import EventId

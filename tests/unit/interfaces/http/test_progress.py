@@ -7,8 +7,8 @@ import pytest
 
 from dagwright.client.run_follower import RunMoment
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.history.reader import TaskState, has_started
-from dagwright.history.run_reader import RunView
+from dagwright.history.moment_facts import TaskState, has_started
+from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.progress_events import ProgressEvents
 from dagwright.interfaces.http.request_fields import StreamProgress
 from tests.support.scripted_run import requests_named

@@ -14,8 +14,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client import run_follower
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
+from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import PartialText
 from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN
 from dagwright.interfaces.http.examples import PUBLISHED

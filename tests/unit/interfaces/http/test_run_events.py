@@ -8,9 +8,9 @@ import pytest
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.executions import START, Cursor
-from dagwright.history.reader import TaskState
-from dagwright.history.run_reader import RunView
+from dagwright.history.moment_facts import TaskState
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
+from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.run_documents import event_cursor

@@ -12,7 +12,7 @@ from dagwright.client.errors import FeedbackRejected
 from dagwright.client.open_requests import Answer, OpenRequest, RequestRef
 from dagwright.client.run_follower import RunMoment
 from dagwright.history.executions import RunClosed, RunNotFound
-from dagwright.history.run_reader import RunView
+from dagwright.history.run_view import RunView
 from dagwright.history.text_stream import PartialText
 from dagwright.interfaces.http import completions
 from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN, SentAnswer
@@ -189,7 +189,7 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
     monkeypatch.setattr(completions, "_streamed", streamed)
     more = {"caller": Caller("ann", frozenset()), "reserve_stream": lambda: None, "active_starts": []}
     context = cast(
-        GatewayContext, SimpleNamespace(visible_run=own, runs=SimpleNamespace(session_of=session_of), **more)
+        "GatewayContext", SimpleNamespace(visible_run=own, runs=SimpleNamespace(session_of=session_of), **more)
     )
     request = Request({"type": "http", "headers": []})
     with pytest.raises(RunNotFound):

@@ -1,0 +1,143 @@
+"""`RunView`: state of a run at one moment, and its documents."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagwright.core.expressions.stored_values import is_whole
+from dagwright.core.model.requests import Request
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.closing_event import is_reference
+from dagwright.history.executions import START, Cursor
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.queues import NO_FREE_SLOT
+from dagwright.protocol.documents import RunFacts, graph_document, result_document, shortened
+from dagwright.protocol.failures import run_error_of
+from dagwright.protocol.listings import progress_of
+from dagwright.protocol.messages import RunInput
+from dagwright.protocol.notes import ReadMessage
+
+if TYPE_CHECKING:
+    from dagwright.features.run_scheduler import RunScheduler
+
+_OF_EVENTS = ("nodes", "nodes_ref")
+"""Fields of a document that readers take from the events of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """State of a run at one moment.
+
+    Args:
+        status: status of the run (docs/reference/states.md).
+        scheduler: scheduler, rebuilt from the history; `None` while the plan is not known.
+        run_id: the newest execution of the run.
+        pending: task id -> the call in flight.
+        notes: notes, for example about a workflow task that fails repeatedly.
+        cursor: position of the last applied event; data from `describe` may be newer.
+        run_input: input of the newest execution.
+        first_run_id: the first execution, which is the scope of its idempotency keys.
+        pending_commands: returns the command signals that no workflow task has handled: time, name, and a function that
+            reads the message.
+        has_marks: whether tasks are marked as waiting for a worker, which is known from `describe` and from no event.
+        opened: requests that were opened in the newest execution by ID, including closed ones.
+        hidden: node or item that is marked as waiting for a worker -> its status in the history.
+        has_no_slot: whether the next step of the run waits for a free slot of a worker.
+    """
+
+    workflow_id: str
+    run_id: str
+    status: str
+    title: str | None
+    scheduler: "RunScheduler | None"
+    pending: Mapping[str, PendingCall]
+    started_at: float | None
+    ended_at: float | None
+    is_closed: bool
+    closing_document: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    cursor: Cursor = START
+    run_input: RunInput | None = None
+    first_run_id: str = ""
+    pending_commands: Callable[[], list[tuple[float, str, ReadMessage]]] = list
+    has_marks: bool = False
+    hidden: Mapping[str, NodeStatus] = field(default_factory=dict)
+    opened: Mapping[str, Request] = field(default_factory=dict, repr=False)
+    has_no_slot: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """Return the result document; values over 1 MiB, and those in the payload store, are references."""
+        document = self.document_with_refs()
+        document["output"] = shortened(document["output"], ref="output")
+        for name, node in document["nodes"].items():
+            node["result"] = shortened(node["result"], ref=f"node:{name}")
+        return document
+
+    def document_with_refs(self) -> dict[str, Any]:
+        """Return the result document with every value; a value in the payload store is a `StoredValue`.
+
+        Its `error` is set for every failed run, also if only nodes failed: `protocol.failures`.
+        """
+        document = self._recorded_document()
+        return {**document, "error": run_error_of(document)}
+
+    def _recorded_document(self) -> dict[str, Any]:
+        facts = RunFacts(self.workflow_id, self.run_id, title=self.title, error=self.error, notes=self.notes)
+        document = result_document(self.scheduler, facts, status=self.status)
+        return document if self.closing_document is None else self._as_written(document, self.closing_document)
+
+    def _as_written(self, replayed: Mapping[str, Any], closing_document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the document that the run wrote, with its nodes and the output that it may contain by reference."""
+        written = [name for name in replayed if name in closing_document and name not in _OF_EVENTS]
+        document = {**replayed, **{name: closing_document[name] for name in written}}
+        document |= {"run_id": self.workflow_id, "execution_id": self.run_id, "status": self.status}
+        document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
+        if self.scheduler is not None:
+            output, error = self.scheduler.output()
+            if error is None and _is_summary_of(document["output"], output, ref="output"):
+                document["output"] = output
+        return document
+
+    def graph(self) -> dict[str, Any]:
+        """Return nodes and edges with their states."""
+        return graph_document(self.scheduler) if self.scheduler else {"nodes": [], "edges": []}
+
+    @property
+    def reason(self) -> str:
+        """Reason for which the run waits."""
+        if self.scheduler is not None and self.scheduler.features.feedback.requests.open:
+            return next(iter(self.scheduler.features.feedback.requests.open.values())).waits_for
+        records = [record for _, record in self.scheduler.state.visible_nodes()] if self.scheduler else []
+        reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
+        otherwise = NO_FREE_SLOT if self.has_no_slot else "no worker serves its task queue"
+        return reasons[0] if reasons else otherwise
+
+    @property
+    def nodes_done(self) -> int:
+        """Number of nodes that have ended by themselves, without compensation nodes."""
+        return 0 if self.scheduler is None else progress_of(self.scheduler).done
+
+    @property
+    def nodes_total(self) -> int | None:
+        """Number of nodes of the plan, without compensation nodes; `None` if there is no plan yet."""
+        return None if self.scheduler is None else progress_of(self.scheduler).total
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySnapshot:
+    """State of a run at a position in its history.
+
+    Args:
+        scheduler: scheduler, rebuilt from the history; `None` while the plan is not known.
+        cursor: position of the last applied event.
+    """
+
+    scheduler: "RunScheduler | None" = None
+    cursor: Cursor = START
+    is_closed: bool = False
+
+
+def _is_summary_of(closing_document: Any, value: Any, *, ref: str) -> bool:
+    """Return whether a value in a document is only a reference."""
+    return is_reference(closing_document, ref=ref) or not is_whole(value)
