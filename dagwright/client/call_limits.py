@@ -1,19 +1,30 @@
 """Limits of calls across all runs: per tool, model, owner and template."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from temporalio.client import Client as TemporalClient
 
 from dagwright.client.errors import CommandRejected
-from dagwright.core.model.call_limits import CallLimitInvalid, Subject, parse_limit, parse_subject
-from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.name_hints import suggestion
+from dagwright.client.service_tools import KnownTools
+from dagwright.core.model.call_limits import CallLimitInvalid, parse_limit, parse_subject
 from dagwright.server import call_limits as server_limits
-from dagwright.store import PayloadStore
-from dagwright.toolset.tool_directory import find_tool
 
-if TYPE_CHECKING:
-    from dagwright.client.services import Services
+
+class NoSuchLimit(CommandRejected):
+    """The subject has no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedLimit:
+    """A limit that was removed.
+
+    Args:
+        declared: limit that the workers declare, which applies now; `None` if there is none.
+    """
+
+    subject: str
+    limit: str
+    declared: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,44 +52,48 @@ class Limit:
     today: str | None = None
 
 
-async def set_limit(
-    services: "Services", subject: str, limit: str, known: Mapping[str, ToolDeclaration], *, by: str | None
-) -> None:
+async def set_limit(client: TemporalClient, subject: str, limit: str, tools: KnownTools, *, by: str | None) -> Limit:
     """Set a limit at run time; it overrides the limit that workers declare.
 
-    Args:
-        known: tools of the client.
+    Returns:
+        The new limit, without its use.
 
     Raises:
-        CommandRejected: the subject or the limit is invalid.
+        CommandRejected: the subject or the limit is invalid, or there is no such tool, or its calls cannot wait.
     """
-    queue = services.settings.task_queue
     try:
-        parsed, checked = parse_limit(limit), await check_subject(subject, known, services.store, task_queue=queue)
-        await server_limits.set_limit(services.connection.client, checked, parsed, task_queue=queue, by=by)
+        parsed, checked = parse_limit(limit), parse_subject(subject)
     except CallLimitInvalid as error:
         raise CommandRejected(str(error)) from None
+    if checked.kind == "tool":
+        await tools.check_can_be("limited", checked.name)
+    before = await server_limits.set_limit(client, checked, parsed, task_queue=tools.task_queue, by=by)
+    return limit_of(server_limits.LimitUse(before.changed({"chosen": str(parsed), "by": by})))
 
 
-async def remove_limit(services: "Services", subject: str) -> None:
+async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
     """Remove a limit that was set at run time, or else one that workers declare.
 
     After the first, a declared limit applies again; a removed declared limit returns if a worker still declares it.
 
     Raises:
-        CommandRejected: there is no such limit.
+        CommandRejected: the subject is invalid.
+        NoSuchLimit: it has no limit.
     """
     try:
-        before = await server_limits.remove_limit(services.connection.client, parse_subject(subject))
+        checked = parse_subject(subject)
     except CallLimitInvalid as error:
         raise CommandRejected(str(error)) from None
+    before = await server_limits.remove_limit(client, checked)
     if before is None:
-        raise CommandRejected(f"{subject!r:.80} has no limit")
+        raise NoSuchLimit(f"{checked} has no limit")
+    declared = None if before.chosen is None or before.declared is None else str(before.declared)
+    return RemovedLimit(str(checked), str(before.limit), declared)
 
 
-async def read_limits(services: "Services") -> list[Limit]:
+async def read_limits(client: TemporalClient) -> list[Limit]:
     """Return all limits with their use, by subject."""
-    return [limit_of(use) for use in await server_limits.list_uses(services.connection.client)]
+    return [limit_of(use) for use in await server_limits.list_uses(client)]
 
 
 def limit_of(use: server_limits.LimitUse) -> Limit:
@@ -94,25 +109,3 @@ def limit_of(use: server_limits.LimitUse) -> Limit:
         held=use.held,
         today=use.used_up or use.today,
     )
-
-
-async def check_subject(
-    text: str, known: Mapping[str, ToolDeclaration], store: PayloadStore, *, task_queue: str
-) -> Subject:
-    """Parse the subject of a limit, and check that a tool exists and can be limited.
-
-    Raises:
-        CallLimitInvalid: it is invalid, or there is no such tool, or its calls cannot wait.
-    """
-    subject = parse_subject(text)
-    if subject.kind != "tool":
-        return subject
-    declared = await find_tool(known, store, subject.name, task_queue=task_queue)
-    if declared is None:
-        hint = suggestion(subject.name, known) or "start a worker that has it"
-        raise CallLimitInvalid(f"there is no tool {subject.name!r}; {hint}")
-    if declared.effects is Effects.PURE:
-        raise CallLimitInvalid(f"{subject.name!r} cannot be limited: it is pure, so it calls no service")
-    if declared.is_foreign:
-        raise CallLimitInvalid(f"{subject.name!r} cannot be limited: a worker of another application serves it")
-    return subject

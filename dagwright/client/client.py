@@ -34,6 +34,7 @@ from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.run import Run
 from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.server_errors import reports_server_errors
+from dagwright.client.service_tools import KnownTools
 from dagwright.client.services import Services, create_services
 from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import Started, StartRequest
@@ -354,8 +355,7 @@ class Client:
         Raises:
             CommandRejected: there is no such tool, or it is pure, or served by a worker of another application.
         """
-        declarations = (await self._tools.toolset()).declarations()
-        return await pause_tool(self._services, name, declarations, reason=reason, by=by)
+        return await pause_tool(self._services, name, await self._known_tools(), reason=reason, by=by)
 
     async def resume_tool(self, name: str, *, ramp: Duration | None = None, by: str | None = None) -> ResumedTool:
         """Resume a paused tool; the calls that waited start over a period.
@@ -384,7 +384,11 @@ class Client:
         Raises:
             CommandRejected: the subject or the limit is invalid.
         """
-        await set_limit(self._services, subject, limit, (await self._tools.toolset()).declarations(), by=by)
+        await set_limit(self._services.connection.client, subject, limit, await self._known_tools(), by=by)
+
+    async def _known_tools(self) -> KnownTools:
+        declarations = (await self._tools.toolset()).declarations()
+        return KnownTools(declarations, self._services.store, self._services.settings.task_queue)
 
     async def remove_call_limit(self, subject: str) -> None:
         """Remove a limit that was set with `set_call_limit`; a limit that workers declare applies again.
@@ -392,11 +396,11 @@ class Client:
         Raises:
             CommandRejected: the subject has no limit.
         """
-        await remove_limit(self._services, subject)
+        await remove_limit(self._services.connection.client, subject)
 
     async def call_limits(self) -> list[Limit]:
         """Return all limits with their use, by subject."""
-        return await read_limits(self._services)
+        return await read_limits(self._services.connection.client)
 
     def session(self, name: str) -> Session:
         """Return the handle of a session; its first turn creates it.

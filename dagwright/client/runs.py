@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 from unicodedata import normalize
 
+from temporalio.client import Client as TemporalClient
 from temporalio.client import (
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
@@ -250,6 +251,11 @@ class Runs:
             ids = ", ".join(quoted(run_id) for run_id in sorted(without) if run_id == queryable_prefix(run_id))
             query += f" AND WorkflowId NOT IN ({ids})" if ids else ""
         return (await self._client.count_workflows(query)).count
+
+    @property
+    def client(self) -> TemporalClient:
+        """Client of the connection."""
+        return self._client
 
     async def used_up_budget(self, owner: str) -> str | None:
         """Return why the runs of an owner get no model call today; `None` if they get one, or if it is unknown."""

@@ -1,18 +1,15 @@
 """Pauses of tools: no run calls a paused tool until it is resumed."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from dagwright.client.errors import CommandRejected
 from dagwright.core.model.times import time_of
-from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.name_hints import suggestion
 from dagwright.server import tool_pauses
-from dagwright.toolset.tool_directory import find_tool
 
 if TYPE_CHECKING:
+    from dagwright.client.service_tools import KnownTools
     from dagwright.client.services import Services
 
 
@@ -49,29 +46,14 @@ class ResumedTool:
 
 
 async def pause_tool(
-    services: "Services",
-    tool: str,
-    client_tools: Mapping[str, ToolDeclaration],
-    *,
-    reason: str | None,
-    by: str | None,
+    services: "Services", tool: str, tools: "KnownTools", *, reason: str | None, by: str | None
 ) -> PausedTool:
     """Pause a tool and wait until all workers respect it; a tool that is paused already stays as it is.
-
-    Args:
-        client_tools: tools of the client.
 
     Raises:
         CommandRejected: there is no such tool, or it cannot be paused.
     """
-    declared = await find_tool(client_tools, services.store, tool, task_queue=services.settings.task_queue)
-    if declared is None:
-        hint = suggestion(tool, client_tools) or "give it to a Worker of this client, or start a worker that has it"
-        raise CommandRejected(f"there is no tool {tool!r:.80}; {hint}")
-    if declared.effects is Effects.PURE:
-        raise CommandRejected(f"{tool!r} cannot be paused: it is pure, so it calls no service that could fail")
-    if declared.is_foreign:
-        raise CommandRejected(f"{tool!r} cannot be paused: a worker of another application serves it; stop that worker")
+    await tools.check_can_be("paused", tool)
     client = services.connection.client
     before = await tool_pauses.pause_tool(client, tool, by=by, reason=reason)
     paused = before or await tool_pauses.find_tool_pause(client, tool)

@@ -225,3 +225,35 @@ async def test_assignee_answers_with_its_key_and_others_need_operate(serve: Serv
     assert f"'first' waits for {name}: only a key of the owner" in refused[0][1]
     assert [status for status, _ in taken] == [200, 200, 200]
     assert (result["by"], result["requested_from"], result["escalations"]) == (name, name, [])
+
+
+async def test_key_of_all_owners_sets_and_removes_limits_across_runs(serve: Serve, tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    boss = keys.add(ALL_OWNERS)
+    subject = f"owner:{keys.owner('ann')}"
+    path = f"/v1/call-limits/{subject}"
+    async with serve(more={"api_keys": keys.path}) as live:
+
+        async def send(method: str, path: str, body: Any = None) -> httpx.Response:
+            return await live.http.request(method, path, json=body, headers=bearer(boss))
+
+        async def listed() -> list[Any]:
+            data = (await send("GET", "/v1/call-limits")).json()["data"]
+            return [(each["limit"], each["is_declared"]) for each in data if each["subject"] == subject]
+
+        put = await send("PUT", path, {"limit": "concurrency=5 20/s"})
+
+        async def is_listed() -> bool:
+            return await listed() == [("20/s concurrency=5", False)]
+
+        await eventually(is_listed)
+        refused = [
+            (await send("PUT", path, {"limit": "20 a second"})).json()["error"],
+            (await send("PUT", "/v1/call-limits/tool:http_reqest", {"limit": "20/s"})).json()["error"],
+        ]
+        removed, again = [await send("DELETE", path) for _ in range(2)]
+    assert (put.status_code, put.json()["limit"], put.json()["subject"]) == (200, "20/s concurrency=5", subject)
+    assert [error["code"] for error in refused] == ["refused"] * 2
+    assert "did you mean 'http_request'?" in refused[1]["message"]
+    assert removed.json() == {"subject": subject, "limit": "20/s concurrency=5", "declared": None}
+    assert (again.status_code, again.json()["error"]["code"]) == (404, "not_found")

@@ -105,7 +105,7 @@ async def test_tool_that_cannot_be_paused_is_refused(command_line: CommandLine, 
     )
     assert [end.code for end in (pure, unknown, bad)] == [2, 2, 2]
     assert pure.document["message"].startswith(f"'double_{name}' cannot be paused: it is pure ")
-    assert unknown.document["message"] == "unknown tool 'http_reqest'; did you mean 'http_request'?"
+    assert unknown.document["message"] == "there is no tool 'http_reqest'; did you mean 'http_request'?"
     assert bad.document["message"].startswith("--ramp must be a duration such as 2m: ")
 
 

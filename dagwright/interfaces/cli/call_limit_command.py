@@ -2,15 +2,14 @@
 
 from dataclasses import asdict
 
-from dagwright.client.call_limits import Limit, check_subject, limit_of
-from dagwright.core.model.call_limits import CallLimitInvalid, parse_limit, parse_subject
+from dagwright.client.call_limits import Limit, NoSuchLimit, read_limits, remove_limit, set_limit
+from dagwright.client.errors import CommandRejected
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import CallLimitRequest, author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
 from dagwright.interfaces.cli.exit_codes import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
-from dagwright.server.call_limits import list_uses, remove_limit, set_limit
-from dagwright.toolset.toolset import load_toolset
+from dagwright.interfaces.cli.tool_command import known_tools
 
 
 def set_call_limit(request: CallLimitRequest, output: Output) -> int:
@@ -23,16 +22,13 @@ def set_call_limit(request: CallLimitRequest, output: Output) -> int:
     by = author_name(request.by)
 
     async def work(_: InterruptHandling) -> int:
-        toolset = load_toolset(settings, request.tools)
-        declarations, queue = toolset.declarations(), settings.task_queue
-        try:
-            limit = parse_limit(request.limit)
-            subject = await check_subject(request.subject, declarations, toolset.store, task_queue=queue)
-            async with connected(settings, output) as connection:
-                await set_limit(connection.client, subject, limit, task_queue=queue, by=by)
-        except CallLimitInvalid as error:
-            raise CommandRefused(str(error)) from None
-        output.outcome(f"{subject} is limited to {limit}", subject=str(subject))
+        tools = known_tools(settings, request.tools)
+        async with connected(settings, output) as connection:
+            try:
+                limit = await set_limit(connection.client, request.subject, request.limit, tools, by=by)
+            except CommandRejected as error:
+                raise CommandRefused(str(error)) from None
+        output.outcome(f"{limit.subject} is limited to {limit.limit}", subject=limit.subject)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -47,17 +43,17 @@ def remove_call_limit(request: CallLimitRequest, output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        try:
-            subject = parse_subject(request.subject)
-            async with connected(settings, output) as connection:
-                before = await remove_limit(connection.client, subject)
-        except CallLimitInvalid as error:
-            raise CommandRefused(str(error)) from None
-        if before is None:
-            output.outcome(f"{subject} has no limit", ok=False, subject=str(subject))
-            return ExitCode.REFUSED
-        declared = f"; its workers declare {before.declared}" if before.chosen and before.declared else ""
-        output.outcome(f"the limit {before.limit} of {subject} is removed{declared}", subject=str(subject))
+        async with connected(settings, output) as connection:
+            try:
+                removed = await remove_limit(connection.client, request.subject)
+            except NoSuchLimit as error:
+                output.outcome(str(error), ok=False, subject=request.subject)
+                return ExitCode.REFUSED
+            except CommandRejected as error:
+                raise CommandRefused(str(error)) from None
+        declared = f"; its workers declare {removed.declared}" if removed.declared is not None else ""
+        message = f"the limit {removed.limit} of {removed.subject} is removed{declared}"
+        output.outcome(message, subject=removed.subject)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -69,7 +65,7 @@ def list_call_limits(_: None, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         async with connected_to_read(settings, output) as connection:
-            limits = [limit_of(use) for use in await list_uses(connection.client)]
+            limits = await read_limits(connection.client)
         if output.is_json:
             output.document([asdict(limit) for limit in limits])
             return ExitCode.COMPLETED

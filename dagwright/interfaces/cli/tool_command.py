@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from temporalio.client import Client
 
+from dagwright.client.errors import CommandRejected
+from dagwright.client.service_tools import KnownTools
 from dagwright.core.model.times import format_elapsed, parse_duration
-from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.name_hints import suggestion
 from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ToolPauseRequest, author_name
 from dagwright.interfaces.cli.command_connection import command_settings, connected, connected_to_read
@@ -15,7 +15,6 @@ from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.server.tool_pauses import Resumed, ToolPause, list_paused_tools, pause_tool, resume_tool
 from dagwright.settings import Settings
-from dagwright.toolset.tool_directory import find_tool
 from dagwright.toolset.toolset import load_toolset
 
 
@@ -28,7 +27,10 @@ def pause(request: ToolPauseRequest, output: Output) -> int:
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        await _refuse_unless_pausable(request.tool, settings, request.tools)
+        try:
+            await known_tools(settings, request.tools).check_can_be("paused", request.tool)
+        except CommandRejected as error:
+            raise CommandRefused(str(error)) from None
         async with connected(settings, output) as connection:
             message = await _pause(connection.client, request.tool, by=author_name(request.by), reason=request.reason)
         output.outcome(message, tool=request.tool)
@@ -89,23 +91,14 @@ async def _pause(client: Client, tool: str, *, by: str | None, reason: str | Non
     return f"{tool} is paused: running calls finish, no new calls start; `dagwright tool resume {tool}` resumes it"
 
 
-async def _refuse_unless_pausable(tool: str, settings: Settings, references: Sequence[str]) -> None:
+def known_tools(settings: Settings, references: Sequence[str]) -> KnownTools:
+    """Return the tools that a command knows.
+
+    Args:
+        references: values of `--tools`.
+    """
     toolset = load_toolset(settings, references)
-    declarations = toolset.declarations()
-    declared = await find_tool(declarations, toolset.store, tool, task_queue=settings.task_queue)
-    if declared is None:
-        hint = suggestion(tool, declarations) or "name the file or module of your own tool with --tools"
-        raise CommandRefused(f"unknown tool {tool!r}; {hint}")
-    if (reason := _refusal(declared)) is not None:
-        raise CommandRefused(f"{tool!r} cannot be paused: {reason}")
-
-
-def _refusal(tool: ToolDeclaration) -> str | None:
-    if tool.effects is Effects.PURE:
-        return "it is pure and calls no service; use `pause` or `cancel` for a run"
-    if tool.is_foreign:
-        return "its worker is not a Dagwright worker; stop that worker, and the calls wait for it"
-    return None
+    return KnownTools(toolset.declarations(), toolset.store, settings.task_queue)
 
 
 def _ramp_s(ramp: str | None) -> float | None:

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from dagwright.interfaces.http import (
+    call_limit_routes,
     completions,
     feedback_routes,
     limits_routes,
@@ -48,6 +49,7 @@ _ROUTED = (
     feedback_routes,
     steering_routes,
     limits_routes,
+    call_limit_routes,
 )
 _DOCUMENTED_KEY = Depends(HTTPBearer(auto_error=False, description="A key from `dagwright keys add`."))
 """For the OpenAPI document only: `AccessMiddleware` checks keys."""
@@ -75,7 +77,7 @@ class _App(FastAPI):
         inner_app = CORSMiddleware(
             inner_app,
             allow_origins=self.origins,
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
             allow_headers=["*"],
             expose_headers=_EXPOSED,
         )
@@ -186,6 +188,9 @@ _OPERATION_IDS: Mapping[str, str] = {
     "POST /v1/runs/{run_id}/nodes/{node:path}/cancel": "cancelNode",
     "POST /v1/runs/{run_id}/nodes/{node:path}/retry": "retryNode",
     "POST /v1/runs/{run_id}/nodes/{node:path}/result": "setNodeResult",
+    "GET /v1/call-limits": "listCallLimits",
+    "PUT /v1/call-limits/{subject:path}": "setCallLimit",
+    "DELETE /v1/call-limits/{subject:path}": "removeCallLimit",
     "GET /v1/inbox": "listInbox",
     "GET /livez": "getLiveness",
     "GET /readyz": "getReadiness",

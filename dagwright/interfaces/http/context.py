@@ -259,3 +259,19 @@ class RequiredScopes:
 def requires_scope(*scopes: Permission, unless: str = "") -> Any:
     """Return the dependency `RequiredScopes`."""
     return Depends(RequiredScopes(scopes, unless))
+
+
+@dataclass(frozen=True, slots=True)
+class RequiresAllOwners(RequiredScopes):
+    """Dependency of a route that changes something for the runs of all owners."""
+
+    def __call__(self, context: ContextDep, request: Request) -> None:  # noqa: ARG002 - the face of a dependency
+        """Raise `ApiError` if the key of the caller belongs to an owner."""
+        if context.caller.owner is not None:
+            message = "this key belongs to one owner; create one for all owners with `dagwright keys add '*'`"
+            raise ApiError(ErrorCode.INSUFFICIENT_SCOPE, message)
+
+
+def requires_all_owners() -> Any:
+    """Return the dependency `RequiresAllOwners`."""
+    return Depends(RequiresAllOwners(()))

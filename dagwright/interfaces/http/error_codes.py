@@ -172,7 +172,7 @@ class ErrorCode(StrEnum):
     NOT_FOUND = (
         "not_found",
         404,
-        "The run, plan, node, session or request does not exist for the key.",
+        "The run, plan, node, session, request or limit does not exist for the key.",
         "Check the ID.",
     )
     NOT_READY = (

@@ -139,7 +139,7 @@ _STATUSES: Mapping[int, str] = {
     400: "The request is invalid.",
     401: "The key is missing or unknown.",
     403: "The key lacks a scope; or, without keys, the request comes from a page of another origin.",
-    404: "The model, run or path does not exist.",
+    404: "The model, run, limit or path does not exist.",
     409: "The session waits for an answer, the run has ended, or the idempotency key belongs to another request.",
     413: "The body is too large.",
     422: "The run failed or was cancelled.",
@@ -165,7 +165,11 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 """Error responses for the OpenAPI document; `excluded_statuses` lists those that an operation cannot return."""
 _ANSWER_PATHS = ("/v1/chat/completions", "/v1/responses")
 """Operations that return the answer of a model or of a run."""
-_NEVER: Mapping[str, Sequence[int]] = {"/v1/plans/check": (404, 409), "/v1/responses/{response_id}/cancel": (409,)}
+_NEVER: Mapping[str, Sequence[int]] = {
+    "/v1/plans/check": (404, 409),
+    "/v1/responses/{response_id}/cancel": (409,),
+    "/v1/call-limits/{subject}": (409,),
+}
 
 
 def excluded_statuses(path: str, method: str) -> set[int]:
@@ -177,6 +181,8 @@ def excluded_statuses(path: str, method: str) -> set[int]:
     never = {*_NEVER.get(path, ())}
     if method == "GET":
         return never | ({409, 413, 422, 502} if "{" in path else {404, 409, 413, 422, 502})
+    if method == "DELETE":
+        never |= {413}
     return never if path in _ANSWER_PATHS else never | {422, 502}
 
 

@@ -173,6 +173,14 @@ POLICY: Example = {
     "run_id": "run-1",
     "policy": {"rules": [{"effects": ["write"], "then": "ask"}], "otherwise": "run"},
 }
+CALL_LIMIT: Example = {
+    "subject": "tool:http_request",
+    "limit": "20/s concurrency=5",
+    "is_declared": False,
+    "by": "ann",
+}
+CALL_LIMITS: Example = {"object": "list", "data": [{**CALL_LIMIT, "running": 5, "waiting": 12}]}
+REMOVED_CALL_LIMIT: Example = {"subject": "tool:http_request", "limit": "20/s concurrency=5"}
 PAUSED: Example = {"run_id": "run-1", "ok": True, "message": "the run is paused"}
 CHECKED: Example = {
     "status": "valid",

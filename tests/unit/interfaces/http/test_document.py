@@ -87,6 +87,8 @@ def test_error_has_an_example_that_fits(name: str) -> None:
     elif method == "POST":
         assert set(document) - {"409"} == {*any_of_all, "404", "413"}
         assert ("409" in document) is (path != "/v1/responses/{response_id}/cancel")
+    elif method == "PUT":
+        assert set(document) == {*any_of_all, "404", "413"}
     elif path.startswith("/v1/"):
         # A list is there whatever is in it.
         assert set(document) == ({*any_of_all, "404"} if "{" in path else any_of_all)

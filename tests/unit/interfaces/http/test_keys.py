@@ -30,6 +30,7 @@ from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid
 from dagwright.server import Server as TemporalServer
 from tests.support.scripted_run import ScriptedRun, scripted_context
+from tests.unit.interfaces.http.conftest import Apart, error_of
 
 
 def test_key_is_known_again_by_its_hash_alone(tmp_path: Path) -> None:
@@ -197,3 +198,21 @@ async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(boss:
     callers = [Caller(), Caller(key="5f0c"), Caller("ann", key="5f0c")]
     expected = [(None, None), (ALL_OWNERS, "5f0c"), ("ann", "ann")]
     assert [(each.run_owner, each.actor_name) for each in callers] == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/call-limits", None),
+        ("PUT", "/v1/call-limits/tool:http_request", {"limit": "20/s"}),
+        ("DELETE", "/v1/call-limits/tool:http_request", None),
+    ],
+)
+async def test_key_of_one_owner_has_no_access_to_limits_across_runs(
+    away: Apart, method: str, path: str, body: Any
+) -> None:
+    http, client, context = away
+    _, key = KeyFile(context.settings.api_keys).add("ann", [*Permission])
+    refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
+    assert (error_of(refused), client.asked) == ((403, "insufficient_scope"), [])
+    assert "all owners" in refused.json()["error"]["message"]

@@ -1,0 +1,43 @@
+"""Tools whose calls can be paused or limited."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dagwright.client.errors import CommandRejected
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.name_hints import suggestion
+from dagwright.store import PayloadStore
+from dagwright.toolset.tool_directory import find_tool
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTools:
+    """Tools of a process, and those that the workers of a queue have published.
+
+    Args:
+        declarations: of the process, by name.
+        task_queue: queue of the workers.
+    """
+
+    declarations: Mapping[str, ToolDeclaration]
+    store: PayloadStore
+    task_queue: str
+
+    async def check_can_be(self, done: str, name: str) -> None:
+        """Check that a tool exists and that its calls can be paused or limited.
+
+        Args:
+            done: `paused` or `limited`.
+
+        Raises:
+            CommandRejected: they cannot.
+        """
+        declared = await find_tool(self.declarations, self.store, name, task_queue=self.task_queue)
+        if declared is None:
+            hint = suggestion(name, self.declarations) or "start a worker that has it, or name its file with --tools"
+            raise CommandRejected(f"there is no tool {name!r:.80}; {hint}")
+        if declared.effects is Effects.PURE:
+            raise CommandRejected(f"{name!r:.80} cannot be {done}: it is pure, so it calls no service")
+        if declared.is_foreign:
+            message = "a worker of another application serves it; stop that worker, and the calls wait"
+            raise CommandRejected(f"{name!r:.80} cannot be {done}: {message}")
