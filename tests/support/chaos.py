@@ -34,6 +34,8 @@ QUICK_WORKER = ROOT / "tests" / "support" / "quick_worker.py"
 """The program of a worker whose model calls are retried soon after its death."""
 HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"
 """The program of a worker whose payload store stops at fault points."""
+LIMITED_WORKER = ROOT / "tests" / "support" / "limited_worker.py"
+"""The program of a worker with short leases of limits."""
 DYING_WORKER = ROOT / "tests" / "support" / "dying_worker.py"
 """The program of a worker that dies in the middle of a workflow task when a test requires it."""
 
@@ -86,6 +88,12 @@ class WorkerProcess:
     def log(self) -> str:
         """Output of the worker so far."""
         return (self._folder / "worker.log").read_text(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        """Process ID of the worker."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def memory_mb(self) -> float:

@@ -15,6 +15,7 @@ import sqlite3
 import time
 from collections import Counter
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,6 +99,46 @@ async def compute(name: str, values: list[str]) -> str:
     """Return the value of a node of a reactive graph."""
     await _fault_point(name)
     return value_of(name, values)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A call of `record_span`: its group, the process of its worker, and its start; without an end if that died."""
+
+    group: str
+    pid: int
+    start: float
+    end: float | None
+
+
+def spans_of(folder: Path, group: str) -> list[Span]:
+    """Return the calls of `record_span` in a group, by start."""
+    recorded = folder / "spans"
+    lines = [json.loads(line) for line in recorded.read_text().splitlines()] if recorded.exists() else []
+    ends = {line["call"]: line["at"] for line in lines if line["is_end"]}
+    spans = [
+        Span(line["group"], line["pid"], line["at"], ends.get(line["call"]))
+        for line in lines
+        if line["group"] == group and not line["is_end"]
+    ]
+    return sorted(spans, key=lambda span: span.start)
+
+
+@tool(effects="read")
+async def record_span(name: str, group: str, pause_ms: float = 0.0) -> str:
+    """Record the start and the end of the call; between them is a pause, and the fault point of its name."""
+    call = f"{os.getpid()}/{name}/{context().attempt}"
+
+    def record(*, is_end: bool) -> None:
+        line = {"call": call, "group": group, "pid": os.getpid(), "at": time.monotonic(), "is_end": is_end}
+        with (_folder() / "spans").open("a", encoding="utf-8") as spans:
+            spans.write(f"{json.dumps(line)}\n")
+
+    record(is_end=False)
+    await asyncio.sleep(pause_ms / 1000)
+    await _fault_point(name)
+    record(is_end=True)
+    return name
 
 
 @tool(effects="pure")

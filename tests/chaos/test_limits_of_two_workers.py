@@ -1,0 +1,147 @@
+"""Limits that two worker processes share, and a kill of the worker that holds a lease: the other calls proceed."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from dagwright.core.boundary import wire
+from dagwright.core.model.call_limits import Subject, parse_limit
+from dagwright.features.call_limits.limit_state import LATE_S
+from dagwright.features.call_limits.schedule import EARLY_SHARE
+from dagwright.history.run_explainer import NodeNotFound, RunExplainer
+from dagwright.history.run_reader import RunReader
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.protocol.messages import RunInput, run_input_to_json
+from dagwright.server import call_limits
+from dagwright.server.call_limits import set_limit
+from dagwright.settings import Settings
+from dagwright.store import open_store
+from dagwright.toolset.toolset import load_toolset
+from tests.chaos.building import assert_whole
+from tests.support.chaos import LIMITED_WORKER, TOOLS, FaultPoints, result_within, worker_process
+from tests.support.chaos_tools import Span, spans_of
+from tests.support.eventually import eventually
+from tests.support.runs import Handle
+from tests.support.server import LiveServer
+
+pytestmark = pytest.mark.server
+
+_RATE, _CALLS = 50, 150
+_LAST = f"paced{_CALLS - 1}"
+_OWNER, _TEMPLATE = {wire.MEMO_OWNER: "ann"}, {wire.MEMO_TEMPLATE: "report"}
+_UNSERVED, _HELD = {wire.MEMO_TEMPLATE: "unserved"}, {wire.MEMO_TEMPLATE: "held"}
+
+
+def _calls(group: str, count: int, *, pause_ms: float = 0.0, **fields: Any) -> dict[str, Any]:
+    return {
+        "nodes": [
+            {
+                "id": f"{group}{number}",
+                "tool": "record_span",
+                "arguments": {"name": f"{group}{number}", "group": group, "pause_ms": pause_ms},
+                "heartbeat": "1s",
+                **fields,
+            }
+            for number in range(count)
+        ]
+    }
+
+
+async def _start(client: Client, group: str, plan: dict[str, Any], memo: dict[str, str]) -> Handle:
+    compiled = prepare_plan(check_plan(plan, load_toolset(Settings(), [str(TOOLS)]).declarations()), {})
+    return await client.start_workflow(
+        wire.WORKFLOW_RUN_PLAN,
+        run_input_to_json(RunInput(compiled=compiled)),
+        id=group,
+        task_queue=wire.DEFAULT_TASK_QUEUE,
+        memo=memo,
+    )
+
+
+async def _limit(client: Client, subject: Subject, limit: str, *, queue: str = wire.DEFAULT_TASK_QUEUE) -> None:
+    await set_limit(client, subject, parse_limit(limit), task_queue=queue, by=None)
+
+
+async def _waits_for(client: Client, handle: Handle, node: str, reason: str, *, folder: Path) -> None:
+    """Wait until the explanation of a node contains a reason."""
+    store = open_store(Settings(state_dir=folder / "state").payload_store)
+    explainer = RunExplainer(lambda run: RunReader(client, run), store)
+
+    async def is_explained() -> bool:
+        try:
+            return reason in (await explainer.of_node(handle.id, node)).to_json()["message"]
+        except NodeNotFound:
+            # No worker has started the plan.
+            return False
+
+    await eventually(is_explained)
+
+
+def _most_at_once(spans: Sequence[Span]) -> int:
+    return max(sum(each.start <= span.start < (each.end or 0.0) for each in spans) for span in spans)
+
+
+async def _has_completed(handle: Handle) -> bool:
+    document = await result_within(handle, 120)
+    await assert_whole(handle)
+    # Waiting used up no attempt.
+    return {node["attempts"] for node in document["nodes"].values()} == {1} and document["status"] == "completed"
+
+
+async def test_two_workers_share_limits_and_a_killed_one_loses_its_lease(
+    own_server: LiveServer, folder: Path, points: FaultPoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_limits, "RESPONSE_TIMEOUT_S", 1.0)
+    client = await own_server.start()
+    await _limit(client, Subject("owner", "ann"), "concurrency=2")
+    await _limit(client, Subject("template", "report"), f"{_RATE}/s")
+    await _limit(client, Subject("template", "held"), "concurrency=1")
+    await _limit(client, Subject("template", "slow"), "2/min")
+    unserved = Subject("template", "unserved")
+    await _limit(client, unserved, "100/s", queue="nobody")
+    address = own_server.address
+    async with (
+        worker_process(address, folder, program=LIMITED_WORKER) as one,
+        worker_process(address, folder, program=LIMITED_WORKER) as other,
+    ):
+        points.hold("held0")
+        first = await _start(client, "held", _calls("held", 1, retry={"max_attempts": 1}), _HELD)
+        await points.reached("held0")
+        shared = await _start(client, "shared", _calls("shared", 12, pause_ms=150), _OWNER)
+        paced = await _start(client, "paced", _calls("paced", _CALLS), _TEMPLATE)
+        slow = await _start(client, "slow", _calls("slow", 4), {wire.MEMO_TEMPLATE: "slow"})
+        silent = await _start(client, "silent", _calls("silent", 3), _UNSERVED)
+        await asyncio.gather(
+            _waits_for(client, slow, "slow3", "(rate limit 2/min on template slow, ", folder=folder),
+            _waits_for(client, silent, "silent2", "the limit of template:unserved does not respond", folder=folder),
+        )
+        assert spans_of(folder, "silent") == []
+        await slow.cancel()
+        await _limit(client, unserved, "100/s")
+        assert await asyncio.gather(*map(_has_completed, (shared, paced, silent))) == [True] * 3
+        _check_shared(spans_of(folder, "shared"), spans_of(folder, "paced"))
+
+        # The call fails with its worker, so only the end of its lease lets the others start.
+        others = await _start(client, "others", _calls("others", 4), _HELD)
+        await _waits_for(client, others, "others3", "concurrency limit 1 on template held", folder=folder)
+        [held] = spans_of(folder, "held")
+        await next(worker for worker in (one, other) if worker.pid == held.pid).kill()
+        assert (await result_within(first, 120))["status"] == "failed"
+        assert await _has_completed(others)
+        assert (len(spans_of(folder, "others")), _most_at_once(spans_of(folder, "others"))) == (4, 1)
+        assert {span.pid for span in spans_of(folder, "others")}.isdisjoint({held.pid})
+
+
+def _check_shared(shared: Sequence[Span], paced: Sequence[Span]) -> None:
+    """Check the calls of two limits that both workers made."""
+    assert [len({span.pid for span in spans}) for spans in (shared, paced)] == [2, 2]
+    assert (len(shared), _most_at_once(shared)) == (12, 2)
+    starts = [span.start for span in paced]
+    most = max(sum(start <= each < start + 1.0 for each in starts) for start in starts)
+    capacity = _RATE * (EARLY_SHARE + LATE_S)
+    assert (len(paced), most <= _RATE + capacity + 1) == (_CALLS, True), most
+    assert starts[-1] - starts[0] >= _CALLS / _RATE - 1.0

@@ -1,0 +1,19 @@
+"""A worker that loses the leases of its calls, and gives up a limit that does not respond, within two seconds.
+
+Run it as a program instead of `worker.py`; it has the same options.
+"""
+
+import runpy
+from pathlib import Path
+
+from dagwright.activities import limiter
+from dagwright.features.call_limits import limit_state
+from dagwright.server import call_limits
+
+LEASE_S = 2.0
+RESPONSE_TIMEOUT_S = 1.0
+
+if __name__ == "__main__":
+    limiter.LEASE_S = limit_state.LEASE_S = LEASE_S
+    call_limits.RESPONSE_TIMEOUT_S = RESPONSE_TIMEOUT_S
+    runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")
