@@ -19,7 +19,7 @@ class RemovedLimit:
     """A limit that was removed.
 
     Args:
-        declared: limit that the workers declare, which applies now; `None` if there is none.
+        declared: limit that the workers declare, which applies now; `None` without one.
     """
 
     subject: str
