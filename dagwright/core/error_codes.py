@@ -159,6 +159,11 @@ class FailureCode(_DescribedCode):
         "Correct the node or tool that makes it.",
     )
     INVALID_RESULT = ("invalid_result", "A result does not match its schema, or is not JSON.", "Correct the tool.")
+    LOOKUP_FAILED = (
+        "lookup_failed",
+        "A lookup found no entity; the lookups of an application may have codes of their own.",
+        "Correct the name, or answer the lookup.",
+    )
     LOW_CONFIDENCE = (
         "low_confidence",
         "The model is less confident than `--confidence` requires, and no person may be asked.",

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dagwright.core.error_codes import FailureCode
 from dagwright.core.errors import NodeError
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.references import BY_ID, Lookup, Placeholder, Reference, ResultOf
@@ -43,7 +44,7 @@ _ID_TEXT_BYTES = 100
 """Longest part of the searched text in the id of its node."""
 _TITLE_CHARACTERS = 200
 _ERROR_CHARACTERS = 4_000
-_DEFAULT_CODE = "lookup_failed"
+_DEFAULT_CODE = FailureCode.LOOKUP_FAILED.value
 
 
 # Creating the nodes.
